@@ -1,0 +1,73 @@
+"""Checks of parameters, with messages that name the offender."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def check_beta(beta: Any) -> float:
+    """Return ``beta`` as a float, or raise where it is not a positive finite number."""
+    if not isinstance(beta, Real) or isinstance(beta, bool):
+        raise TypeError(f"beta must be a number, got {beta!r}")
+    if not (0 < beta < np.inf):
+        raise ValueError(f"beta must be positive and finite, got {beta!r}")
+    return float(beta)
+
+
+def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
+    """Return ``value`` as a float, or raise where it is not a finite number above ``low``."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    too_low = value <= low if strict else value < low
+    if too_low or not np.isfinite(value):
+        sign = ">" if strict else ">="
+        raise ValueError(f"{name} must be finite and {sign} {low:g}, got {value!r}")
+    return float(value)
+
+
+def check_count(name: str, value: Any, *, low: int = 1) -> int:
+    """Return ``value`` as an int, or raise where it is not an integer of at least ``low``."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value!r}")
+    return int(value)
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """Return ``value``, or raise where it is not one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+    """Return weights of shape (n,), or None for uniform weights.
+
+    Parameters
+    ----------
+    sample_weight : array-like of shape (n,), or None
+        Non-negative weights; a scalar is a uniform weight.
+    n : int
+        Number of rows.
+
+    Returns
+    -------
+    ndarray of shape (n,), or None
+    """
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.ndim == 0:
+        weight = np.full(n, weight)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight has shape {weight.shape}, expected ({n},)")
+    if not np.isfinite(weight).all():
+        raise ValueError("Input sample_weight contains NaN or infinity")
+    if (weight < 0).any():
+        raise ValueError(f"sample_weight is negative at row {int(np.argmax(weight < 0))}")
+    return weight

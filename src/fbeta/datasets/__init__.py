@@ -1,0 +1,29 @@
+"""Multi-label data: file formats, named benchmarks and synthetic laws.
+
+Every reader returns a `Dataset` or raises `DatasetError` naming the file, the line and
+what was expected there.
+"""
+
+from fbeta.datasets._common import DatasetError
+from fbeta.datasets._dataset import Dataset, join_split
+from fbeta.datasets.benchmarks import list_datasets, load
+from fbeta.datasets.mulan import read_meka, read_mulan
+from fbeta.datasets.svmlight import read_svmlight
+from fbeta.datasets.synthetic import CalibratedLaw, CalibratedSample, make_calibrated
+from fbeta.datasets.tabular import read_csv, read_parquet
+
+__all__ = [
+    "CalibratedLaw",
+    "CalibratedSample",
+    "Dataset",
+    "DatasetError",
+    "join_split",
+    "list_datasets",
+    "load",
+    "make_calibrated",
+    "read_csv",
+    "read_meka",
+    "read_mulan",
+    "read_parquet",
+    "read_svmlight",
+]

@@ -1,0 +1,168 @@
+"""What every reader shares: the error type, text reading and optional imports."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+PathLike = str | os.PathLike[str]
+Missing = Literal["error", "nan", "mean"]
+
+_NEWLINE = re.compile(rb"\r\n|\r|\n")
+_LONGEST_QUOTE = 60
+
+
+class DatasetError(ValueError):
+    """A data file that cannot be read, or a benchmark that cannot be found.
+
+    The message names the file, the line (or row) where reading stopped, what was
+    expected there and what was found instead.
+
+    Examples
+    --------
+    >>> from fbeta.datasets import DatasetError
+    >>> issubclass(DatasetError, ValueError)
+    True
+    """
+
+
+def fail(
+    path: PathLike, where: int | str | None, expected: str, found: object = None
+) -> DatasetError:
+    """Word the error for one place in one file.
+
+    Parameters
+    ----------
+    path : path
+        The file at fault.
+    where : int, str or None
+        A line number counted from 1, other words for the place, or None for the file.
+    expected : str
+        What the format asks for at this place.
+    found : object, optional
+        What stands there; long text is cut.
+
+    Returns
+    -------
+    DatasetError
+        Ready to be raised by the caller.
+
+    Examples
+    --------
+    >>> print(fail("a.arff", 7, "a number", "x"))
+    a.arff, line 7: expected a number, found 'x'
+    """
+    place = "" if where is None else f", {f'line {where}' if isinstance(where, int) else where}"
+    message = f"{os.fspath(path)}{place}: expected {expected}"
+    if found is not None:
+        quoted = repr(found)
+        if len(quoted) > _LONGEST_QUOTE:
+            quoted = quoted[: _LONGEST_QUOTE - 3] + "..."
+        message += f", found {quoted}"
+    return DatasetError(message)
+
+
+def check_choice(option: str, value: object, known: Sequence[str]) -> None:
+    """Refuse an unknown option before any file is read.
+
+    Parameters
+    ----------
+    option : str
+        Name of the argument.
+    value : object
+        What the caller gave.
+    known : sequence of str
+        What may be given.
+
+    Raises
+    ------
+    ValueError
+        If `value` is not among `known`.
+
+    Examples
+    --------
+    >>> check_choice("missing", "nan", ["error", "nan"])
+    """
+    if value not in known:
+        raise ValueError(f"{option} must be one of {list(known)}, got {value!r}")
+
+
+def require(module: str, purpose: str, package: str | None = None) -> Any:
+    """Import an optional dependency, or say which extra brings it.
+
+    Parameters
+    ----------
+    module : str
+        Name to import.
+    purpose : str
+        What needs it; the error message begins with these words.
+    package : str, optional
+        Name to install, where it differs from `module`.
+
+    Returns
+    -------
+    module
+        The imported module.
+
+    Raises
+    ------
+    ImportError
+        If the module is not installed.
+
+    Examples
+    --------
+    >>> require("json", "this example").dumps([1])
+    '[1]'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        needed = package or module
+        raise ImportError(f'{purpose} needs {needed}: pip install "fbeta[data]"') from error
+
+
+def read_lines(path: PathLike, encoding: str = "utf-8") -> list[str]:
+    r"""Read a text file as lines without their ends, whichever line end it uses.
+
+    Only ``\n``, ``\r\n`` and ``\r`` end a line (``str.splitlines`` knows more, and
+    would shift the line numbers of error messages away from those of an editor).
+
+    Parameters
+    ----------
+    path : path
+        File to read.
+    encoding : str
+        How the bytes are to be read.
+
+    Returns
+    -------
+    list of str
+        The lines; a leading byte-order mark is dropped.
+
+    Raises
+    ------
+    DatasetError
+        If the bytes do not follow the encoding.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "a.txt"
+    ...     _ = file.write_bytes(b"one\r\ntwo")
+    ...     read_lines(file)
+    ['one', 'two']
+    """
+    data = Path(path).read_bytes()
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = len(_NEWLINE.split(data[: error.start]))
+        found = data[error.start : error.start + 8]
+        raise fail(path, line, f"{encoding} text", found) from error
+    text = text.removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

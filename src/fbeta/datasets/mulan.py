@@ -1,0 +1,224 @@
+"""Multi-label ARFF files: Mulan (labels named in XML) and MEKA (counted in the header)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+from xml.parsers import expat
+
+from fbeta.datasets._arff import Table, read_arff
+from fbeta.datasets._arff_encode import Nominal, encode
+from fbeta.datasets._common import Missing, PathLike, check_choice, fail
+from fbeta.datasets._dataset import Dataset
+
+_LABEL_COUNT = re.compile(r"(?:^|\s)-[cC]\s+(-?\d{1,9})(?=\s|$)")
+
+
+def read_mulan(
+    arff: PathLike,
+    xml: PathLike,
+    *,
+    test: PathLike | None = None,
+    nominal: Nominal = "codes",
+    missing: Missing = "error",
+    encoding: str = "utf-8",
+    name: str | None = None,
+) -> Dataset:
+    r"""Read a Mulan data set: a dense or sparse ARFF file and an XML file naming the labels.
+
+    Parameters
+    ----------
+    arff : path
+        The data, or the training part of them.
+    xml : path
+        The names of the label attributes; nested labels are all labels.
+    test : path, optional
+        ARFF file of the test part. It must declare the same attributes; the result then
+        holds both parts and the split.
+    nominal : {"codes", "onehot"}
+        What becomes of a nominal feature. "codes", the default, keeps one column per
+        attribute, holding the position of the value in its declaration, from 0. "onehot"
+        gives an attribute of more than two values one 0/1 column per value, named
+        ``attribute=value``.
+    missing : {"error", "nan", "mean"}
+        What becomes of a missing feature (``?`` or an empty cell): an error, the default;
+        NaN; or the mean of the column (the most frequent value of a nominal one), taken
+        over the training part. A missing label is always an error.
+    encoding : str
+        Text encoding of the ARFF files; the XML file states its own.
+    name : str, optional
+        Name of the data set; the stem of `arff` by default.
+
+    Returns
+    -------
+    Dataset
+        Labels and features in the order of the ARFF attributes, whatever the order of
+        the XML file; `X` is CSR if the ARFF file is sparse.
+
+    Raises
+    ------
+    DatasetError
+        If a file is broken, or the files do not fit together.
+    OSError
+        If a file cannot be opened.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fbeta.datasets import read_mulan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     arff, xml = Path(folder, "toy.arff"), Path(folder, "toy.xml")
+    ...     _ = arff.write_text(
+    ...         "@relation toy\n@attribute size numeric\n@attribute cat {0,1}\n"
+    ...         "@attribute dog {0,1}\n@data\n2.5,1,0\n3,1,1\n"
+    ...     )
+    ...     _ = xml.write_text('<labels><label name="dog"/><label name="cat"/></labels>')
+    ...     data = read_mulan(arff, xml)
+    >>> data
+    Dataset('toy', 2 samples, 1 features, 2 labels, no split)
+    >>> data.label_names, data.Y.tolist()
+    (('cat', 'dog'), [[1, 0], [1, 1]])
+    """
+    _check_options(nominal, missing)
+    named = _read_label_names(xml)
+
+    def find(table: Table) -> list[int]:
+        attributes = table.header.attributes
+        missing_names = set(named) - {attribute.name for attribute in attributes}
+        for label, line in named.items():
+            if label in missing_names:
+                raise fail(xml, line, f"the name of an attribute of {table.path}", label)
+        return [j for j, attribute in enumerate(attributes) if attribute.name in named]
+
+    return _read(arff, test, find, nominal, missing, encoding, name)
+
+
+def read_meka(
+    path: PathLike,
+    *,
+    test: PathLike | None = None,
+    n_labels: int | None = None,
+    nominal: Nominal = "codes",
+    missing: Missing = "error",
+    encoding: str = "utf-8",
+    name: str | None = None,
+) -> Dataset:
+    r"""Read a MEKA data set: an ARFF file whose ``@relation`` tells how many labels it has.
+
+    Parameters
+    ----------
+    path : path
+        The data, or the training part of them. ``@relation 'name: -C 6'`` says that the
+        first 6 attributes are labels, ``-C -6`` that the last 6 are.
+    test : path, optional
+        ARFF file of the test part, with the same attributes.
+    n_labels : int, optional
+        Overrules the number in the header, with the same meaning of its sign.
+    nominal, missing, encoding, name
+        As in `read_mulan`.
+
+    Returns
+    -------
+    Dataset
+        Labels and features in the order of the ARFF attributes.
+
+    Raises
+    ------
+    DatasetError
+        If a file is broken, or does not tell the number of labels.
+    OSError
+        If a file cannot be opened.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fbeta.datasets import read_meka
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "toy.arff")
+    ...     _ = file.write_text(
+    ...         "@relation 'toy: -C 1'\n@attribute cat {0,1}\n@attribute size numeric\n"
+    ...         "@attribute age numeric\n@data\n{0 1, 2 4.5}\n{}\n"
+    ...     )
+    ...     data = read_meka(file)
+    >>> data.label_names, data.feature_names, data.X.toarray().tolist()
+    (('cat',), ('size', 'age'), [[0.0, 4.5], [0.0, 0.0]])
+    """
+    _check_options(nominal, missing)
+
+    def find(table: Table) -> Sequence[int]:
+        header = table.header
+        count = _label_count(table) if n_labels is None else n_labels
+        width = len(header.attributes)
+        if not 0 < abs(count) < width:
+            expected = f"a number of labels from 1 to {width - 1} (negative if they come last)"
+            raise fail(table.path, header.relation_line, expected, count)
+        return range(count) if count > 0 else range(width + count, width)
+
+    return _read(path, test, find, nominal, missing, encoding, name)
+
+
+def _check_options(nominal: str, missing: str) -> None:
+    check_choice("nominal", nominal, get_args(Nominal))
+    check_choice("missing", missing, get_args(Missing))
+
+
+def _read(
+    path: PathLike,
+    test: PathLike | None,
+    find: Callable[[Table], Sequence[int]],
+    nominal: Nominal,
+    missing: Missing,
+    encoding: str,
+    name: str | None,
+) -> Dataset:
+    tables = [read_arff(part, encoding) for part in (path, test) if part is not None]
+    return encode(tables, find(tables[0]), nominal=nominal, missing=missing, name=name)
+
+
+def _label_count(table: Table) -> int:
+    header = table.header
+    match = _LABEL_COUNT.search(header.relation)
+    if match is None:
+        expected = "the number of labels as -C in @relation (or n_labels=)"
+        raise fail(table.path, header.relation_line, expected, header.relation)
+    return int(match[1])
+
+
+def _read_label_names(xml: PathLike) -> dict[str, int]:
+    """Give the label names of a Mulan XML file, each with its line, in file order."""
+    named: dict[str, int] = {}
+    depth = 0
+    parser = expat.ParserCreate(namespace_separator=" ")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        line = parser.CurrentLineNumber
+        tag = tag.rpartition(" ")[2]
+        expected_tag = "label" if depth else "labels"
+        depth += 1
+        if tag != expected_tag:
+            raise fail(xml, line, f"<{expected_tag}>", f"<{tag}>")
+        if tag == "labels":
+            return
+        label = attributes.get("name")
+        if not label:
+            raise fail(xml, line, '<label name="...">', f"<label {attributes}>")
+        if label in named:
+            raise fail(xml, line, f"a name other than that of line {named[label]}", label)
+        named[label] = line
+
+    parser.StartElementHandler = start
+    try:
+        parser.Parse(Path(xml).read_bytes(), True)
+    except expat.ExpatError as error:
+        what = expat.errors.messages.get(error.code, str(error))
+        raise fail(xml, error.lineno, "well-formed XML", what) from error
+    except LookupError as error:
+        raise fail(xml, 1, "a known encoding", str(error)) from error
+    if not named:
+        raise fail(xml, None, "at least one <label>")
+    return named

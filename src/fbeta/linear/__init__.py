@@ -1,0 +1,11 @@
+"""The solver: every binary problem of the reduction at once, on the same X.
+
+``design`` holds X in coordinates in which the problems are easy, ``newton`` solves a block of
+problems together, ``problems`` leaves out what needs no solving and cuts the rest into blocks,
+``path`` walks along the strengths of regularisation.
+"""
+
+from fbeta.linear.design import Design
+from fbeta.linear.problems import LinearModel, LinearProblems, fit_linear
+
+__all__ = ["Design", "LinearModel", "LinearProblems", "fit_linear"]

@@ -1,0 +1,344 @@
+"""A block of problems at once: Newton's method with conjugate gradients.
+
+Column m minimises ``f_m(w) = sum_i c_i phi(y_im, z_i.w) + alpha / 2 |w|^2``. All columns share Z,
+so that scores, gradients and products with the Hessians are matrix products; each column has its
+own step size and stopping, and converged columns leave the block. Rows are visited in tiles that
+stay in the cache between the product, the elementwise work and the product back. Objective and
+gradient are computed in the precision of X; the directions, which need not be accurate, in single
+precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fbeta.linear.design import Design
+from fbeta.losses import Loss
+
+Array = Any
+FORCING = 0.1  # relative accuracy of a Newton direction, in the preconditioner's norm
+ARMIJO = 1e-4
+FAR = 0.3  # promised relative decrease beyond which curvatures are cautious
+MAX_STEPS = 200  # conjugate gradient steps for one direction
+TILE = 1 << 16  # scores per tile
+SHRINK = 0.75  # columns are dropped from the arrays once this share of them is left
+
+
+@dataclass
+class BlockResult:
+    """Solutions of a block: ``W`` (p, m); per column, the iterations and whether it converged."""
+
+    W: Array
+    n_iter: Array
+    converged: Array
+
+
+@dataclass
+class Point:
+    """Objective (m,), gradient (p, m) and curvatures (one (rows, m) array per tile) at W."""
+
+    value: Array
+    gradient: Array
+    curvature: list[Array]
+
+
+class Block:
+    """Problems that are solved together.
+
+    Parameters
+    ----------
+    design : Design
+        With n rows and p columns.
+    light : Design
+        The same in single precision.
+    targets : array of shape (n, m)
+        In [0, 1], in the type of the design.
+    loss : Loss
+        The binary loss phi.
+    alpha : float >= 0
+        Strength of the penalty.
+    """
+
+    def __init__(
+        self, design: Design, light: Design, targets: Array, loss: Loss, alpha: float
+    ) -> None:
+        self.design, self.light, self.loss = design, light, loss
+        self.xp = design.xp
+        self.penalty = alpha * design.penalised
+        self.mean_squares = design.mean_squares
+        self.total = design.total_weight
+        zero = self.xp.zeros(1, dtype=design.dtype)
+        self.middle = [float(loss.derivative(y, zero)[0]) for y in (0.0, 1.0)]
+        rows = max(TILE // max(targets.shape[1], 1), 2 * min(design.matrix.shape[1], 2048), 256)
+        n = targets.shape[0]
+        tiles = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
+        self.tiles = [design.matrix[tile] for tile in tiles]
+        self.light_tiles = [light.matrix[tile] for tile in tiles]
+        self.targets = [targets[tile, :] for tile in tiles]
+        self.weights = [None if design.weight is None else design.weight[tile] for tile in tiles]
+
+    def evaluate(self, W: Array, far: Array) -> Point:
+        """Compute objective, gradient and curvatures at W.
+
+        Parameters
+        ----------
+        W : array of shape (p, m)
+        far : bool array of shape (m,)
+            Columns that are far from their solution and get cautious curvatures.
+
+        Returns
+        -------
+        Point
+        """
+        xp = self.xp
+        any_far = bool(xp.any(far))
+        value = 0.5 * xp.sum(self.penalty * W * W, axis=0)
+        gradient = xp.zeros_like(W)
+        curvature = []
+        moved = self.design.forward(W)
+        for tile, y, c in zip(self.tiles, self.targets, self.weights, strict=True):
+            u = tile @ moved
+            f, g, h = self.loss.evaluate(y, u)
+            if any_far:
+                h = xp.where(far, self._cautious(y, u, g, h), h)
+            if c is not None:
+                f, g, h = c * f, c * g, c * h
+            value = value + xp.sum(f, axis=0)
+            gradient = gradient + tile.T @ g
+            curvature.append(xp.astype(h, self.light.dtype))
+        return Point(value, self.design.backward(gradient) + self.penalty * W, curvature)
+
+    def _cautious(self, y: Array, u: Array, g: Array, h: Array) -> Array:
+        """Replace the curvature of rows on the wrong side by its average on the way to score 0.
+
+        A saturated loss has almost no curvature, and a Newton step for it would overshoot by far.
+        """
+        xp = self.xp
+        wrong = g * u > 0
+        middle = self.middle[0] + (self.middle[1] - self.middle[0]) * y
+        return xp.where(wrong, (g - middle) / xp.where(wrong, u, xp.ones_like(u)), h)
+
+    def hessian_product(self, curvature: list[Array], P: Array) -> Array:
+        """Compute the product of each column's Hessian with the column of P, of shape (p, m)."""
+        xp, light = self.xp, self.light
+        moved, out = light.forward(P), xp.zeros_like(P)
+        for tile, h in zip(self.light_tiles, curvature, strict=True):
+            scores = tile @ moved
+            scores *= h
+            out += tile.T @ scores
+        return light.backward(out) + xp.astype(self.penalty, P.dtype) * P
+
+    def diagonal(self, curvature: list[Array]) -> Array:
+        """Approximate the diagonal of each Hessian: as if curvature and features were independent.
+
+        Exact for a constant curvature. The penalty keeps it positive; so does a floor where there
+        is none.
+        """
+        xp = self.xp
+        total = sum(xp.sum(h, axis=0) for h in curvature)
+        diagonal = self.penalty + self.mean_squares * total
+        return xp.clip(diagonal, xp.finfo(diagonal.dtype).smallest_normal**0.5, None)
+
+    def keep(self, columns: Array) -> None:
+        """Forget all columns but these."""
+        self.targets = [self.xp.take(y, columns, axis=1) for y in self.targets]
+
+
+def solve_block(
+    design: Design,
+    light: Design,
+    targets: Array,
+    loss: Loss,
+    alpha: float,
+    start: Array,
+    *,
+    tol: float,
+    max_iter: int,
+) -> BlockResult:
+    """Minimise every column's objective.
+
+    Parameters
+    ----------
+    design : Design
+        With n rows and p columns.
+    light : Design
+        The same in single precision.
+    targets : array of shape (n, m)
+        In [0, 1], in the type of the design.
+    loss : Loss
+        The binary loss phi.
+    alpha : float >= 0
+        Strength of the penalty.
+    start : array of shape (p, m)
+        Where to start.
+    tol : float
+        A column has converged once ``g' D^-1 g / 2``, the decrease that a step with the
+        preconditioner D promises, is at most ``tol`` times its objective.
+    max_iter : int
+        Largest number of evaluations.
+
+    Returns
+    -------
+    BlockResult
+    """
+    xp = design.xp
+    block = Block(design, light, targets, loss, alpha)
+    m = targets.shape[1]
+    leaving = Leaving(xp, m)
+    floor = 1e-4 * block.total * float(loss.value(0.5, xp.zeros(1, dtype=start.dtype))[0])
+    tol = max(tol, 32 * float(xp.finfo(start.dtype).eps))
+
+    step = xp.ones(m, dtype=start.dtype)
+    W, point = start, block.evaluate(start, step > 0)
+    for iteration in range(max_iter + 1):
+        diagonal = block.diagonal(point.curvature)
+        decrease = 0.5 * xp.sum(point.gradient**2 / diagonal, axis=0)
+        done = decrease <= tol * (point.value + floor)
+        left = xp.nonzero(~done)[0]
+        if left.shape[0] == 0 or iteration == max_iter:
+            break
+        if left.shape[0] <= SHRINK * done.shape[0]:
+            leaving.drop(xp.nonzero(done)[0], left, W, iteration)
+            W, step, diagonal, point = _take(xp, left, W, step, diagonal, point)
+            block.keep(left)
+        direction = conjugate_gradients(block, point, diagonal)
+        slope = xp.sum(point.gradient * direction, axis=0)
+        far = -slope > FAR * (point.value + floor)
+        trial = block.evaluate(W + step * direction, far)
+        W, point, step = _advance(xp, W, step, direction, slope, point, trial)
+    return leaving.finish(W, done, iteration)
+
+
+class Leaving:
+    """Puts the columns of a shrinking block back into their places."""
+
+    def __init__(self, xp: Any, m: int) -> None:
+        self.xp = xp
+        self.columns = xp.arange(m)
+        self.pieces: list[tuple[Array, Array, Array, Array]] = []
+
+    def drop(self, gone: Array, left: Array, W: Array, iteration: int) -> None:
+        """Store the columns ``gone``, which have converged, and go on with those ``left``."""
+        xp = self.xp
+        self._store(
+            xp.take(self.columns, gone), xp.take(W, gone, axis=1), xp.ones_like(gone) > 0, iteration
+        )
+        self.columns = xp.take(self.columns, left)
+
+    def finish(self, W: Array, done: Array, iteration: int) -> BlockResult:
+        """Store what is in the block now, and return all columns in their order."""
+        xp = self.xp
+        self._store(self.columns, W, done, iteration)
+        columns, W, n_iter, done = (
+            xp.concat(parts, axis=-1) for parts in zip(*self.pieces, strict=True)
+        )
+        order = xp.argsort(columns)
+        return BlockResult(
+            xp.take(W, order, axis=1), xp.take(n_iter, order), xp.take(done, order)
+        )
+
+    def _store(self, columns: Array, W: Array, done: Array, iteration: int) -> None:
+        self.pieces.append((columns, W, self.xp.full_like(columns, iteration), done))
+
+
+def _take(
+    xp: Any, left: Array, W: Array, step: Array, diagonal: Array, point: Point
+) -> tuple[Array, Array, Array, Point]:
+    point = Point(
+        xp.take(point.value, left),
+        xp.take(point.gradient, left, axis=1),
+        [xp.take(h, left, axis=1) for h in point.curvature],
+    )
+    return xp.take(W, left, axis=1), xp.take(step, left), xp.take(diagonal, left, axis=1), point
+
+
+def _advance(
+    xp: Any, W: Array, step: Array, direction: Array, slope: Array, point: Point, trial: Point
+) -> tuple[Array, Point, Array]:
+    """Move the columns whose trial is acceptable; shorten the step of the others.
+
+    A trial is acceptable when it decreases the objective enough, or when rounding hides the
+    decrease and it all but cancels the slope. NaN is never acceptable.
+    """
+    new_slope = xp.sum(trial.gradient * direction, axis=0)
+    noise = 64 * xp.finfo(W.dtype).eps * xp.abs(point.value)
+    enough = trial.value <= point.value + ARMIJO * step * slope
+    flat = (xp.abs(new_slope) <= 0.1 * xp.abs(slope)) & (trial.value <= point.value + noise)
+    ok = enough | flat
+    moved = W + step * direction
+    if bool(xp.all(ok)):
+        return moved, trial, xp.ones_like(step)
+    merged = Point(
+        xp.where(ok, trial.value, point.value),
+        xp.where(ok, trial.gradient, point.gradient),
+        [xp.where(ok, new, old) for new, old in zip(trial.curvature, point.curvature, strict=True)],
+    )
+    # where the slope is known at both ends, the secant's zero is a better guess than a half
+    secant = slope / (slope - new_slope)
+    secant = xp.where(xp.isfinite(secant), secant, xp.full_like(secant, 0.1))
+    shorter = step * xp.clip(secant, 0.1, 0.5)
+    return xp.where(ok, moved, W), merged, xp.where(ok, xp.ones_like(step), shorter)
+
+
+def conjugate_gradients(block: Block, point: Point, diagonal: Array) -> Array:
+    """Solve ``H x = -g`` for each column to the relative accuracy ``FORCING``.
+
+    Parameters
+    ----------
+    block : Block
+        For products with the Hessians.
+    point : Point
+        Gradient and curvatures.
+    diagonal : array of shape (p, m)
+        The preconditioner.
+
+    Returns
+    -------
+    array of shape (p, m)
+        Descent directions.
+    """
+    xp, curvature = block.xp, point.curvature
+    full_diagonal = diagonal
+    size = xp.sqrt(xp.sum(point.gradient**2 / diagonal, axis=0))
+    scale = xp.where(size > 0, size, xp.ones_like(size))
+    residual = xp.astype(-point.gradient / scale, block.light.dtype)
+    diagonal = xp.astype(diagonal, block.light.dtype)
+    x = xp.zeros_like(residual)
+    z = residual / diagonal
+    p = z
+    rz = xp.sum(residual * z, axis=0)
+    leaving = Leaving(xp, x.shape[1])
+    for steps in range(min(2 * x.shape[0], MAX_STEPS)):
+        product = block.hessian_product(curvature, p)
+        bend = xp.sum(p * product, axis=0)
+        active = (rz > FORCING**2) & (bend > 0)
+        length = xp.where(active, _ratio(xp, rz, bend), xp.zeros_like(rz))
+        x = x + length * p
+        residual = residual - length * product
+        z = residual / diagonal
+        new = xp.sum(residual * z, axis=0)
+        active = active & (new > FORCING**2)
+        left = xp.nonzero(active)[0]
+        if left.shape[0] == 0:
+            break
+        p = z + _ratio(xp, new, rz) * p
+        rz = xp.where(active, new, xp.zeros_like(new))
+        if left.shape[0] <= SHRINK * active.shape[0]:
+            leaving.drop(xp.nonzero(~active)[0], left, x, steps)
+            x, residual, p, diagonal = (
+                xp.take(a, left, axis=1) for a in (x, residual, p, diagonal)
+            )
+            rz = xp.take(rz, left)
+            curvature = [xp.take(h, left, axis=1) for h in curvature]
+    x = xp.astype(leaving.finish(x, active, steps).W, point.gradient.dtype) * scale
+    # rounding may spoil a direction, never the descent
+    uphill = xp.sum(x * point.gradient, axis=0) >= 0
+    return xp.where(uphill, -point.gradient / full_diagonal, x)
+
+
+def _ratio(xp: Any, numerator: Array, denominator: Array) -> Array:
+    """Divide, with 0 where the denominator is not positive."""
+    positive = denominator > 0
+    safe = xp.where(positive, denominator, xp.ones_like(denominator))
+    return xp.where(positive, numerator / safe, xp.zeros_like(numerator))

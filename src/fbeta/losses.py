@@ -1,0 +1,260 @@
+"""Strictly proper composite binary losses phi, with their links.
+
+A loss is a function of a target ``y`` in [0, 1] and a score ``u``, ``phi(y, u) = y phi(+1, u) +
+(1 - y) phi(-1, u)``; with 0/1 targets this is the binary loss itself. Its expectation under
+``P(y = 1) = q`` is smallest at ``u = link(q)`` and nowhere else, so ``inverse_link`` of a learned
+score estimates the probability. Strength ``lambda`` is the largest number with ``E[phi(y, u) -
+phi(y, link(q))] >= lambda / 2 (inverse_link(u) - q)^2``.
+
+Everything here is elementwise, broadcasts, keeps the floating type, accepts arrays of any library
+that follows the array API standard, and is finite and free of warnings for ``|u|`` up to 1e4.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, TypeAlias
+
+from fbeta._array import array_namespace
+
+__all__ = ["LOSSES", "ExponentialLoss", "LogisticLoss", "Loss", "SquaredLoss", "get_loss"]
+
+Array: TypeAlias = Any
+
+
+class Loss(ABC):
+    """A strictly proper composite binary loss.
+
+    Attributes
+    ----------
+    name : str
+        The name that estimators take.
+    strength : float
+        The strong-properness constant lambda.
+    """
+
+    name: str
+    strength: float
+
+    @abstractmethod
+    def value(self, y: Array, u: Array) -> Array:
+        """Return ``phi(y, u)``."""
+
+    @abstractmethod
+    def derivative(self, y: Array, u: Array) -> Array:
+        """Return the derivative of ``phi(y, u)`` in ``u``."""
+
+    @abstractmethod
+    def second_derivative(self, y: Array, u: Array) -> Array:
+        """Return the second derivative of ``phi(y, u)`` in ``u``."""
+
+    @abstractmethod
+    def link(self, q: Array) -> Array:
+        """Return the score ``u`` that is optimal for the probability ``q``.
+
+        It is infinite at 0 and 1 where the loss has no minimiser there.
+        """
+
+    @abstractmethod
+    def inverse_link(self, u: Array) -> Array:
+        """Return the probability that the score ``u`` stands for."""
+
+    def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
+        """Return value, first and second derivative together.
+
+        Losses override this where the three share work: it is the inner loop of the solver.
+        """
+        return self.value(y, u), self.derivative(y, u), self.second_derivative(y, u)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class LogisticLoss(Loss):
+    """``phi(y, u) = ln(1 + exp(u)) - y u``, with the logit as its link.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = LogisticLoss()
+    >>> float(loss.inverse_link(loss.link(np.float64(0.3))).round(12))
+    0.3
+    """
+
+    name = "logistic"
+    strength = 4.0
+
+    def value(self, y: Array, u: Array) -> Array:
+        """Return ``phi(y, u)``."""
+        xp = array_namespace(u)
+        # max(u, 0) - y u + log1p(exp(-|u|)), with no cancellation at either end
+        return (1 - y) * _positive(xp, u) + y * _positive(xp, -u) + xp.log1p(xp.exp(-xp.abs(u)))
+
+    def derivative(self, y: Array, u: Array) -> Array:
+        """Return the derivative of ``phi(y, u)`` in ``u``."""
+        return (1 - y) * self.inverse_link(u) - y * self.inverse_link(-u)
+
+    def second_derivative(self, y: Array, u: Array) -> Array:
+        """Return the second derivative of ``phi(y, u)`` in ``u``."""
+        p = self.inverse_link(u)
+        return p * self.inverse_link(-u) + 0 * y
+
+    def link(self, q: Array) -> Array:
+        """Return the logit of ``q``."""
+        return _logit(q)
+
+    def inverse_link(self, u: Array) -> Array:
+        """Return ``1 / (1 + exp(-u))``."""
+        xp = array_namespace(u)
+        e = xp.exp(-xp.abs(u))
+        return xp.where(u >= 0, xp.ones_like(e), e) / (1 + e)
+
+    def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
+        """Return value, first and second derivative together, from one exponential."""
+        xp = array_namespace(u)
+        above = xp.clip(u, -_exponent_limit(xp, u), None)  # exp(-u) must not overflow
+        p = 1 / (1 + xp.exp(-above))
+        return above - y * u - xp.log(p), p - y, p * (1 - p)
+
+
+class ExponentialLoss(Loss):
+    """``phi(+1, u) = exp(-u)``, ``phi(-1, u) = exp(u)``, with half the logit as its link.
+
+    The exponent is cut where the sums of a solver would overflow (500 in double precision).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ExponentialLoss().link(np.float64(0.5)).item()
+    0.0
+    """
+
+    name = "exponential"
+    strength = 4.0
+
+    def value(self, y: Array, u: Array) -> Array:
+        """Return ``phi(y, u)``."""
+        plus, minus = self._exponentials(u)
+        return y * minus + (1 - y) * plus
+
+    def derivative(self, y: Array, u: Array) -> Array:
+        """Return the derivative of ``phi(y, u)`` in ``u``."""
+        plus, minus = self._exponentials(u)
+        return (1 - y) * plus - y * minus
+
+    def second_derivative(self, y: Array, u: Array) -> Array:
+        """Return the second derivative of ``phi(y, u)`` in ``u``."""
+        return self.value(y, u)
+
+    def link(self, q: Array) -> Array:
+        """Return half the logit of ``q``."""
+        return _logit(q) / 2
+
+    def inverse_link(self, u: Array) -> Array:
+        """Return ``1 / (1 + exp(-2 u))``."""
+        return LogisticLoss().inverse_link(2 * u)
+
+    def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
+        """Return value, first and second derivative together, from one exponential."""
+        plus, minus = self._exponentials(u)
+        plus, minus = (1 - y) * plus, y * minus
+        value = plus + minus
+        return value, plus - minus, value
+
+    @staticmethod
+    def _exponentials(u: Array) -> tuple[Array, Array]:
+        xp = array_namespace(u)
+        limit = _exponent_limit(xp, u)
+        plus = xp.exp(xp.clip(u, -limit, limit))
+        return plus, 1 / plus
+
+
+class SquaredLoss(Loss):
+    """``phi(+1, u) = (1 - u)^2``, ``phi(-1, u) = (1 + u)^2``, with the link ``2 q - 1``.
+
+    Scores beyond [-1, 1] stand for the probabilities 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> SquaredLoss().inverse_link(np.asarray([-3.0, 0.0, 0.5])).tolist()
+    [0.0, 0.5, 0.75]
+    """
+
+    name = "squared"
+    strength = 8.0
+
+    def value(self, y: Array, u: Array) -> Array:
+        """Return ``phi(y, u)``."""
+        return y * (1 - u) ** 2 + (1 - y) * (1 + u) ** 2
+
+    def derivative(self, y: Array, u: Array) -> Array:
+        """Return the derivative of ``phi(y, u)`` in ``u``."""
+        return 2 * u - (4 * y - 2)
+
+    def second_derivative(self, y: Array, u: Array) -> Array:
+        """Return the second derivative of ``phi(y, u)`` in ``u``, which is 2."""
+        return 0 * (y + u) + 2
+
+    def link(self, q: Array) -> Array:
+        """Return ``2 q - 1``."""
+        return 2 * q - 1
+
+    def inverse_link(self, u: Array) -> Array:
+        """Return ``(1 + u) / 2``, cut to [0, 1]."""
+        return array_namespace(u).clip((1 + u) / 2, 0.0, 1.0)
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss for loss in (LogisticLoss(), ExponentialLoss(), SquaredLoss())
+}
+
+
+def get_loss(loss: str | Loss) -> Loss:
+    """Return a loss by name, or the object itself.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        ``"logistic"``, ``"exponential"``, ``"squared"``, or any object of the class
+        :class:`Loss`.
+
+    Returns
+    -------
+    Loss
+
+    Examples
+    --------
+    >>> get_loss("logistic")
+    LogisticLoss()
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str) and loss in LOSSES:
+        return LOSSES[loss]
+    raise ValueError(f"loss must be one of {sorted(LOSSES)} or a fbeta.losses.Loss, got {loss!r}")
+
+
+def _positive(xp: Any, u: Array) -> Array:
+    return (u + xp.abs(u)) / 2
+
+
+def _logit(q: Array) -> Array:
+    """Return ``ln(q / (1 - q))``, -inf at 0 and +inf at 1, without warnings."""
+    xp = array_namespace(q)
+    inside = (q > 0) & (q < 1)
+    safe = xp.where(inside, q, xp.full_like(q, 0.5) if hasattr(q, "shape") else 0.5)
+    finite = xp.log(safe) - xp.log1p(-safe)
+    infinite = xp.where(q >= 0.5, xp.full_like(finite, xp.inf), xp.full_like(finite, -xp.inf))
+    return xp.where(inside, finite, infinite)
+
+
+def _exponent_limit(xp: Any, u: Array) -> float:
+    """Return the largest exponent whose sums over many rows stay finite in the type of ``u``."""
+    return 60.0 if u.dtype == xp.float32 else 500.0

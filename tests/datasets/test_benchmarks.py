@@ -1,0 +1,184 @@
+"""The real files, read by the library and by a plain parser that shares no code with it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from fbeta.datasets import DatasetError, list_datasets, load, read_mulan
+from fbeta.datasets._registry import BENCHMARKS
+
+pytest.importorskip("arff", reason="liac-arff is not installed")
+
+# train rows, test rows, features, labels, mean labels per row as published
+PUBLISHED = {
+    "scene": (1211, 1196, 294, 6, 1.074),
+    "yeast": (1500, 917, 103, 14, 4.237),
+    "birds": (322, 323, 260, 19, 1.014),
+    "medical": (333, 645, 1449, 45, 1.245),
+    "enron": (1123, 579, 1001, 53, 3.378),
+    "bibtex": (4880, 2515, 1836, 159, 2.402),
+    "delicious": (12920, 3185, 500, 983, 19.020),
+}
+ALL = [*PUBLISHED, "mediamill"]
+
+
+def plain_parser(arff: Path, xml: Path) -> tuple[list[str], list[str], list[dict], list[dict]]:
+    """Give feature names, label names, and for every row the non-zero features and labels."""
+    labels = set(re.findall(r'<label name="(.*?)"', xml.read_text()))
+    names, kinds, rows, in_data = [], [], [], False
+    for line in arff.read_text().splitlines():
+        if not line or line[0] == "%" or line.lower().startswith("@relation"):
+            continue
+        if line.lower() == "@data":
+            in_data = True
+        elif not in_data:
+            declaration = line.split(" ", 1)[1]
+            name, kind = re.match(r"(.+) (numeric|\{.*\})$", declaration).groups()
+            names.append(name[1:-1].replace("\\'", "'") if name[0] == "'" else name)
+            kinds.append(None if kind == "numeric" else kind[1:-1].split(","))
+        elif line[0] == "{":
+            pairs = (pair.split() for pair in line[1:-1].split(",") if pair)
+            rows.append({int(j): word for j, word in pairs})
+        else:
+            rows.append(dict(enumerate(line.split(","))))
+    numbers = [
+        {j: float(w) if kinds[j] is None else kinds[j].index(w) for j, w in row.items()}
+        for row in rows
+    ]
+    position = {name: k for k, name in enumerate(n for n in names if n not in labels)}
+    place = {name: k for k, name in enumerate(n for n in names if n in labels)}
+    X = [{position[names[j]]: v for j, v in row.items() if names[j] in position} for row in numbers]
+    Y = [{place[names[j]]: v for j, v in row.items() if names[j] in place} for row in numbers]
+    return list(position), list(place), X, Y
+
+
+def as_array(rows: list[dict], width: int) -> np.ndarray:
+    result = np.zeros((len(rows), width))
+    for i, row in enumerate(rows):
+        for j, value in row.items():
+            result[i, j] = value
+    return result
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_are_those_published(name: str, mulan_folder: Path) -> None:
+    n_train, n_test, n_features, n_labels, cardinality = PUBLISHED[name]
+    data = load(name, data_home=mulan_folder)
+    X_train, Y_train, X_test, Y_test = data.split
+    assert X_train.shape == (n_train, n_features)
+    assert Y_train.shape == (n_train, n_labels)
+    assert X_test.shape == (n_test, n_features)
+    assert Y_test.shape == (n_test, n_labels)
+    assert data.cardinality == pytest.approx(cardinality, abs=5e-4)
+    assert data.name == name
+    assert sparse.issparse(data.X) == (name in {"medical", "enron", "bibtex", "delicious"})
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_same_as_plain_parser(name: str, mulan_folder: Path) -> None:
+    xml = mulan_folder / f"{name}.xml"
+    for part in ("train", "test"):
+        arff = mulan_folder / f"{name}-{part}.arff"
+        data = read_mulan(arff, xml)
+        features, labels, X, Y = plain_parser(arff, xml)
+        assert data.feature_names == tuple(features)
+        assert data.label_names == tuple(labels)
+        dense = data.X.toarray() if sparse.issparse(data.X) else data.X
+        np.testing.assert_array_equal(dense, as_array(X, len(features)))
+        np.testing.assert_array_equal(data.Y, as_array(Y, len(labels)))
+
+
+def test_birds(mulan_folder: Path) -> None:
+    codes = load("birds", data_home=mulan_folder)
+    onehot = load("birds", data_home=mulan_folder, nominal="onehot")
+    assert codes.n_features == 260
+    assert onehot.n_features == 271
+    assert "Swainson's Thrush" in codes.label_names
+    assert codes.feature_names is not None
+    assert codes.feature_names[-2:] == ("hasSegments", "location")
+    np.testing.assert_array_equal(onehot.X[:, 259:].argmax(axis=1), codes.X[:, 259])
+    assert (codes.Y.sum(axis=1) == 0).mean() == pytest.approx(0.44, abs=0.02)
+
+
+def test_bibtex_is_read_fast(mulan_folder: Path) -> None:
+    start = time.perf_counter()
+    read_mulan(mulan_folder / "bibtex-train.arff", mulan_folder / "bibtex.xml")
+    assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_checksums(name: str, mulan_folder: Path) -> None:
+    for file, known in BENCHMARKS[name].sha256.items():
+        assert hashlib.sha256((mulan_folder / file).read_bytes()).hexdigest() == known
+
+
+def test_data_folder_from_the_environment(mulan_folder: Path, monkeypatch) -> None:
+    monkeypatch.setenv("FBETA_DATA", str(mulan_folder))
+    assert load("scene").n_labels == 6
+
+
+def test_files_in_a_subfolder(mulan_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "scene").mkdir()
+    for file in BENCHMARKS["scene"].sha256:
+        (tmp_path / "scene" / file).write_bytes((mulan_folder / file).read_bytes())
+    assert load("scene", data_home=tmp_path).n_samples == 2407
+
+
+def test_a_copy_cut_between_two_rows_is_refused(mulan_folder: Path, tmp_path: Path) -> None:
+    for file in BENCHMARKS["scene"].sha256:
+        (tmp_path / file).write_bytes((mulan_folder / file).read_bytes())
+    path = tmp_path / "scene-test.arff"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    words = r"scene: expected 1211 train and 1196 test rows, .* found 1211 train and 1195 test"
+    with pytest.raises(DatasetError, match=words):
+        load("scene", data_home=tmp_path)
+
+
+def test_list_datasets() -> None:
+    assert sorted(list_datasets()) == sorted(ALL)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(DatasetError, match=r"unknown data set 'nope': expected one of \['scene'"):
+        load("nope")
+
+
+def write_mediamill(folder: Path, n_train: int) -> None:
+    """Write files of the names, attributes and row counts of Mediamill."""
+    names = [f"Att{j + 1}" for j in range(120)]
+    labels = [f"Class{j + 1}" for j in range(101)]
+    header = "@relation mediamill\n" + "".join(f"@attribute {name} numeric\n" for name in names)
+    header += "".join(f"@attribute {name} {{0,1}}\n" for name in labels) + "@data\n"
+    row = ",".join(["0.25"] * 120 + ["0", "1"] * 50 + ["0"]) + "\n"
+    (folder / "mediamill-train.arff").write_text(header + row * n_train)
+    (folder / "mediamill-test.arff").write_text(header + row * 12914)
+    tags = "".join(f'<label name="{name}"></label>\n' for name in labels)
+    (folder / "mediamill.xml").write_text(f"<labels>\n{tags}</labels>")
+
+
+@pytest.mark.slow
+def test_mediamill_is_ready_for_its_files(tmp_path: Path) -> None:
+    write_mediamill(tmp_path, 30993)
+    data = load("mediamill", data_home=tmp_path)
+    assert data.X_train.shape == (30993, 120)
+    assert data.Y_test.shape == (12914, 101)
+    assert data.cardinality == 50
+
+
+@pytest.mark.parametrize("home", [None, "empty"])
+def test_mediamill_is_never_downloaded(home: str | None, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("FBETA_DATA", raising=False)
+    folder = None if home is None else tmp_path
+    with pytest.raises(DatasetError) as error:
+        load("mediamill", data_home=folder, base_url="http://127.0.0.1:9")
+    message = str(error.value)
+    assert "expected mediamill-train.arff, mediamill-test.arff, mediamill.xml in a data" in message
+    assert "no checksums are known" in message
+    assert (f"not in {tmp_path}" if home else "FBETA_DATA") in message

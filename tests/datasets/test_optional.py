@@ -1,0 +1,40 @@
+"""What is said when an optional dependency is not installed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fbeta.datasets import load, read_csv, read_mulan, read_parquet
+
+ARFF = "@attribute x numeric\n@attribute A {0,1}\n@data\n1,1\n"
+XML = '<labels><label name="A"/></labels>'
+EXTRA = r' needs {}: pip install "fbeta\[data\]"$'
+
+
+def test_liac_arff(write, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "arff", None)
+    with pytest.raises(ImportError, match="^reading ARFF files" + EXTRA.format("liac-arff")):
+        read_mulan(write("toy.arff", ARFF), write("toy.xml", XML))
+
+
+@pytest.mark.parametrize("module", ["pandas", "pyarrow"])
+def test_parquet(write, monkeypatch, module: str) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match="^reading Parquet files" + EXTRA.format(module)):
+        read_parquet(write("toy.parquet", ""), labels=["y"])
+
+
+def test_pooch(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    expected = "^loading yeast without a data folder" + EXTRA.format("pooch")
+    with pytest.raises(ImportError, match=expected):
+        load("yeast", data_home=tmp_path)
+
+
+def test_csv_needs_nothing(write, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    data = read_csv(write("toy.csv", "x,y\n1,1\n"), labels=["y"])
+    assert data.n_samples == 1
