@@ -5,7 +5,7 @@ from __future__ import annotations
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fbeta import FBetaClassifier, FBetaReduction
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaReduction
 
 
 @parametrize_with_checks(
@@ -13,6 +13,8 @@ from fbeta import FBetaClassifier, FBetaReduction
         FBetaClassifier(),
         FBetaClassifier(loss="exponential"),
         FBetaClassifier(loss="squared", fit_intercept=False),
+        FBetaClassifierCV(alphas=(0.1, 1.0), cv=2),
+        AlphaSearchCV(FBetaClassifier(), alphas=(0.1, 1.0), cv=2),
         FBetaReduction(LogisticRegression()),
     ]
 )

@@ -1,15 +1,18 @@
 """Multi-label classification that is optimal for the F_beta-measure."""
 
-from fbeta.classifier import FBetaClassifier
+from fbeta.classifier import FBetaClassifier, FBetaClassifierCV
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
 from fbeta.reduction import FBetaReduction
+from fbeta.selection import AlphaSearchCV
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlphaSearchCV",
     "FBetaClassifier",
+    "FBetaClassifierCV",
     "FBetaReduction",
     "LabelStatistics",
     "decode",

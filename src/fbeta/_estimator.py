@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
@@ -59,8 +59,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         weight = check_sample_weight(sample_weight, n)
         if weight is not None:
             rows = np.flatnonzero(weight)
-            if not len(rows):
-                raise ValueError("sample_weight is zero on every row: there is nothing to fit")
             X, indicator, weight = _safe_indexing(X, rows), indicator[rows], weight[rows]
         self._label_form, self.classes_ = form, form.classes
         self.n_labels_ = form.n_labels
@@ -70,6 +68,44 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
         )
+
+    def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Any:
+        """Return what all folds and strengths of a search for alpha share: here X itself."""
+        return X
+
+    def alpha_path(
+        self,
+        shared: Any,
+        Y: Indicator,
+        weight: NDArray[np.float64] | None,
+        train: NDArray[np.intp],
+        test: NDArray[np.intp],
+        alphas: Sequence[float],
+    ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
+        """Fit on some rows and predict others for each strength of regularisation.
+
+        Parameters
+        ----------
+        shared : object
+            From :meth:`alpha_shared`.
+        Y : csr_array of shape (n, s)
+            0/1 indicator.
+        weight : ndarray of shape (n,), or None
+            Weights of the rows, positive on ``train``.
+        train, test : ndarray
+            Indices of rows.
+        alphas : sequence of float
+            Strengths.
+
+        Yields
+        ------
+        alpha : float
+        predicted : bool ndarray of shape (number of test rows, s)
+        """
+        weights = {} if weight is None else {"sample_weight": weight[train]}
+        for alpha in alphas:
+            model = clone(self).set_params(alpha=alpha).fit(shared[train], Y[train], **weights)
+            yield alpha, model._predict_indicator(shared[test], self.beta)
 
     @abstractmethod
     def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:

@@ -9,9 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
+def _is_number(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
+
+
 def check_beta(beta: Any) -> float:
     """Return ``beta`` as a float, or raise where it is not a positive finite number."""
-    if not isinstance(beta, Real) or isinstance(beta, bool):
+    if not _is_number(beta, Real):
         raise TypeError(f"beta must be a number, got {beta!r}")
     if not (0 < beta < np.inf):
         raise ValueError(f"beta must be positive and finite, got {beta!r}")
@@ -20,7 +24,7 @@ def check_beta(beta: Any) -> float:
 
 def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
     """Return ``value`` as a float, or raise where it is not a finite number above ``low``."""
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if not _is_number(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
     too_low = value <= low if strict else value < low
     if too_low or not np.isfinite(value):
@@ -31,7 +35,7 @@ def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = Fals
 
 def check_count(name: str, value: Any, *, low: int = 1) -> int:
     """Return ``value`` as an int, or raise where it is not an integer of at least ``low``."""
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if not _is_number(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value!r}")
@@ -70,4 +74,6 @@ def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.f
         raise ValueError("Input sample_weight contains NaN or infinity")
     if (weight < 0).any():
         raise ValueError(f"sample_weight is negative at row {int(np.argmax(weight < 0))}")
+    if n and not weight.any():
+        raise ValueError("sample_weight is zero on every row: nothing is left")
     return weight

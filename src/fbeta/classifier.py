@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fbeta._estimator import StatisticsClassifier
-from fbeta._validation import check_choice, check_count, check_number
+from fbeta._estimator import CHUNK, StatisticsClassifier
+from fbeta._validation import check_choice, check_count, check_number, check_sample_weight
+from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
-from fbeta.linear import LinearModel, fit_linear
+from fbeta.labels import Indicator
+from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
 from fbeta.losses import Loss, get_loss
+from fbeta.selection import ALPHAS, search_alpha
 
-__all__ = ["FBetaClassifier"]
+__all__ = ["FBetaClassifier", "FBetaClassifierCV"]
 
 
 class LinearStatisticsClassifier(StatisticsClassifier):
     """Statistics from linear models of every component of the code."""
 
-    alpha: float
     loss: str | Loss
     cardinalities: str
     fit_intercept: bool
@@ -29,18 +32,63 @@ class LinearStatisticsClassifier(StatisticsClassifier):
     coef_: NDArray[Any]
     intercept_: NDArray[Any]
 
-    def _check_parameters(self) -> Loss:
-        """Check what the linear models are made with, and return the loss."""
+    def _check_parameters(self) -> None:
+        """Check what the linear models are made with."""
         check_choice("cardinalities", self.cardinalities, ("seen", "all"))
         check_number("tol", self.tol, strict=True)
         check_count("max_iter", self.max_iter)
-        return get_loss(self.loss)
+        get_loss(self.loss)
 
-    def _keep(self, model: LinearModel, cardinalities: NDArray[np.intp]) -> None:
-        """Store the models of the distinct problems as attributes."""
-        self.cardinalities_ = cardinalities
+    def _fit_linear(
+        self, X: Any, Y: Indicator, weight: NDArray[np.float64] | None, alpha: float
+    ) -> None:
+        """Fit to validated data and store the models of the distinct problems."""
+        self.cardinalities_ = observed_cardinalities(Y, self.cardinalities)
+        model = fit_linear(
+            X,
+            encode(Y, self.cardinalities_),
+            get_loss(self.loss),
+            alpha,
+            weight=weight,
+            fit_intercept=self.fit_intercept,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
         self.coef_, self.intercept_, self._problem = model.coef, model.intercept, model.problem
         self.n_iter_ = int(model.n_iter.max(initial=0))
+
+    def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Design:
+        """Return X in coordinates that all folds and strengths share."""
+        return Design.of(X, weight, intercept=self.fit_intercept)
+
+    def alpha_path(
+        self,
+        shared: Design,
+        Y: Indicator,
+        weight: NDArray[np.float64] | None,
+        train: NDArray[np.intp],
+        test: NDArray[np.intp],
+        alphas: Sequence[float],
+    ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
+        """Solve along the path on some rows, and yield predictions for others."""
+        cardinalities = observed_cardinalities(Y[train], self.cardinalities)
+        targets = encode(Y[train], cardinalities)
+        problems = LinearProblems(shared.take(train), targets, get_loss(self.loss))
+        rows = max(1, CHUNK // (8 * max(targets.shape[1], 1)))
+        chunks = [test[start : start + rows] for start in range(0, len(test), rows)]
+        for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
+            parts = [
+                decode(
+                    LabelStatistics.from_code(
+                        problems.probabilities(solution, shared.take(chunk)),
+                        cardinalities,
+                        Y.shape[1],
+                    ),
+                    self.beta,
+                )
+                for chunk in chunks
+            ]
+            yield alpha, np.concatenate(parts).astype(np.bool_)
 
     def _statistics(self, X: Any) -> LabelStatistics:
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
@@ -141,18 +189,109 @@ class FBetaClassifier(LinearStatisticsClassifier):
         FBetaClassifier
             Itself.
         """
-        loss, alpha = self._check_parameters(), check_number("alpha", self.alpha)
+        self._check_parameters()
+        alpha = check_number("alpha", self.alpha)
         X, Y, weight = self._read_training(X, y, sample_weight)
-        cardinalities = observed_cardinalities(Y, self.cardinalities)
-        model = fit_linear(
-            X,
-            encode(Y, cardinalities),
-            loss,
-            alpha,
-            weight=weight,
-            fit_intercept=self.fit_intercept,
-            tol=self.tol,
-            max_iter=self.max_iter,
+        self._fit_linear(X, Y, weight, alpha)
+        return self
+
+
+class FBetaClassifierCV(LinearStatisticsClassifier):
+    """:class:`FBetaClassifier` with its alpha chosen by cross-validation.
+
+    Picks the alpha with the best instance-averaged F_beta over the folds and fits with it to all
+    rows. Each fold is one pass along the path of alphas with warm starts, in coordinates of X that
+    all folds and alphas share.
+
+    Parameters
+    ----------
+    alphas : sequence of float
+        The strengths of regularisation to try.
+    cv : int, splitter or iterable of (train, test)
+        A number of shuffled folds, or as in scikit-learn; splitters for multi-label data get Y as
+        a 0/1 array.
+    beta, loss, cardinalities, fit_intercept, tol, max_iter
+        As for :class:`FBetaClassifier`.
+    n_jobs : int, optional
+        Folds that are run at the same time, as in joblib. One fold uses all the threads that BLAS
+        is allowed already.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The chosen strength.
+    best_score_ : float
+        Its mean F_beta over the folds.
+    cv_results_ : dict
+        ``"alpha"``, ``"split{i}_test_score"``, ``"mean_test_score"``, ``"std_test_score"`` and
+        ``"rank_test_score"``.
+    classes_, cardinalities_, coef_, intercept_, n_iter_
+        As for :class:`FBetaClassifier`.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifierCV
+    >>> from fbeta.datasets import make_calibrated
+    >>> X, Y, _, _ = make_calibrated(200, n_labels=3, n_features=10)
+    >>> clf = FBetaClassifierCV(alphas=[0.1, 1.0, 1000.0], cv=3).fit(X, Y)
+    >>> clf.cv_results_["mean_test_score"].shape, clf.alpha_ < 1000
+    ((3,), True)
+    """
+
+    def __init__(
+        self,
+        alphas: Sequence[float] = ALPHAS,
+        cv: Any = 5,
+        beta: float = 1.0,
+        *,
+        loss: str | Loss = "logistic",
+        cardinalities: str = "seen",
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.alphas = alphas
+        self.cv = cv
+        self.beta = beta
+        self.loss = loss
+        self.cardinalities = cardinalities
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> FBetaClassifierCV:
+        """Search for alpha, and fit with it to all rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for :meth:`FBetaClassifier.fit`; the weights count in fits and scores.
+        groups : array-like of shape (n,), optional
+            For splitters that need them.
+
+        Returns
+        -------
+        FBetaClassifierCV
+            Itself.
+        """
+        self._check_parameters()
+        X, Y, _ = self._read_training(X, y)
+        weight = check_sample_weight(sample_weight, X.shape[0])
+        result = search_alpha(
+            self, X, Y, weight, alphas=self.alphas, cv=self.cv, groups=groups, n_jobs=self.n_jobs
         )
-        self._keep(model, cardinalities)
+        self.alpha_, self.best_score_ = result.alpha, result.score
+        self.cv_results_ = result.cv_results
+        if weight is not None:
+            rows = np.flatnonzero(weight)
+            X, Y, weight = X[rows], Y[rows], weight[rows]
+        self._fit_linear(X, Y, weight, self.alpha_)
         return self

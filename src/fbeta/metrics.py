@@ -39,8 +39,6 @@ def _average(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> fl
     weight = check_sample_weight(sample_weight, len(values))
     if weight is None:
         return float(values.mean())
-    if not weight.sum() > 0:
-        raise ValueError("sample_weight is zero on every row: there is nothing to average")
     return float(np.average(values, weights=weight))
 
 

@@ -6,6 +6,7 @@ problems together, ``problems`` leaves out what needs no solving and cuts the re
 """
 
 from fbeta.linear.design import Design
+from fbeta.linear.path import solve_path
 from fbeta.linear.problems import LinearModel, LinearProblems, fit_linear
 
-__all__ = ["Design", "LinearModel", "LinearProblems", "fit_linear"]
+__all__ = ["Design", "LinearModel", "LinearProblems", "fit_linear", "solve_path"]

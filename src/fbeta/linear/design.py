@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import scipy.sparse as sp
 
 from fbeta._array import array_namespace
 
-Array = Any
-# without rotation beyond this many dimensions (and MAX_RATIO times the number of problems):
-# the eigendecomposition would cost more than it saves
+Array: TypeAlias = Any
+# beyond this many dimensions the eigendecomposition may cost more than it saves
 MAX_ROTATED = 1500
 
 
@@ -44,10 +44,10 @@ class Design:
     """
 
     matrix: Array
-    weight: Array | None
+    weight: Any
     penalised: Array
-    mean: Array | None
-    rotation: Array | None
+    mean: Any
+    rotation: Any
     intercept: bool
 
     @classmethod
@@ -90,8 +90,6 @@ class Design:
 
     @classmethod
     def _of_sparse(cls, X: Any, weight: Array | None, intercept: bool) -> Design:
-        import numpy as np
-
         X = sp.csr_array(X)
         penalised = np.ones((X.shape[1] + intercept, 1), dtype=X.dtype)
         column = None if weight is None else weight.astype(X.dtype)[:, None]
@@ -136,7 +134,7 @@ class Design:
         xp = self.xp
         matrix = self.matrix
         matrix = matrix.astype(dtype) if sp.issparse(matrix) else xp.astype(matrix, dtype)
-        arrays = {
+        arrays: dict[str, Any] = {
             name: None if value is None else xp.astype(value, dtype)
             for name, value in vars(self).items()
             if name in ("weight", "penalised", "mean", "rotation")

@@ -73,10 +73,11 @@ class Block:
         rows = max(TILE // max(targets.shape[1], 1), 2 * min(design.matrix.shape[1], 2048), 256)
         n = targets.shape[0]
         tiles = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
-        self.tiles = [design.matrix[tile] for tile in tiles]
-        self.light_tiles = [light.matrix[tile] for tile in tiles]
+        self.tiles = [design.matrix[tile, :] for tile in tiles]
+        self.light_tiles = [light.matrix[tile, :] for tile in tiles]
         self.targets = [targets[tile, :] for tile in tiles]
-        self.weights = [None if design.weight is None else design.weight[tile] for tile in tiles]
+        c = design.weight
+        self.weights = [None if c is None else c[tile, :] for tile in tiles]
 
     def evaluate(self, W: Array, far: Array) -> Point:
         """Compute objective, gradient and curvatures at W.
@@ -138,7 +139,7 @@ class Block:
         xp = self.xp
         total = sum(xp.sum(h, axis=0) for h in curvature)
         diagonal = self.penalty + self.mean_squares * total
-        return xp.clip(diagonal, xp.finfo(diagonal.dtype).smallest_normal**0.5, None)
+        return xp.clip(diagonal, xp.finfo(diagonal.dtype).smallest_normal ** 0.5, None)
 
     def keep(self, columns: Array) -> None:
         """Forget all columns but these."""
@@ -173,8 +174,9 @@ def solve_block(
     start : array of shape (p, m)
         Where to start.
     tol : float
-        A column has converged once ``g' D^-1 g / 2``, the decrease that a step with the
-        preconditioner D promises, is at most ``tol`` times its objective.
+        A column has converged once the decrease that a further step promises is at most ``tol``
+        times its objective. The promise is ``g' D^-1 g / 2`` with the preconditioner D, corrected
+        by what it was wrong by at the step before.
     max_iter : int
         Largest number of evaluations.
 
@@ -190,20 +192,24 @@ def solve_block(
     tol = max(tol, 32 * float(xp.finfo(start.dtype).eps))
 
     step = xp.ones(m, dtype=start.dtype)
+    trust = xp.ones_like(step)
     W, point = start, block.evaluate(start, step > 0)
     for iteration in range(max_iter + 1):
         diagonal = block.diagonal(point.curvature)
         decrease = 0.5 * xp.sum(point.gradient**2 / diagonal, axis=0)
-        done = decrease <= tol * (point.value + floor)
+        done = decrease * trust <= tol * (point.value + floor)
         left = xp.nonzero(~done)[0]
         if left.shape[0] == 0 or iteration == max_iter:
             break
         if left.shape[0] <= SHRINK * done.shape[0]:
             leaving.drop(xp.nonzero(done)[0], left, W, iteration)
             W, step, diagonal, point = _take(xp, left, W, step, diagonal, point)
+            decrease, trust = xp.take(decrease, left), xp.take(trust, left)
             block.keep(left)
         direction = conjugate_gradients(block, point, diagonal)
         slope = xp.sum(point.gradient * direction, axis=0)
+        # how much more a Newton step gains than the preconditioner promised
+        trust = xp.maximum(trust, _ratio(xp, -0.5 * slope, decrease))
         far = -slope > FAR * (point.value + floor)
         trial = block.evaluate(W + step * direction, far)
         W, point, step = _advance(xp, W, step, direction, slope, point, trial)
@@ -234,9 +240,7 @@ class Leaving:
             xp.concat(parts, axis=-1) for parts in zip(*self.pieces, strict=True)
         )
         order = xp.argsort(columns)
-        return BlockResult(
-            xp.take(W, order, axis=1), xp.take(n_iter, order), xp.take(done, order)
-        )
+        return BlockResult(xp.take(W, order, axis=1), xp.take(n_iter, order), xp.take(done, order))
 
     def _store(self, columns: Array, W: Array, done: Array, iteration: int) -> None:
         self.pieces.append((columns, W, self.xp.full_like(columns, iteration), done))

@@ -66,7 +66,8 @@ class LinearModel:
 
     def scores(self, X: Any) -> NDArray[Any]:
         """Return the scores of the distinct problems, of shape (n, m)."""
-        return np.asarray(X @ self.coef.T) + self.intercept
+        scores: NDArray[Any] = np.asarray(X @ self.coef.T) + self.intercept
+        return scores
 
 
 class LinearProblems:
@@ -176,6 +177,26 @@ class LinearProblems:
             count = threads * -(-count // threads)
         order = self.open[np.argsort(self.mean[self.open], kind="stable")]
         return [block for block in np.array_split(order, max(count, 1)) if len(block)]
+
+    def probabilities(self, solution: Solution, design: Design) -> NDArray[Any]:
+        """Return the probabilities of every problem for the rows of a design.
+
+        Parameters
+        ----------
+        solution : Solution
+            Of these problems.
+        design : Design
+            Of n rows, in the coordinates of the problems' design.
+
+        Returns
+        -------
+        ndarray of shape (n, M)
+        """
+        scores = np.asarray(design.matrix @ design.forward(solution.W))
+        out = np.asarray(self.loss.inverse_link(scores))
+        known = ~np.isnan(self.constant)
+        out[:, known] = self.constant[known]
+        return np.asarray(out[:, self.problem])
 
     def model(self, solution: Solution) -> LinearModel:
         """Return the models in the coordinates of X.

@@ -1,0 +1,20 @@
+"""Data that some tests need and that is not part of the project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+PLACES = [Path(p) for p in [os.environ.get("FBETA_DATA", "")] if p]
+PLACES.append(Path(__file__).resolve().parents[2] / "shared" / "data" / "mulan")
+
+
+@pytest.fixture(scope="session")
+def mulan():
+    """Folder with the Mulan data sets."""
+    for place in PLACES:
+        if (place / "yeast-train.arff").exists():
+            return place
+    pytest.skip("the Mulan data sets are not here: set FBETA_DATA to their folder")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+
+from fbeta import FBetaClassifier, FBetaReduction
+from fbeta.datasets import make_calibrated
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, Y, _, _ = make_calibrated(150, n_labels=3, n_features=12)
+    return X, Y
+
+
+def test_over_logistic_regression_it_is_the_linear_classifier(data):
+    X, Y = data
+    peer = LogisticRegression(tol=1e-10, solver="newton-cholesky")
+    one = FBetaReduction(peer).fit(X, Y)
+    other = FBetaClassifier(alpha=1.0, tol=1e-12).fit(X, Y)
+    assert np.allclose(
+        one.predict_statistics(X).joint, other.predict_statistics(X).joint, atol=1e-5
+    )
+    assert np.array_equal(one.predict(X), other.predict(X))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        HistGradientBoostingClassifier(max_iter=5),
+        RandomForestClassifier(n_estimators=5, random_state=0),
+        LinearSVC(),
+        RidgeClassifier(),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_any_classifier(data, estimator):
+    X, Y = data
+    clf = FBetaReduction(estimator, beta=2.0, n_jobs=2).fit(X, Y)
+    assert clf.score(X, Y) > 0.4
+    proba = clf.predict_proba(X)
+    assert ((proba >= 0) & (proba <= 1)).all()
+    assert clf.predict(X, beta=0.5).sum() <= clf.predict(X).sum()
+
+
+def test_pipelines_over_text():
+    text = ["red apple", "green apple", "red car", "green car"] * 5
+    labels = [["fruit", "red"], ["fruit"], ["red"], []] * 5
+    clf = FBetaReduction(make_pipeline(TfidfVectorizer(), MultinomialNB())).fit(text, labels)
+    assert clf.predict(["red apple", "green car"]) == [["fruit", "red"], []]
+
+
+def test_missing_values_are_for_the_classifier_to_accept(data):
+    X, Y = data
+    X = np.where(np.random.default_rng(0).uniform(size=X.shape) < 0.1, np.nan, X)
+    assert FBetaReduction(HistGradientBoostingClassifier(max_iter=3)).fit(X, Y).score(X, Y) > 0.4
+    with pytest.raises(ValueError, match="NaN"):
+        FBetaReduction(LogisticRegression()).fit(X, Y)
+
+
+def test_constant_columns_need_no_classifier():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    Y = np.zeros((20, 3), int)
+    Y[:, 0] = 1
+    Y[:10, 1] = 1
+    clf = FBetaReduction(LogisticRegression()).fit(X, Y)
+    # sizes 1 and 2: label 0 alone, labels 0 and 1 together; and what never happens
+    assert sum(e is not None for e in clf.estimators_) == 2
+    assert clf.predict_statistics(X).joint[:, :, 2].max() == 0
+    nothing = FBetaReduction(LogisticRegression()).fit(X, np.zeros((20, 2), int))
+    assert not nothing.predict(X).any()
+    assert nothing.estimators_ == [None]
+
+
+def test_one_positive_can_be_calibrated():
+    X = np.arange(10.0)[:, None]
+    Y = np.zeros((10, 2), int)
+    Y[9, 0] = Y[3:, 1] = 1
+    assert np.isfinite(FBetaReduction(LinearSVC()).fit(X, Y).predict_proba(X)).all()
+
+
+def test_sparse_and_weights(data):
+    X, Y = data
+    weight = np.r_[np.zeros(50), np.ones(100)]
+    one = FBetaReduction(LogisticRegression()).fit(sp.csr_array(X), Y, sample_weight=weight)
+    other = FBetaReduction(LogisticRegression()).fit(X[50:], Y[50:])
+    assert np.allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-3)
+
+
+def test_bad_estimators_are_named(data):
+    X, Y = data
+    with pytest.raises(TypeError, match="TfidfVectorizer"):
+        FBetaReduction(TfidfVectorizer()).fit(X, Y)
+    with pytest.raises(ValueError, match="KNeighborsClassifier does not support sample_weight"):
+        FBetaReduction(KNeighborsClassifier()).fit(X, Y, sample_weight=np.ones(150))
