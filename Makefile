@@ -30,5 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
 clean:
 	rm -rf $(VENV) demo results .pytest_cache .mypy_cache .ruff_cache

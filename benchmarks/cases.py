@@ -1,0 +1,78 @@
+"""The data that the benchmarks run on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import StandardScaler
+
+from fbeta.datasets import load
+from fbeta.encoding import encode, observed_cardinalities
+from fbeta.linear.problems import constant_values, distinct_columns
+
+
+@dataclass
+class Case:
+    """Features and the targets of the distinct binary problems that have to be solved."""
+
+    name: str
+    X: Any
+    targets: sp.csc_array
+    goal: float
+    sample: int | None = None
+
+
+def data_folder() -> Path | None:
+    places = [Path(p) for p in [os.environ.get("FBETA_DATA", "")] if p]
+    places.append(Path(__file__).resolve().parents[2] / "shared" / "data" / "mulan")
+    return next((p for p in places if (p / "yeast-train.arff").exists()), None)
+
+
+def problems_of(Y: Any) -> sp.csc_array:
+    """Return the targets without constant and repeated columns: the same work for both sides."""
+    indicator = sp.csr_array(Y)
+    targets = encode(indicator, observed_cardinalities(indicator))
+    targets = targets[:, distinct_columns(targets)[1]]
+    return sp.csc_array(targets[:, np.flatnonzero(np.isnan(constant_values(targets)))])
+
+
+def mediamill_shaped(n: int = 31_000, d: int = 120, s: int = 101, largest: int = 18) -> Any:
+    """Make data of Mediamill's shape: decaying spectrum, rare labels, sizes up to 18.
+
+    It stands in for the shape, never for results.
+    """
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    X = rng.standard_normal((n, d)) * np.arange(1, d + 1) ** -0.5 @ basis
+    W, b = 1.5 * rng.standard_normal((d, s)), -5.3 - 3 * rng.uniform(size=s)
+    Y = (rng.uniform(size=(n, s)) < 1 / (1 + np.exp(-(X @ W + b)))).astype(np.int8)
+    for i in np.flatnonzero(Y.sum(axis=1) > largest):
+        on = np.flatnonzero(Y[i])
+        Y[i, rng.permutation(on)[largest:]] = 0
+    return X, Y
+
+
+def solver_cases() -> list[Case]:
+    """Return the cases of the solver's table; those on real data only where it is."""
+    cases = []
+    folder = data_folder()
+    if folder is not None:
+        for name in ("scene", "yeast", "birds", "medical", "enron"):
+            data = load(name, data_home=folder)
+            X, targets = data.X_train, problems_of(data.Y_train)
+            goal = 20 if name == "enron" else 10
+            if name == "birds":
+                name, X = "birds, standardised", StandardScaler().fit_transform(X)
+            if sp.issparse(X):
+                cases.append(Case(f"{name}, sparse X", sp.csr_array(X), targets, goal))
+                cases.append(Case(f"{name}, dense X", X.toarray(), targets, goal, sample=30))
+            else:
+                cases.append(Case(name, X, targets, goal))
+    X, Y = mediamill_shaped()
+    cases.append(Case("mediamill-shaped", X, problems_of(Y), 15, sample=24))
+    return cases

@@ -1,0 +1,70 @@
+"""The library works with NumPy, SciPy and scikit-learn alone, and says what else it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+EXTRAS = (
+    "array_api_compat", "array_api_strict", "arff", "iterstrat", "matplotlib", "pandas", "pooch",
+    "pyarrow", "rich", "skops", "typer",
+)  # fmt: skip
+
+
+def run_without_extras(code):
+    """Run code in a new interpreter in which none of the extras can be imported."""
+    program = f"""
+        import sys
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in {EXTRAS!r}:
+                    raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        sys.meta_path.insert(0, Absent())
+    """
+    program = textwrap.dedent(program) + textwrap.dedent(code)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_library_needs_no_extra():
+    done = run_without_extras(
+        """
+        import numpy as np
+        import fbeta, fbeta.datasets, fbeta.surrogate, fbeta.linear, fbeta.rivals
+        X, Y, q, bayes = fbeta.datasets.make_calibrated(60, n_labels=3, n_features=10)
+        clf = fbeta.FBetaClassifier().fit(X, Y)
+        assert clf.predict(X).shape == (60, 3)
+        assert fbeta.decode(q).shape == (60, 3)
+        assert fbeta.FBetaClassifierCV(alphas=(1.0,), cv=2).fit(X, Y).alpha_ == 1.0
+        assert fbeta.FBetaClassifier().fit(X, [{"a"}, {"b"}, set()] * 20).predict(X)
+        """
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "extra"),
+    [
+        ("import fbeta.datasets as d; d.load('yeast', data_home='nowhere')", "data"),
+        (
+            "from fbeta._array import array_namespace; array_namespace(object())",
+            "array-api",
+        ),
+    ],
+)
+def test_a_missing_extra_is_named(code, extra):
+    done = run_without_extras(code)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert f"fbeta[{extra}]" in last or "nowhere" in last
+
+
+def test_the_command_line_says_what_it_needs():
+    done = run_without_extras("import sys; from fbeta.cli import main; sys.exit(main())")
+    assert done.returncode == 2
+    assert "fbeta[cli]" in done.stderr
+    assert "Traceback" not in done.stderr
