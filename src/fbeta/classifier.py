@@ -53,9 +53,17 @@ class LinearStatisticsClassifier(StatisticsClassifier):
             fit_intercept=self.fit_intercept,
             tol=self.tol,
             max_iter=self.max_iter,
+            describe=self._describe,
         )
         self.coef_, self.intercept_, self._problem = model.coef, model.intercept, model.problem
         self.n_iter_ = int(model.n_iter.max(initial=0))
+
+    def _describe(self, column: int) -> str:
+        """Name a binary problem, for a warning."""
+        if column == 0:
+            return "no labels"
+        k, j = divmod(column - 1, self.n_labels_)
+        return f"size {self.cardinalities_[k]} with label {self.classes_[j]!s}"
 
     def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Design:
         """Return X in coordinates that all folds and strengths share."""
@@ -77,6 +85,7 @@ class LinearStatisticsClassifier(StatisticsClassifier):
         rows = max(1, CHUNK // (8 * max(targets.shape[1], 1)))
         chunks = [test[start : start + rows] for start in range(0, len(test), rows)]
         for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
+            problems.warn_if_not_converged(solution, alpha, self.max_iter)
             parts = [
                 decode(
                     LabelStatistics.from_code(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,8 @@ __all__ = ["LinearModel", "LinearProblems", "Solution", "fit_linear"]
 
 Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
-WIDTH = 160  # columns of a block: enough for matrix products at full speed
+WIDTH = 128  # columns of a block: enough for matrix products at full speed
+BLOCKS_PER_THREAD = 2  # at least, so that the threads finish together
 SINGLE = 1 << 17  # entries of X below which single precision saves nothing
 PARALLEL = 1 << 16  # scores below which a second thread costs more than it brings
 
@@ -150,11 +152,18 @@ class LinearProblems:
 
         def run(columns: NDArray[np.intp]) -> BlockResult:
             y = xp.asarray(self.targets[:, columns].toarray(), dtype=self.design.dtype)
+            first = xp.take(W, xp.asarray(columns), axis=1)
             with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
                 return solve_block(
-                    self.design, self.light, y, self.loss, alpha, xp.take(W, xp.asarray(columns), axis=1),
-                    tol=tol, max_iter=max_iter,
-                )  # fmt: skip
+                    self.design,
+                    self.light,
+                    y,
+                    self.loss,
+                    alpha,
+                    first,
+                    tol=tol,
+                    max_iter=max_iter,
+                )
 
         results = run_threaded(run, blocks)
         n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
@@ -166,17 +175,40 @@ class LinearProblems:
         return Solution(W, n_iter, converged)
 
     def _blocks(self) -> list[NDArray[np.intp]]:
-        """Cut the open problems into blocks of like size of target, so that they finish together."""
+        """Cut the open problems into blocks, the hardest first.
+
+        Problems with about as many positives take about as many iterations, so a block of such
+        finishes together; and with the long blocks first the threads finish together.
+        """
         n, p = self.design.matrix.shape
         threads = n_threads() if n * len(self.open) >= 2 * PARALLEL else 1
-        # targets, curvatures, one trial's curvatures and a share of the tiles, per column
+        # targets, curvatures, those of a trial and a share of the tiles, for each column
         per_column = 8 * (4 * n + 12 * p)
         width = max(1, min(WIDTH, self.memory // (threads * per_column)))
-        count = -(-len(self.open) // width)
-        if count:
-            count = threads * -(-count // threads)
-        order = self.open[np.argsort(self.mean[self.open], kind="stable")]
-        return [block for block in np.array_split(order, max(count, 1)) if len(block)]
+        count = max(-(-len(self.open) // width), BLOCKS_PER_THREAD * threads if threads > 1 else 1)
+        balance = np.minimum(self.mean, 1 - self.mean)[self.open]
+        order = self.open[np.argsort(-balance, kind="stable")]
+        return [block for block in np.array_split(order, count) if len(block)]
+
+    def warn_if_not_converged(
+        self,
+        solution: Solution,
+        alpha: float,
+        max_iter: int,
+        describe: Callable[[int], str] = str,
+    ) -> None:
+        """Say which problems did not converge, and what to do about it."""
+        failed = np.flatnonzero(~solution.converged)
+        if not len(failed):
+            return
+        columns = [int(np.argmax(self.problem == m)) for m in failed[:10]]
+        names = ", ".join(describe(c) for c in columns) + (", ..." if len(failed) > 10 else "")
+        warnings.warn(
+            f"{len(failed)} of {len(self)} binary problems did not converge in {max_iter} "
+            f"iterations at alpha = {alpha:g} ({names}): increase max_iter or alpha, or scale X",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
     def probabilities(self, solution: Solution, design: Design) -> NDArray[Any]:
         """Return the probabilities of every problem for the rows of a design.
@@ -230,6 +262,7 @@ def fit_linear(
     fit_intercept: bool = True,
     tol: float = 1e-6,
     max_iter: int = 100,
+    describe: Callable[[int], str] = str,
 ) -> LinearModel:
     """Fit one regularised linear model for each column of the targets.
 
@@ -252,6 +285,8 @@ def fit_linear(
         Whether there is an intercept.
     tol, max_iter
         As for :func:`fbeta.linear.newton.solve_block`.
+    describe : callable
+        What to call a column of the targets in a warning.
 
     Returns
     -------
@@ -263,26 +298,13 @@ def fit_linear(
     >>> X = np.array([[-1.0], [0.0], [1.0], [2.0]])
     >>> y = sp.csc_array(np.array([[0], [1], [0], [1]]))
     >>> fit_linear(X, y, LogisticLoss(), alpha=1.0).coef.round(3).tolist()
-    [[0.433]]
+    [[0.453]]
     """
     design = Design.of(X, weight, intercept=fit_intercept)
     problems = LinearProblems(design, targets, loss)
     solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
-    warn_if_not_converged(solution, max_iter)
+    problems.warn_if_not_converged(solution, alpha, max_iter, describe)
     return problems.model(solution)
-
-
-def warn_if_not_converged(solution: Solution, max_iter: int) -> None:
-    """Say how many problems did not converge, and what to do about it."""
-    failed = np.flatnonzero(~solution.converged)
-    if len(failed):
-        names = ", ".join(map(str, failed[:10])) + (", ..." if len(failed) > 10 else "")
-        warnings.warn(
-            f"{len(failed)} of {len(solution.converged)} binary problems did not converge in "
-            f"{max_iter} iterations (problems {names}): increase max_iter or alpha, or scale X",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
 
 
 def distinct_columns(matrix: sp.csc_array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
