@@ -132,8 +132,8 @@ def test_frames_keep_names_and_index(data):
 @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_matrix, sp.coo_array])
 def test_sparse_features(data, form):
     X, Y = data
-    dense = FBetaClassifier(tol=1e-10).fit(X, Y)
-    sparse = FBetaClassifier(tol=1e-10).fit(form(X), Y)
+    dense = FBetaClassifier(tol=1e-13).fit(X, Y)
+    sparse = FBetaClassifier(tol=1e-13).fit(form(X), Y)
     assert np.allclose(dense.coef_, sparse.coef_, atol=1e-4)
     assert np.array_equal(dense.predict(X), sparse.predict(form(X)))
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta._estimator import MultiLabelClassifier
@@ -104,6 +105,27 @@ class StoredModel:
     feature_names: tuple[str, ...] | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
+        """Predict label sets as 0/1, whatever form the labels of the training had.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            That of the estimator by default.
+
+        Returns
+        -------
+        int8 ndarray of shape (n, s)
+        """
+        with warnings.catch_warnings():
+            # the columns of files are matched by name before they get here, as plain arrays
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            labels = self.estimator.predict(X, beta=beta)
+        indicator = self.estimator._label_form.read(labels, "the prediction")
+        return np.asarray(indicator.toarray(), dtype=np.int8)
 
 
 @contextmanager
@@ -191,7 +213,7 @@ def save_model(
     label_names : sequence of str, optional
         Names of the labels; those of ``estimator.classes_`` by default.
     feature_names : sequence of str, optional
-        Names of the features.
+        Names of the features; those that the estimator saw in ``fit``, if any, by default.
     reading, versions : mapping, optional
         As in :class:`StoredModel`; simple values only.
 
@@ -213,7 +235,10 @@ def save_model(
     (('sea', 'sky'), [['sea']])
     """
     check_is_fitted(estimator)
-    names = estimator.classes_ if label_names is None else label_names
+    # a 1-D binary target has two classes and one label, which is to have the second of them
+    names = estimator.classes_[-estimator.n_labels_ :] if label_names is None else label_names
+    if feature_names is None:
+        feature_names = getattr(estimator, "feature_names_in_", None)
     content = {
         "kind": _KIND,
         "version": _VERSION,
@@ -321,7 +346,9 @@ def _read_content(content: Any) -> StoredModel:
     )
     if feature_names is not None and len(feature_names) != n_features:
         raise ValueError(f"it has {len(feature_names)} names for {n_features} features")
-    predicted = estimator._predict_indicator(np.zeros((1, n_features)), float(estimator.beta))
-    if len(stored.label_names) not in (predicted.shape[1], len(estimator.classes_)):
+    predicted = stored.predict(np.zeros((1, n_features)))
+    if predicted.shape != (1, len(stored.label_names)):
         raise ValueError(f"it has {len(stored.label_names)} names for its labels")
+    if hasattr(estimator, "expected_fbeta"):
+        estimator.expected_fbeta(np.zeros((1, n_features)))
     return stored

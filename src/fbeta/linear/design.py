@@ -37,8 +37,9 @@ class Design:
         1 for the coordinates in the penalty, 0 for the intercept.
     mean : array of shape (d,), or None
         The centre of the rows of X: subtracted from dense X, kept aside for sparse X.
-    rotation : array of shape (d, p - 1 or p), or None
-        Orthonormal columns; None for the identity.
+    rotation : array or csr_array of shape (d, p - 1 or p), or None
+        Orthonormal columns; None for the identity. For sparse X, the columns of the identity that
+        belong to features which are not zero on every row.
     intercept : bool
         Whether the last coordinate is an intercept.
     """
@@ -90,7 +91,7 @@ class Design:
 
     @classmethod
     def _of_sparse(cls, X: Any, weight: Array | None, intercept: bool) -> Design:
-        X = sp.csr_array(X)
+        X, selection = _used_columns(sp.csr_array(X))
         penalised = np.ones((X.shape[1] + intercept, 1), dtype=X.dtype)
         column = None if weight is None else weight.astype(X.dtype)[:, None]
         mean = None
@@ -99,7 +100,7 @@ class Design:
             mean = (X.T @ (share / share.sum()))[:, 0].astype(X.dtype)
             X = sp.hstack([X, np.ones((X.shape[0], 1), dtype=X.dtype)], format="csr")
             penalised[-1] = 0
-        return cls(sp.csr_array(X), column, penalised, mean, None, intercept)
+        return cls(sp.csr_array(X), column, penalised, mean, selection, intercept)
 
     @property
     def xp(self) -> Any:
@@ -137,7 +138,7 @@ class Design:
         arrays: dict[str, Any] = {
             name: None if value is None else xp.astype(value, dtype)
             for name, value in vars(self).items()
-            if name in ("weight", "penalised", "mean", "rotation")
+            if name in ("weight", "penalised", "mean")
         }
         return replace(self, matrix=matrix, **arrays)
 
@@ -188,8 +189,22 @@ class Design:
             W, offset = W[:-1, :], W[-1, :]
         coef = W if self.rotation is None else self.rotation @ W
         if self.mean is not None:
-            offset = offset - self.mean @ coef
+            offset = offset - self.mean @ (W if self.shifted else coef)
         return coef, offset
+
+
+def _used_columns(X: Any) -> tuple[Any, Any]:
+    """Leave out features that are zero on every row: their coefficients are zero.
+
+    Returns the rest, and the matrix that puts their coefficients back into place (None where all
+    features are used).
+    """
+    used = np.flatnonzero(np.bincount(X.indices, minlength=X.shape[1]))
+    if len(used) == X.shape[1]:
+        return X, None
+    ones = np.ones(len(used), dtype=X.dtype)
+    places = sp.csr_array((ones, (used, np.arange(len(used)))), shape=(X.shape[1], len(used)))
+    return X[:, used], places
 
 
 def _weighted_mean(xp: Any, X: Array, column: Array) -> Array:

@@ -19,10 +19,10 @@ from fbeta.losses import Loss
 Array = Any
 FORCING = 0.1  # relative accuracy of a Newton direction, in the preconditioner's norm
 ARMIJO = 1e-4
-FAR = 0.3  # promised relative decrease beyond which curvatures are cautious
+FAR = 0.1  # promised relative decrease beyond which curvatures are cautious
 MAX_STEPS = 200  # conjugate gradient steps for one direction
 TILE = 1 << 16  # scores per tile
-SHRINK = 0.75  # columns are dropped from the arrays once this share of them is left
+SHRINK = 0.9  # columns are dropped from the arrays once this share of them is left
 
 
 @dataclass
@@ -156,6 +156,7 @@ def solve_block(
     *,
     tol: float,
     max_iter: int,
+    cold: bool = True,
 ) -> BlockResult:
     """Minimise every column's objective.
 
@@ -178,7 +179,9 @@ def solve_block(
         times its objective. The promise is ``g' D^-1 g / 2`` with the preconditioner D, corrected
         by what it was wrong by at the step before.
     max_iter : int
-        Largest number of evaluations.
+        Largest number of iterations.
+    cold : bool
+        Whether the start is far from the solution.
 
     Returns
     -------
@@ -193,11 +196,12 @@ def solve_block(
 
     step = xp.ones(m, dtype=start.dtype)
     trust = xp.ones_like(step)
-    W, point = start, block.evaluate(start, step > 0)
+    far = xp.full(m, cold, dtype=xp.bool)
+    W, point = start, block.evaluate(start, far)
     for iteration in range(max_iter + 1):
         diagonal = block.diagonal(point.curvature)
         decrease = 0.5 * xp.sum(point.gradient**2 / diagonal, axis=0)
-        done = decrease * trust <= tol * (point.value + floor)
+        done = (decrease * trust <= tol * (point.value + floor)) & ~far
         left = xp.nonzero(~done)[0]
         if left.shape[0] == 0 or iteration == max_iter:
             break
@@ -303,42 +307,40 @@ def conjugate_gradients(block: Block, point: Point, diagonal: Array) -> Array:
         Descent directions.
     """
     xp, curvature = block.xp, point.curvature
-    full_diagonal = diagonal
     size = xp.sqrt(xp.sum(point.gradient**2 / diagonal, axis=0))
     scale = xp.where(size > 0, size, xp.ones_like(size))
     residual = xp.astype(-point.gradient / scale, block.light.dtype)
-    diagonal = xp.astype(diagonal, block.light.dtype)
+    inverse = xp.astype(1 / diagonal, block.light.dtype)
     x = xp.zeros_like(residual)
-    z = residual / diagonal
-    p = z
-    rz = xp.sum(residual * z, axis=0)
+    p = residual * inverse
+    rz = xp.sum(residual * p, axis=0)
     leaving = Leaving(xp, x.shape[1])
     for steps in range(min(2 * x.shape[0], MAX_STEPS)):
         product = block.hessian_product(curvature, p)
         bend = xp.sum(p * product, axis=0)
         active = (rz > FORCING**2) & (bend > 0)
         length = xp.where(active, _ratio(xp, rz, bend), xp.zeros_like(rz))
-        x = x + length * p
-        residual = residual - length * product
-        z = residual / diagonal
+        x += length * p
+        product *= length
+        residual -= product
+        z = residual * inverse
         new = xp.sum(residual * z, axis=0)
         active = active & (new > FORCING**2)
         left = xp.nonzero(active)[0]
         if left.shape[0] == 0:
             break
-        p = z + _ratio(xp, new, rz) * p
+        p *= _ratio(xp, new, rz)
+        p += z
         rz = xp.where(active, new, xp.zeros_like(new))
         if left.shape[0] <= SHRINK * active.shape[0]:
             leaving.drop(xp.nonzero(~active)[0], left, x, steps)
-            x, residual, p, diagonal = (
-                xp.take(a, left, axis=1) for a in (x, residual, p, diagonal)
-            )
+            x, residual, p, inverse = (xp.take(a, left, axis=1) for a in (x, residual, p, inverse))
             rz = xp.take(rz, left)
             curvature = [xp.take(h, left, axis=1) for h in curvature]
     x = xp.astype(leaving.finish(x, active, steps).W, point.gradient.dtype) * scale
     # rounding may spoil a direction, never the descent
     uphill = xp.sum(x * point.gradient, axis=0) >= 0
-    return xp.where(uphill, -point.gradient / full_diagonal, x)
+    return xp.where(uphill, -point.gradient / diagonal, x)
 
 
 def _ratio(xp: Any, numerator: Array, denominator: Array) -> Array:

@@ -22,8 +22,7 @@ __all__ = ["LinearModel", "LinearProblems", "Solution", "fit_linear"]
 Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
 WIDTH = 128  # columns of a block: enough for matrix products at full speed
-BLOCKS_PER_THREAD = 2  # at least, so that the threads finish together
-SINGLE = 1 << 17  # entries of X below which single precision saves nothing
+SINGLE = 1 << 16  # entries of X below which single precision saves nothing
 PARALLEL = 1 << 16  # scores below which a second thread costs more than it brings
 
 
@@ -163,6 +162,7 @@ class LinearProblems:
                     first,
                     tol=tol,
                     max_iter=max_iter,
+                    cold=start is None,
                 )
 
         results = run_threaded(run, blocks)
@@ -175,20 +175,18 @@ class LinearProblems:
         return Solution(W, n_iter, converged)
 
     def _blocks(self) -> list[NDArray[np.intp]]:
-        """Cut the open problems into blocks, the hardest first.
+        """Deal the open problems into blocks of like composition, which take about as long.
 
-        Problems with about as many positives take about as many iterations, so a block of such
-        finishes together; and with the long blocks first the threads finish together.
+        The number of positives tells most about the iterations that a problem takes.
         """
         n, p = self.design.matrix.shape
         threads = n_threads() if n * len(self.open) >= 2 * PARALLEL else 1
         # targets, curvatures, those of a trial and a share of the tiles, for each column
         per_column = 8 * (4 * n + 12 * p)
         width = max(1, min(WIDTH, self.memory // (threads * per_column)))
-        count = max(-(-len(self.open) // width), BLOCKS_PER_THREAD * threads if threads > 1 else 1)
-        balance = np.minimum(self.mean, 1 - self.mean)[self.open]
-        order = self.open[np.argsort(-balance, kind="stable")]
-        return [block for block in np.array_split(order, count) if len(block)]
+        count = threads * -(-len(self.open) // (threads * width))
+        order = self.open[np.argsort(self.mean[self.open], kind="stable")]
+        return [order[i::count] for i in range(min(count, len(order)))]
 
     def warn_if_not_converged(
         self,
