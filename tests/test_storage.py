@@ -156,6 +156,10 @@ DANGEROUS = [
     ("builtins", "method", "MethodNode"),
     ("numpy", "load", "FunctionNode"),
     ("fbeta.classifier", "FBetaClassifier", "FunctionNode"),
+    ("fbeta.rivals.limo", "os", "ObjectNode"),
+    ("fbeta.rivals.limo.os", "Limo", "ObjectNode"),
+    ("evil.fbeta.rivals.limo", "Limo", "ObjectNode"),
+    ("fbeta.rivals.limo", "Limo", "TypeNode"),
 ]
 
 

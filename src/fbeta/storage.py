@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import tempfile
 import warnings
 import zipfile
@@ -43,11 +44,21 @@ _ESTIMATORS = (
     "fbeta.classifier.FBetaClassifierCV",
     "fbeta.reduction.FBetaReduction",
     "fbeta.selection.AlphaSearchCV",
-    "fbeta.rivals.limo.Limo",
-    "fbeta.rivals.macro_svm.MacroFSvm",
-    "fbeta.rivals.reverse.ReverseMultiLabel",
-    "fbeta.rivals.submodular.SubmodularMultiLabel",
 )
+# each in a file of its own in our package, whose name is no matter of trust
+_RIVALS = (
+    "BinaryRelevance",
+    "CostSensitiveRelevance",
+    "ExactFPlugIn",
+    "Limo",
+    "LowRankClassifier",
+    "MacroFSvm",
+    "ProbabilisticChain",
+    "ReverseMultiLabel",
+    "SubmodularMultiLabel",
+    "ThresholdedRelevance",
+)
+_RIVAL = re.compile(rf"fbeta\.rivals\.[a-z][a-z_]*\.(?:{'|'.join(_RIVALS)})")
 _PARTS = (
     "fbeta.labels.LabelForm",
     "fbeta.losses.ExponentialLoss",
@@ -63,7 +74,7 @@ _NUMBERS = (
 _BUILTINS = tuple(f"builtins.{n}" for n in ("bool", "float", "frozenset", "int", "list", "set",
                                             "str", "tuple"))  # fmt: skip
 
-#: The types that a model file may have, by the way in which skops makes them.
+#: The types that a model file may have besides the rivals, by the way in which skops makes them.
 TRUSTED: dict[str, tuple[str, ...]] = {
     "ObjectNode": _ESTIMATORS + _PARTS,
     "JsonNode": ("builtins.str",),
@@ -257,7 +268,7 @@ def save_model(
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
     """Load a model that :func:`save_model` stored.
 
-    Only the types in ``TRUSTED`` are made, and no code from the file is run.
+    Only the types in ``TRUSTED`` and the rivals are made, and no code from the file is run.
 
     Parameters
     ----------
@@ -279,12 +290,12 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     """
     skops = _skops()
     Path(path).open("rb").close()
-    _check_types(Path(path), str(path))
+    types = _check_types(Path(path), str(path))
     try:
         with warnings.catch_warnings():
             # another version of scikit-learn warns; what does not fit fails below
             warnings.simplefilter("ignore")
-            content = skops.load(path, trusted=[t for types in TRUSTED.values() for t in types])
+            content = skops.load(path, trusted=types)
             return _read_content(content)
     # A file from anybody can be wrong in every way that the libraries below have an error for.
     except Exception as error:
@@ -299,8 +310,8 @@ def _skops() -> Any:
         raise ImportError('storing models needs skops: pip install "fbeta[cli]"') from error
 
 
-def _check_types(path: Path, name: str) -> None:
-    """Refuse a file with types outside ``TRUSTED``, before anything is made of it."""
+def _check_types(path: Path, name: str) -> list[str]:
+    """Return the types in a file; refuse others than the trusted before anything is made."""
     try:
         with zipfile.ZipFile(path) as archive:
             if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
@@ -310,9 +321,15 @@ def _check_types(path: Path, name: str) -> None:
         found = set(_types(schema))
     except Exception as error:
         raise ModelFileError(f"{name}: not a model of fbeta: {error}") from error
-    unknown = sorted({type_ for loader, type_ in found if type_ not in TRUSTED.get(loader, ())})
+    unknown = sorted({type_ for loader, type_ in found if not _is_trusted(loader, type_)})
     if unknown:
         raise ModelFileError(f"{name}: has types that are not trusted: {', '.join(unknown)}")
+    return sorted({type_ for _, type_ in found})
+
+
+def _is_trusted(loader: str, type_: str) -> bool:
+    rival = loader == "ObjectNode" and _RIVAL.fullmatch(type_) is not None
+    return rival or type_ in TRUSTED.get(loader, ())
 
 
 def _types(node: Any) -> Iterator[tuple[str, str]]:

@@ -48,7 +48,7 @@ def test_bayes_optimum_is_the_best_there_is():
 
 
 def test_make_calibrated_is_reproducible():
-    one, other = make_calibrated(50, 3, 12, random_state=5), make_calibrated(50, 3, 12, random_state=5)
+    one, other = (make_calibrated(50, 3, 12, random_state=5) for _ in range(2))
     assert np.array_equal(one[0], other[0])
     assert np.array_equal(one[1], other[1])
     assert one[3] == other[3]
@@ -56,7 +56,11 @@ def test_make_calibrated_is_reproducible():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((10, 3, 5), "n_features must be at least 10"), ((10, 15, 300), "at most 14"), ((0, 3, 10), "n ")],
+    [
+        ((10, 3, 5), "n_features must be at least 10"),
+        ((10, 15, 300), "at most 14"),
+        ((0, 3, 10), "n must"),
+    ],
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):

@@ -1,0 +1,1 @@
+"""The commands of ``fbeta``: arguments in, calls of the library, tables out."""

@@ -1,0 +1,86 @@
+"""``fbeta compare``: several methods on one pair of files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fbeta._cli import options as o
+from fbeta._cli.app import app
+from fbeta._cli.console import mendable, print_table, progress_bar
+from fbeta._cli.data import read_labelled, read_training
+from fbeta._cli.fitting import fit_method
+from fbeta.selection import ALPHAS
+
+
+@app.command(
+    epilog="Example: [bold]fbeta compare train.arff test.arff --labels labels.xml "
+    "--methods fbeta,br[/bold]"
+)
+def compare(
+    train: Annotated[Path, typer.Argument(help="Training file.")],
+    test: Annotated[Path, typer.Argument(help="Test file of the same format.")],
+    methods: Annotated[str, typer.Option(help="Names of methods.")] = "fbeta,br",
+    beta: o.Beta = 1.0,
+    cv: o.Cv = 5,
+    alphas: o.Alphas = None,
+    jobs: o.Jobs = None,
+    labels: o.Labels = None,
+    n_labels: o.NLabels = None,
+    label_columns: o.LabelColumns = None,
+    label_prefix: o.LabelPrefix = None,
+    label_column: o.LabelColumn = None,
+    delimiter: o.Delimiter = ";",
+    drop: o.Drop = None,
+    missing: o.MissingOption = o.Missing.error,
+    nominal: o.NominalOption = o.Nominal.codes,
+    as_json: o.Json = False,
+) -> None:
+    """Fit several methods to one file and measure them on another."""
+    from fbeta.experiments.methods import make_method
+    from fbeta.storage import StoredModel
+
+    reading = o.make_reading(
+        labels, n_labels, label_columns, label_prefix, label_column, delimiter, drop, missing,
+        nominal,
+    )  # fmt: skip
+    strengths = o.numbers(alphas, ALPHAS)
+    with mendable():
+        models = {name: make_method(name, beta) for name in o.words(methods)}
+        data, remembered = read_training(train, reading)
+    rows = []
+    with progress_bar(len(models), "methods") as progress, mendable():
+        bar = progress.task_ids[0]
+        for name, model in models.items():
+            progress.update(bar, description=name)
+            fitted, found = fit_method(model, data, alphas=strengths, cv=cv, jobs=jobs)
+            stored = StoredModel(fitted, data.label_names, data.feature_names, remembered)
+            rows.append({"method": name, **found, **_scores(stored, test, beta)})
+            progress.advance(bar)
+    if as_json:
+        typer.echo(json.dumps({"beta": beta, "methods": rows}))
+    else:
+        _print(rows, train, test, beta)
+
+
+def _scores(stored: Any, test: Path, beta: float) -> dict[str, float]:
+    from fbeta.experiments.measures import measure
+
+    data = read_labelled(test, stored)
+    return measure(data.Y, stored.predict(data.X), beta)
+
+
+def _print(rows: list[dict[str, Any]], train: Path, test: Path, beta: float) -> None:
+    from fbeta.experiments.measures import MEASURES
+    from fbeta.experiments.tables import method_title
+
+    # methods side by side: the names of the measures are too long for the head of a column
+    rows = sorted(rows, key=lambda row: -row["fbeta"])
+    shown = [[MEASURES[key], *(f"{row[key]:.4f}" for row in rows)] for key in MEASURES]
+    alphas = ("" if row["alpha"] is None else f"{row['alpha']:g}" for row in rows)
+    shown += [["alpha", *alphas], ["seconds", *(f"{row['seconds']:.1f}" for row in rows)]]
+    head = ["measure", *(method_title(row["method"]) for row in rows)]
+    print_table(f"Fitted to {train}, measured on {test}, beta = {beta:g}", head, shown)

@@ -1,0 +1,357 @@
+"""Files to arrays: as the options say for training, as the model remembers for all later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from fbeta.datasets import (
+    Dataset,
+    DatasetError,
+    read_csv,
+    read_meka,
+    read_mulan,
+    read_parquet,
+    read_svmlight,
+)
+from fbeta.datasets._arff import Table, read_arff
+from fbeta.datasets._arff_encode import Nominal, encode
+from fbeta.datasets._common import read_lines, require
+from fbeta.datasets.tabular import _cells, _scan, _Table
+from fbeta.storage import StoredModel
+
+Format = Literal["arff", "csv", "parquet", "svmlight"]
+# A dense array or a csr_array
+Matrix: TypeAlias = Any
+
+_SUFFIXES: dict[str, Format] = {
+    ".arff": "arff",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".txt": "svmlight",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a training file is to be read: the options of the command line.
+
+    Attributes
+    ----------
+    labels_xml : Path or None
+        The XML file of Mulan that names the labels of an ARFF file.
+    n_labels : int or None
+        Number of labels of a MEKA file, negative if they come last.
+    label_columns : tuple of str
+        Columns of 0 and 1.
+    label_prefix : str or None
+        Begin of the names of such columns.
+    label_column : str or None
+        The column that lists labels by name.
+    delimiter : str
+        Between the names in it.
+    drop : tuple of str
+        Columns to leave out.
+    missing : {"error", "mean"}
+        What becomes of missing features.
+    nominal : {"codes", "onehot"}
+        What becomes of nominal features.
+    """
+
+    labels_xml: Path | None = None
+    n_labels: int | None = None
+    label_columns: tuple[str, ...] = ()
+    label_prefix: str | None = None
+    label_column: str | None = None
+    delimiter: str = ";"
+    drop: tuple[str, ...] = ()
+    missing: str = "error"
+    nominal: Nominal = "codes"
+
+    def remembered(self) -> dict[str, Any]:
+        """Return what later files of the same kind are read with."""
+        chosen = asdict(self)
+        return {k: chosen[k] for k in ("label_column", "delimiter", "missing", "nominal")}
+
+
+def _remembered(stored: StoredModel) -> Mapping[str, Any]:
+    """Return how the training file of a model was read; the model may come from anybody."""
+    reading = stored.reading
+    means = reading.get("means", [0.0] * stored.estimator.n_features_in_)
+    sound = (
+        isinstance(reading.get("label_column"), str | None)
+        and isinstance(reading.get("delimiter", ";"), str)
+        and reading.get("nominal", "codes") in ("codes", "onehot")
+        and isinstance(means, list)
+        and len(means) == stored.estimator.n_features_in_
+        and all(isinstance(mean, float) for mean in means)
+    )
+    if not sound:
+        raise DatasetError("the model does not say how its training file was read")
+    return reading
+
+
+def format_of(path: Path) -> Format:
+    """Tell the format of a file from its suffix."""
+    found = _SUFFIXES.get(path.suffix.lower())
+    if found is None:
+        raise DatasetError(
+            f"{path}: expected a file name that ends with one of {', '.join(_SUFFIXES)}"
+        )
+    return found
+
+
+def _separator(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","
+
+
+def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]]:
+    """Read labelled data.
+
+    Parameters
+    ----------
+    path : Path
+        File to read.
+    reading : Reading
+        How.
+
+    Returns
+    -------
+    data : Dataset
+    remembered : dict
+        What :func:`read_labelled` and :func:`read_features` need to know.
+    """
+    kind = format_of(path)
+    remembered = reading.remembered()
+    missing: Any = "nan" if reading.missing == "mean" else "error"
+    if kind == "svmlight":
+        data, zero_based = _read_svmlight(path)
+        return data, {**remembered, "zero_based": zero_based}
+    if kind == "arff":
+        _refuse_table_options(path, reading)
+        options: dict[str, Any] = {"missing": missing, "nominal": reading.nominal}
+        if reading.labels_xml is not None:
+            data = read_mulan(path, reading.labels_xml, **options)
+        else:
+            data = read_meka(path, n_labels=reading.n_labels, **options)
+    else:
+        data = _table_reader(path)(
+            path,
+            labels=list(reading.label_columns) or None,
+            label_prefix=reading.label_prefix,
+            label_column=reading.label_column,
+            delimiter=reading.delimiter,
+            drop=reading.drop,
+            missing=missing,
+        )
+    if reading.missing != "mean":
+        return data, remembered
+    means = _column_means(data.X, path)
+    return replace(data, X=fill_gaps(data.X, means)), {**remembered, "means": means.tolist()}
+
+
+def _refuse_table_options(path: Path, reading: Reading) -> None:
+    if reading.label_columns or reading.label_prefix or reading.label_column or reading.drop:
+        raise DatasetError(f"{path}: options for columns are for CSV and Parquet; see --labels")
+
+
+def _table_reader(path: Path) -> Callable[..., Dataset]:
+    if format_of(path) == "parquet":
+        return read_parquet
+    separator = _separator(path)
+
+    def read(file: Path, **options: Any) -> Dataset:
+        return read_csv(file, sep=separator, **options)
+
+    return read
+
+
+def _read_svmlight(path: Path) -> tuple[Dataset, bool]:
+    """Read a file whose first index is 0 or 1, and tell which: later files may not show it."""
+    try:
+        return read_svmlight(path, zero_based=False), False
+    except DatasetError:
+        # a file with an index 0, or a broken one, of which the second reading will speak
+        return read_svmlight(path, zero_based=True), True
+
+
+def _column_means(X: Matrix, path: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Average each column over the values that it has."""
+    dense = X.toarray() if sparse.issparse(X) else X
+    known = ~np.isnan(dense)
+    if not known.any(axis=0).all():
+        raise DatasetError(f"{path}: a column has no value to take the mean of")
+    return np.asarray(np.where(known, dense, 0).sum(axis=0) / known.sum(axis=0))
+
+
+def fill_gaps(X: Matrix, means: Any) -> Matrix:
+    """Put the mean of its column for each NaN."""
+    means = np.asarray(means, dtype=np.float64)
+    if not sparse.issparse(X):
+        return np.where(np.isnan(X), means, X)
+    X = X.copy()
+    gaps = np.isnan(X.data)
+    X.data[gaps] = means[X.indices[gaps]]
+    return X
+
+
+def read_labelled(path: Path, stored: StoredModel) -> Dataset:
+    """Read data with the features and labels of a model, in its order.
+
+    Parameters
+    ----------
+    path : Path
+        File to read.
+    stored : StoredModel
+        The model, which remembers how its training file was read.
+
+    Returns
+    -------
+    Dataset
+    """
+    kind, reading = format_of(path), _remembered(stored)
+    names = list(stored.label_names)
+    missing = _missing(reading)
+    if kind == "svmlight":
+        return read_svmlight(
+            path,
+            n_features=stored.estimator.n_features_in_,
+            label_names=tuple(names),
+            zero_based=bool(reading.get("zero_based", False)),
+        )
+    if kind == "arff":
+        data = _read_arff(path, stored, with_labels=True)
+    else:
+        column = reading.get("label_column")
+        wanted = set(stored.feature_names or ()) | ({column} if column else set(names))
+        header = _header(path)
+        drop = [] if stored.feature_names is None else [c for c in header if c not in wanted]
+        source: dict[str, Any] = {"labels": names}
+        if column:
+            delimiter = reading.get("delimiter", ";")
+            source = {"label_column": column, "delimiter": delimiter, "label_names": names}
+        data = _table_reader(path)(path, drop=drop, missing=missing, **source)
+    X = _align(data.X, data.feature_names, stored, path)
+    order = [data.label_names.index(name) for name in names]
+    return replace(
+        data, X=_filled(X, reading), Y=data.Y[:, order], label_names=tuple(names),
+        feature_names=stored.feature_names,
+    )  # fmt: skip
+
+
+def read_features(path: Path, stored: StoredModel) -> Matrix:
+    """Read the features of a model from a file with or without labels.
+
+    Parameters
+    ----------
+    path : Path
+        File to read; columns that the model does not know are left out.
+    stored : StoredModel
+        The model, which remembers how its training file was read.
+
+    Returns
+    -------
+    ndarray or csr_array of shape (n, d)
+    """
+    kind, reading = format_of(path), _remembered(stored)
+    if kind == "svmlight":
+        zero_based = bool(reading.get("zero_based", False))
+        n_features = stored.estimator.n_features_in_
+        return read_svmlight(path, n_features=n_features, zero_based=zero_based).X
+    if kind == "arff":
+        data = _read_arff(path, stored, with_labels=False)
+        return _filled(_align(data.X, data.feature_names, stored, path), reading)
+    header, columns, place = _columns(path)
+    names = stored.feature_names
+    if names is None:
+        labels = {*stored.label_names, reading.get("label_column")}
+        names = tuple(column for column in header if column not in labels)
+    _check_names(header, names, path)
+    table = _Table(path, header, columns, place)
+    position = {name: j for j, name in enumerate(header)}
+    missing = _missing(reading)
+    X = np.column_stack([table._feature(position[name], name, missing) for name in names])
+    return _filled(_align(X, None, stored, path), reading)
+
+
+def _missing(reading: Mapping[str, Any]) -> Any:
+    return "nan" if "means" in reading else "error"
+
+
+def _filled(X: Matrix, reading: Mapping[str, Any]) -> Matrix:
+    return fill_gaps(X, reading["means"]) if "means" in reading else X
+
+
+def _header(path: Path) -> list[str]:
+    return list(_columns(path)[0])
+
+
+def _columns(path: Path) -> tuple[Sequence[str], Sequence[Any], Callable[[int], int | str]]:
+    """Read the columns of a CSV or Parquet file, whatever they hold."""
+    if format_of(path) == "csv":
+        header, rows, lines = _scan(path, read_lines(path), _separator(path))
+        return header, [list(column) for column in zip(*rows, strict=True)], lines.__getitem__
+    pandas = require("pandas", "reading Parquet files")
+    require("pyarrow", "reading Parquet files")
+    path.open("rb").close()
+    try:
+        frame = pandas.read_parquet(path, engine="pyarrow")
+        columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
+    except Exception as error:
+        # a damaged file surfaces in many ways, and all of them speak of its content
+        raise DatasetError(f"{path}: expected a Parquet file: {error}") from error
+    return [str(c) for c in frame.columns], columns, lambda row: f"row {row + 1}"
+
+
+def _read_arff(path: Path, stored: StoredModel, *, with_labels: bool) -> Dataset:
+    """Read an ARFF file whose labels are those of the model."""
+    table = read_arff(path)
+    place = {attribute.name: j for j, attribute in enumerate(table.header.attributes)}
+    labels = [place[name] for name in stored.label_names if name in place]
+    if not with_labels:
+        # their values may be missing: that is what is to be predicted
+        table, labels = _without(table, labels), []
+    else:
+        _check_names(list(place), stored.label_names, path, "label")
+    reading = _remembered(stored)
+    nominal = reading.get("nominal", "codes")
+    return encode([table], labels, nominal=nominal, missing=_missing(reading), name=None)
+
+
+def _without(table: Table, labels: Sequence[int]) -> Table:
+    attributes = table.header.attributes
+    kept = [j for j in range(len(attributes)) if j not in set(labels)]
+    header = replace(table.header, attributes=type(attributes)(attributes[j] for j in kept))
+    return replace(table, header=header, matrix=table.matrix[:, kept])
+
+
+def _align(X: Matrix, names: Sequence[str] | None, stored: StoredModel, path: Path) -> Matrix:
+    """Bring columns into the order of the model, by name where both sides have names."""
+    if names is not None and stored.feature_names is not None:
+        _check_names(names, stored.feature_names, path)
+        position = {name: j for j, name in enumerate(names)}
+        X = X[:, [position[name] for name in stored.feature_names]]
+    expected = stored.estimator.n_features_in_
+    if X.shape[1] != expected:
+        raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
+    return X
+
+
+def _check_names(
+    found: Sequence[str], wanted: Sequence[str], path: Path, what: str = "feature"
+) -> None:
+    absent = sorted(set(wanted) - set(found))
+    if absent:
+        more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+        listed = ", ".join(map(repr, absent[:3]))
+        raise DatasetError(f"{path}: lacks the {what} {listed}{more} of the model")

@@ -1,0 +1,51 @@
+"""The one way in which commands fit a method to data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fbeta.datasets import Dataset
+from fbeta.selection import AlphaSearchCV
+
+
+def fit_method(
+    model: Any,
+    data: Dataset,
+    *,
+    alpha: float | None = None,
+    alphas: Sequence[float] = (),
+    cv: int = 5,
+    jobs: int | None = None,
+) -> tuple[Any, dict[str, Any]]:
+    """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
+
+    Parameters
+    ----------
+    model : estimator
+        Not fitted.
+    data : Dataset
+        All its rows are for training.
+    alpha : float, optional
+        A fixed strength of regularisation.
+    alphas, cv, jobs
+        For the choice of one, as in :class:`fbeta.AlphaSearchCV`.
+
+    Returns
+    -------
+    model : estimator
+        Fitted.
+    found : dict
+        ``alpha``, ``cv_score`` and ``seconds``.
+    """
+    begin = time.perf_counter()
+    score = None
+    if alpha is not None:
+        model = model.set_params(alpha=alpha).fit(data.X, data.Y)
+    elif "alpha" in model.get_params(deep=False):
+        search = AlphaSearchCV(model, alphas=alphas, cv=cv, n_jobs=jobs).fit(data.X, data.Y)
+        model, alpha, score = search.best_estimator_, search.alpha_, search.best_score_
+    else:
+        model = model.fit(data.X, data.Y)
+    return model, {"alpha": alpha, "cv_score": score, "seconds": time.perf_counter() - begin}

@@ -1,0 +1,231 @@
+"""``fbeta fit``, ``predict`` and ``evaluate``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from fbeta._cli import options as o
+from fbeta._cli.app import app
+from fbeta._cli.console import UserError, mendable, print_table
+from fbeta._cli.data import read_features, read_labelled, read_training
+from fbeta._cli.fitting import fit_method
+from fbeta.selection import ALPHAS
+
+ModelPath = Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
+
+
+def _check_output(path: Path) -> None:
+    """Refuse a place that cannot be written to before the work begins, not after it."""
+    with mendable():
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder, expected the name of a file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+@app.command(
+    epilog="Example: [bold]fbeta fit scene-train.arff --labels scene.xml -o model.skops[/bold]"
+)
+def fit(
+    data: Annotated[Path, typer.Argument(help="ARFF, CSV, Parquet or SVMlight file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the model.")],
+    method: Annotated[str, typer.Option(help="Name of a method.")] = "fbeta",
+    beta: o.Beta = 1.0,
+    cv: o.Cv = 5,
+    alphas: o.Alphas = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="A fixed strength of regularisation, without folds.")
+    ] = None,
+    jobs: o.Jobs = None,
+    labels: o.Labels = None,
+    n_labels: o.NLabels = None,
+    label_columns: o.LabelColumns = None,
+    label_prefix: o.LabelPrefix = None,
+    label_column: o.LabelColumn = None,
+    delimiter: o.Delimiter = ";",
+    drop: o.Drop = None,
+    missing: o.MissingOption = o.Missing.error,
+    nominal: o.NominalOption = o.Nominal.codes,
+    as_json: o.Json = False,
+) -> None:
+    """Fit a model to labelled data and store it."""
+    from fbeta.experiments.cells import versions
+    from fbeta.experiments.methods import make_method
+    from fbeta.storage import save_model
+
+    _check_output(output)
+    reading = o.make_reading(
+        labels, n_labels, label_columns, label_prefix, label_column, delimiter, drop, missing,
+        nominal,
+    )  # fmt: skip
+    strengths = o.numbers(alphas, ALPHAS)
+    with mendable():
+        model = make_method(method, beta)
+        train, remembered = read_training(data, reading)
+        model, found = fit_method(model, train, alpha=alpha, alphas=strengths, cv=cv, jobs=jobs)
+        save_model(
+            output, model, label_names=train.label_names, feature_names=train.feature_names,
+            reading=remembered, versions=versions(),
+        )  # fmt: skip
+    shape = {"rows": train.n_samples, "features": train.n_features, "labels": train.n_labels}
+    summary = {"model": str(output), "method": method, "beta": beta, **shape, **found}
+    _print_summary(f"Fitted to {data}", summary, as_json)
+
+
+def _print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(summary))
+        return
+    rows = [[key.replace("_", " "), _shown(value)] for key, value in summary.items()]
+    print_table(title, ["", "value"], [row for row in rows if row[1]])
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) and not value.is_integer() else f"{value}"
+
+
+@app.command(epilog="Example: [bold]fbeta predict model.skops new.csv -o out.csv --beta 2[/bold]")
+def predict(
+    model: ModelPath,
+    data: Annotated[Path, typer.Argument(help="File with the features of the model.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV file; by default it is printed.")
+    ] = None,
+    beta: Annotated[
+        float | None, typer.Option(help="Predict for this beta instead of that of the model.")
+    ] = None,
+    form: Annotated[
+        o.Form, typer.Option(help="One 0/1 column for each label, or a column of names.")
+    ] = o.Form.columns,
+    delimiter: Annotated[str, typer.Option(help="Between the names.")] = ";",
+    expected: Annotated[
+        bool, typer.Option("--expected", help="Add the F_beta to be expected of each row.")
+    ] = False,
+    as_json: o.Json = False,
+) -> None:
+    """Predict the label sets of new data."""
+    from fbeta.experiments.tables import to_csv
+    from fbeta.storage import load_model, write_text
+
+    if output is not None:
+        _check_output(output)
+    with mendable():
+        stored = load_model(model)
+        X = read_features(data, stored)
+        predicted = stored.predict(X, beta)
+        sure = _expected(stored.estimator, X, beta) if expected else None
+        rows = _prediction_rows(predicted, sure, stored.label_names, form.value, delimiter)
+        if as_json:
+            text = json.dumps([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]) + "\n"
+        else:
+            text = to_csv(rows)
+        if output is not None:
+            write_text(output, text)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        typer.echo(f"wrote {len(predicted)} predictions to {output}", err=True)
+
+
+def _expected(estimator: Any, X: Any, beta: float | None) -> Any:
+    if not hasattr(estimator, "expected_fbeta"):
+        name = type(estimator).__name__
+        raise UserError(f"--expected: a model of {name} does not estimate its own F_beta")
+    return estimator.expected_fbeta(X, beta=beta)
+
+
+def _prediction_rows(
+    predicted: NDArray[Any],
+    expected: NDArray[Any] | None,
+    label_names: Sequence[str],
+    form: str,
+    delimiter: str,
+) -> list[list[Any]]:
+    """Return predictions as the rows of a CSV file, a header first.
+
+    Parameters
+    ----------
+    predicted : 0/1 ndarray of shape (n, s)
+        Predicted label sets.
+    expected : ndarray of shape (n,), optional
+        Their expected F_beta, for another column.
+    label_names : sequence of str
+        Names of the labels.
+    form : {"columns", "sets"}
+        One 0/1 column for each label, or one column that lists the names.
+    delimiter : str
+        Between the names.
+
+    Returns
+    -------
+    list of list
+    """
+    if form == "sets":
+        clash = [name for name in label_names if delimiter in name]
+        if clash:
+            raise ValueError(f"label {clash[0]!r} contains the delimiter {delimiter!r}")
+        head: list[str] = ["labels"]
+        rows: list[list[Any]] = [
+            [delimiter.join(label_names[j] for j in np.flatnonzero(row).tolist())]
+            for row in predicted
+        ]
+    else:
+        head, rows = list(label_names), predicted.astype(int).tolist()
+    if expected is not None:
+        head = [*head, "expected_fbeta"]
+        rows = [[*row, float(value)] for row, value in zip(rows, expected, strict=True)]
+    return [head, *rows]
+
+
+@app.command(epilog="Example: [bold]fbeta evaluate model.skops scene-test.arff --json[/bold]")
+def evaluate(
+    model: ModelPath,
+    data: Annotated[Path, typer.Argument(help="File with the features and labels of the model.")],
+    beta: Annotated[float | None, typer.Option(help="Predict and measure for this beta.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Folder for plots of F_beta and its calibration.")
+    ] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Measure predictions on labelled data; 0/0 counts as 1 in every measure."""
+    from fbeta.experiments.measures import MEASURES, measure
+    from fbeta.storage import load_model
+
+    with mendable():
+        stored = load_model(model)
+        test = read_labelled(data, stored)
+        measured_for = float(stored.estimator.beta if beta is None else beta)
+        predicted = stored.predict(test.X, beta)
+        scores = measure(test.Y, predicted, measured_for)
+        if plots is not None:
+            _draw(stored.estimator, test, predicted, measured_for, plots)
+    if as_json:
+        typer.echo(json.dumps({"beta": measured_for, "rows": test.n_samples, **scores}))
+        return
+    print_table(
+        f"{model} on {test.n_samples} rows of {data}, beta = {measured_for:g}",
+        ["measure", "value"],
+        [[MEASURES[key], f"{value:.4f}"] for key, value in scores.items()],
+    )
+
+
+def _draw(estimator: Any, test: Any, predicted: Any, beta: float, folder: Path) -> None:
+    from fbeta.experiments.benchmark import scores_by_beta
+    from fbeta.experiments.figures import draw_betas, draw_calibration
+    from fbeta.experiments.measures import calibration_bins
+
+    name = type(estimator).__name__
+    by_beta = {float(k): v for k, v in scores_by_beta(estimator, test.X, test.Y).items()}
+    draw_betas({name: by_beta}, folder / "betas.png")
+    if hasattr(estimator, "expected_fbeta"):
+        expected = estimator.expected_fbeta(test.X, beta=beta)
+        bins = calibration_bins(expected, test.Y, predicted, beta)
+        draw_calibration({name: bins}, folder / "calibration.png")

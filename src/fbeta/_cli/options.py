@@ -1,0 +1,124 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fbeta._cli.console import UserError
+from fbeta._cli.data import Reading
+
+
+class Missing(StrEnum):
+    """What becomes of missing features."""
+
+    error = "error"
+    mean = "mean"
+
+
+class Nominal(StrEnum):
+    """What becomes of nominal features."""
+
+    codes = "codes"
+    onehot = "onehot"
+
+
+class Form(StrEnum):
+    """How predictions are written."""
+
+    columns = "columns"
+    sets = "sets"
+
+
+_TABLE = "Labels in CSV and Parquet files"
+
+Labels = Annotated[
+    Path | None,
+    typer.Option("--labels", help="XML file of Mulan that names the labels of an ARFF file."),
+]
+NLabels = Annotated[
+    int | None,
+    typer.Option(
+        "--n-labels", help="Number of labels of a MEKA ARFF file, negative if they come last."
+    ),
+]
+LabelColumns = Annotated[
+    str | None,
+    typer.Option("--label-columns", help="0/1 columns: a,b,c", rich_help_panel=_TABLE),
+]
+LabelPrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--label-prefix", help="Begin of the names of 0/1 columns.", rich_help_panel=_TABLE
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label-column", help="The column that lists labels by name.", rich_help_panel=_TABLE
+    ),
+]
+Delimiter = Annotated[
+    str, typer.Option("--delimiter", help="Between the names in it.", rich_help_panel=_TABLE)
+]
+Drop = Annotated[
+    str | None,
+    typer.Option("--drop", help="Columns to leave out: id,date", rich_help_panel=_TABLE),
+]
+MissingOption = Annotated[
+    Missing, typer.Option("--missing", help="A missing feature is an error, or the mean.")
+]
+NominalOption = Annotated[
+    Nominal, typer.Option("--nominal", help="Nominal features of ARFF files.")
+]
+Beta = Annotated[float, typer.Option("--beta", help="Above 1 recall counts more, below precision.")]
+Cv = Annotated[int, typer.Option("--cv", min=2, help="Number of folds for the choice of alpha.")]
+Alphas = Annotated[
+    str | None,
+    typer.Option("--alphas", help="Strengths to choose from: 0.1,1,10 (default: 1e-4 to 1e3)"),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", help="Folds that are run at the same time.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def words(text: str | None) -> tuple[str, ...]:
+    """Split the value of an option at its commas."""
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+
+
+def numbers(text: str | None, default: tuple[float, ...]) -> tuple[float, ...]:
+    """Read the numbers of an option."""
+    try:
+        return tuple(float(word) for word in words(text)) or default
+    except ValueError as error:
+        raise UserError(f"expected numbers with commas between, found {text!r}") from error
+
+
+def make_reading(
+    labels: Path | None,
+    n_labels: int | None,
+    label_columns: str | None,
+    label_prefix: str | None,
+    label_column: str | None,
+    delimiter: str,
+    drop: str | None,
+    missing: Missing,
+    nominal: Nominal,
+) -> Reading:
+    """Gather the options of a training file."""
+    return Reading(
+        labels_xml=labels,
+        n_labels=n_labels,
+        label_columns=words(label_columns),
+        label_prefix=label_prefix,
+        label_column=label_column,
+        delimiter=delimiter,
+        drop=words(drop),
+        missing=missing.value,
+        nominal="onehot" if nominal is Nominal.onehot else "codes",
+    )

@@ -1,0 +1,252 @@
+"""Table 2 of the paper: data sets x methods under one protocol."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold
+
+from fbeta.datasets import CalibratedLaw, Dataset, join_split, list_datasets, load
+from fbeta.experiments.cells import Cell
+from fbeta.experiments.measures import calibration_bins, measure
+from fbeta.experiments.methods import METHODS, make_method
+from fbeta.experiments.paper import PAPER_DATASETS, PAPER_METHODS
+from fbeta.metrics import fbeta_score
+from fbeta.selection import ALPHAS, AlphaSearchCV
+
+__all__ = [
+    "BETAS",
+    "benchmark_cells",
+    "compute_benchmark",
+    "known_datasets",
+    "load_dataset",
+    "register_dataset",
+    "scores_by_beta",
+]
+
+EXPERIMENT = "table2"
+#: Where F_beta is measured besides the beta of the protocol: one model serves them all.
+BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+_LOADERS: dict[str, Callable[[], Dataset]] = {}
+
+
+def register_dataset(name: str, loader: Callable[[], Dataset]) -> None:
+    """Make a data set known by name, besides the benchmarks of :mod:`fbeta.datasets`.
+
+    Parameters
+    ----------
+    name : str
+        What to call it.
+    loader : callable
+        Returns it, with a prescribed split.
+    """
+    _LOADERS[name] = loader
+    load_dataset.cache_clear()
+
+
+def known_datasets() -> tuple[str, ...]:
+    """Return the names of the data sets that can be asked for.
+
+    Examples
+    --------
+    >>> known_datasets()[:3]
+    ('scene', 'yeast', 'birds')
+    """
+    return (*list_datasets(), *_LOADERS)
+
+
+# every data set of the paper is read once, to see whether it is there and for all its cells
+@lru_cache(maxsize=8)
+def load_dataset(name: str, data_home: Path | None = None) -> Dataset:
+    """Load a data set by name.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`known_datasets`.
+    data_home : Path, optional
+        Folder with the files of the benchmarks, as in :func:`fbeta.datasets.load`.
+
+    Returns
+    -------
+    Dataset
+
+    Examples
+    --------
+    >>> load_dataset("calibrated")
+    Dataset('calibrated', 3000 samples, 50 features, 4 labels, 1000 train + 2000 test)
+    """
+    return _LOADERS[name]() if name in _LOADERS else load(name, data_home=data_home)
+
+
+def _calibrated() -> Dataset:
+    """Draw data for which linear models are optimal: a benchmark that needs no files."""
+    law = CalibratedLaw(4, 50, 0)
+    names = tuple(f"label{j}" for j in range(4))
+    parts = [law.sample(n, seed) for n, seed in ((1000, 1), (2000, 2))]
+    train, test = (Dataset(part.X, part.Y, names) for part in parts)
+    return join_split(train, test, "calibrated")
+
+
+register_dataset("calibrated", _calibrated)
+
+
+def benchmark_cells(
+    datasets: Sequence[str] = PAPER_DATASETS,
+    methods: Sequence[str] | None = None,
+    *,
+    seeds: Sequence[int] = (0,),
+    beta: float = 1.0,
+    alphas: Sequence[float] = ALPHAS,
+    cv: int = 5,
+) -> list[Cell]:
+    """List the cells of the table.
+
+    Parameters
+    ----------
+    datasets : sequence of str
+        Names of data sets.
+    methods : sequence of str, optional
+        Names of methods. By default those of the paper; on Birds also with the statistics of all
+        label set sizes, as the paper has it there.
+    seeds : sequence of int
+        Of the folds, and of the methods that draw random numbers.
+    beta : float > 0
+        The measure.
+    alphas : sequence of float
+        The strengths of regularisation to choose from.
+    cv : int
+        Number of folds.
+
+    Returns
+    -------
+    list of Cell
+        Data set by data set.
+
+    Examples
+    --------
+    >>> [cell.method for cell in benchmark_cells(["birds"])]
+    ['fbeta', 'fbeta-all', 'efp', 'efp-all', 'limo', 'br']
+    """
+    cells = []
+    for dataset in datasets:
+        for method in methods or _methods_of_paper(dataset):
+            fixed = {
+                "beta": float(beta),
+                "alphas": [float(alpha) for alpha in alphas],
+                "cv": cv,
+                "options": dict(METHODS[method].parameters) if method in METHODS else {},
+            }
+            cells += [Cell(EXPERIMENT, dataset, method, {**fixed, "seed": s}) for s in seeds]
+    return cells
+
+
+def _methods_of_paper(dataset: str) -> Iterable[str]:
+    for method in PAPER_METHODS:
+        yield method
+        if dataset == "birds" and f"{method}-all" in METHODS:
+            yield f"{method}-all"
+
+
+def compute_benchmark(
+    cell: Cell, *, data_home: Path | None = None, n_jobs: int | None = None
+) -> dict[str, Any]:
+    """Run one method on one data set: choose alpha by cross-validation, fit, test.
+
+    Parameters
+    ----------
+    cell : Cell
+        From :func:`benchmark_cells`.
+    data_home : Path, optional
+        As for :func:`load_dataset`.
+    n_jobs : int, optional
+        Folds that are run at the same time.
+
+    Returns
+    -------
+    dict
+        ``alpha``, ``cv`` (scores by strength and fold), ``scores`` on the test set, ``betas``
+        (F_beta of the same model for several beta), ``calibration`` of the expected F_beta where
+        the method has one, ``seconds``, ``shape`` and ``warnings``.
+
+    Examples
+    --------
+    >>> cell, = benchmark_cells(["calibrated"], ["fbeta"], alphas=[0.1, 1.0], cv=3)
+    >>> result = compute_benchmark(cell)
+    >>> 0.5 < result["scores"]["fbeta"] < 1, result["alpha"] in (0.1, 1.0)
+    (True, True)
+    """
+    data = load_dataset(cell.dataset, data_home)
+    X, Y, X_test, Y_test = data.split
+    beta = cell.parameters["beta"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        begin = time.perf_counter()
+        model, found = _fit(cell, X, Y, n_jobs)
+        fitted = time.perf_counter()
+        predicted = np.asarray(model.predict(X_test))
+        done = time.perf_counter()
+        by_beta = scores_by_beta(model, X_test, Y_test)
+        calibration = None
+        if hasattr(model, "expected_fbeta"):
+            expected = model.expected_fbeta(X_test, beta=beta)
+            calibration = calibration_bins(expected, Y_test, predicted, beta)
+    return {
+        **found,
+        "scores": measure(Y_test, predicted, beta),
+        "betas": by_beta,
+        "calibration": calibration,
+        "predicted_cardinality": float(predicted.sum(axis=1).mean()),
+        "seconds": {"fit": fitted - begin, "predict": done - fitted},
+        "shape": {
+            "n_train": len(Y),
+            "n_test": len(Y_test),
+            "n_features": data.n_features,
+            "n_labels": data.n_labels,
+        },
+        "warnings": sorted({f"{w.category.__name__}: {w.message}" for w in caught}),
+    }
+
+
+def _fit(cell: Cell, X: Any, Y: NDArray[np.int8], n_jobs: int | None) -> tuple[Any, dict[str, Any]]:
+    """Return the fitted estimator, and what the search for its alpha found."""
+    parameters = cell.parameters
+    model = make_method(cell.method, parameters["beta"])
+    names = model.get_params(deep=False)
+    if "random_state" in names:
+        model.set_params(random_state=parameters["seed"])
+    if "alpha" not in names:
+        return model.fit(X, Y), {"alpha": None, "cv": None}
+    folds = KFold(parameters["cv"], shuffle=True, random_state=parameters["seed"])
+    search = AlphaSearchCV(model, alphas=parameters["alphas"], cv=folds, n_jobs=n_jobs).fit(X, Y)
+    results = search.cv_results_
+    scores = [results[f"split{i}_test_score"].tolist() for i in range(parameters["cv"])]
+    cv = {
+        "alphas": results["alpha"].tolist(),
+        "fold_scores": scores,
+        "mean": results["mean_test_score"].tolist(),
+    }
+    return search.best_estimator_, {"alpha": search.alpha_, "cv": cv}
+
+
+def scores_by_beta(model: Any, X: Any, Y: NDArray[np.int8]) -> dict[str, float]:
+    """Measure F_beta of the predictions for each beta, as far as the method offers them."""
+    scores = {}
+    adapts = "beta" in inspect.signature(model.predict).parameters
+    for beta in BETAS:
+        try:
+            predicted = model.predict(X, beta=beta) if adapts else model.predict(X)
+        except ValueError:
+            # some methods are fitted for one beta and refuse the others
+            continue
+        scores[f"{beta:g}"] = fbeta_score(Y, predicted, beta)
+    return scores

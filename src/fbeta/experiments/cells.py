@@ -1,0 +1,164 @@
+"""One cell of an experiment, and the record of its result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import scipy
+import sklearn
+
+__all__ = ["Cell", "Record", "ResultError", "versions"]
+
+FORMAT = 1
+
+
+class ResultError(ValueError):
+    """A stored result that cannot be read, or results that do not fit together."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Data set x method x parameters: what is to be run, without the result.
+
+    Attributes
+    ----------
+    experiment : str
+        ``"figure1"``, ``"table2"`` and so on: results of different experiments are kept apart.
+    dataset, method : str
+        Names.
+    parameters : mapping
+        Everything else that the result depends on, as JSON has it.
+
+    Examples
+    --------
+    >>> Cell("table2", "scene", "fbeta", {"beta": 1.0}).key
+    'scene-fbeta-e96f10fc'
+    """
+
+    experiment: str
+    dataset: str
+    method: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Name of the cell within its experiment, fit for a file name; other cells differ."""
+        identity = [self.experiment, self.dataset, self.method, dict(self.parameters)]
+        text = json.dumps(identity, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        words = [re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in (self.dataset, self.method)]
+        return "-".join([*words, digest])
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished cell.
+
+    Attributes
+    ----------
+    cell : Cell
+        What was run.
+    result : mapping
+        What came out; its fields depend on the experiment.
+    seconds : float
+        Wall time of the run.
+    finished : str
+        Moment of the end, ISO 8601 in UTC.
+    versions : mapping
+        Of Python and the libraries.
+    """
+
+    cell: Cell
+    result: Mapping[str, Any]
+    seconds: float
+    finished: str
+    versions: Mapping[str, str]
+
+    @classmethod
+    def now(cls, cell: Cell, result: Mapping[str, Any], seconds: float) -> Record:
+        """Make the record of a cell that has just finished."""
+        moment = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(cell, result, seconds, moment, versions())
+
+    def to_json(self) -> str:
+        """Write the record as JSON text."""
+        content = {
+            "format": FORMAT,
+            "experiment": self.cell.experiment,
+            "dataset": self.cell.dataset,
+            "method": self.cell.method,
+            "parameters": dict(self.cell.parameters),
+            "result": dict(self.result),
+            "seconds": self.seconds,
+            "finished": self.finished,
+            "versions": dict(self.versions),
+        }
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, source: str) -> Record:
+        """Read a record.
+
+        Parameters
+        ----------
+        text : str
+            As :meth:`to_json` writes it.
+        source : str
+            Where it is from, for messages.
+
+        Returns
+        -------
+        Record
+
+        Raises
+        ------
+        ResultError
+            If the text is not such a record.
+        """
+        try:
+            content = json.loads(text)
+            if content["format"] != FORMAT:
+                raise ResultError(
+                    f"{source}: expected results of format {FORMAT}, found {content['format']!r}"
+                )
+            cell = Cell(
+                str(content["experiment"]),
+                str(content["dataset"]),
+                str(content["method"]),
+                dict(content["parameters"]),
+            )
+            return cls(
+                cell,
+                dict(content["result"]),
+                float(content["seconds"]),
+                str(content["finished"]),
+                dict(content["versions"]),
+            )
+        except ResultError:
+            raise
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ResultError(
+                f"{source}: not a stored result ({type(error).__name__}: {error}); "
+                "remove the file to run this cell again"
+            ) from error
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that a result may depend on."""
+    from fbeta import __version__
+
+    return {
+        "fbeta": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }

@@ -1,0 +1,112 @@
+"""Figure 1 of the paper: convergence to the Bayes-optimal F_1 where the truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fbeta.classifier import FBetaClassifier
+from fbeta.datasets import CalibratedLaw
+from fbeta.experiments.cells import Cell
+from fbeta.metrics import fbeta_score
+
+__all__ = ["N_TEST", "SIZES", "compute_convergence", "convergence_cells"]
+
+EXPERIMENT = "figure1"
+#: Sizes of the training samples.
+SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000)
+#: Test points of the paper.
+N_TEST = 15_000
+# streams of randomness that must differ from each other: one law, one test set, many samples
+_LAW, _TEST, _TRAIN = 0, 1, 2
+
+
+def convergence_cells(
+    sizes: Sequence[int] = SIZES,
+    seeds: Sequence[int] = (0,),
+    *,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+    n_labels: int = 6,
+    n_features: int = 100,
+    n_test: int = N_TEST,
+) -> list[Cell]:
+    """List the cells of the experiment: one fit for each sample size and seed.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Sizes of the training samples.
+    seeds : sequence of int
+        One training sample of each size is drawn for each; law and test set stay the same.
+    beta : float > 0
+        The measure.
+    alpha : float >= 0
+        Strength of regularisation; the sum of the losses outgrows it.
+    n_labels, n_features : int
+        Of the law.
+    n_test : int
+        Number of test points.
+
+    Returns
+    -------
+    list of Cell
+
+    Examples
+    --------
+    >>> [cell.parameters["n_train"] for cell in convergence_cells([100, 200])]
+    [100, 200]
+    """
+    shared = {
+        "alpha": float(alpha),
+        "beta": float(beta),
+        "n_labels": n_labels,
+        "n_features": n_features,
+        "n_test": n_test,
+    }
+    return [
+        Cell(EXPERIMENT, "calibrated", "fbeta", {**shared, "n_train": int(n), "seed": int(seed)})
+        for seed in seeds
+        for n in sizes
+    ]
+
+
+def compute_convergence(cell: Cell) -> dict[str, Any]:
+    """Fit to one training sample, and measure by labels and by the truth.
+
+    Parameters
+    ----------
+    cell : Cell
+        From :func:`convergence_cells`.
+
+    Returns
+    -------
+    dict
+        ``score`` (F_beta on the drawn labels), ``expected`` (over all labels that the law could
+        have drawn), ``bayes`` and ``regret``.
+
+    Examples
+    --------
+    >>> cell, = convergence_cells([100], n_labels=3, n_features=10, n_test=200)
+    >>> result = compute_convergence(cell)
+    >>> 0 <= result["regret"] < result["bayes"] < 1
+    True
+    """
+    p = cell.parameters
+    law = CalibratedLaw(p["n_labels"], p["n_features"], np.random.default_rng(_LAW))
+    test = law.sample(p["n_test"], np.random.default_rng(_TEST))
+    rng = np.random.default_rng([_TRAIN, p["seed"], p["n_train"]])
+    train = law.sample(p["n_train"], rng)
+    model = FBetaClassifier(p["beta"], p["alpha"], fit_intercept=False).fit(train.X, train.Y)
+    predicted = model.predict(test.X)
+    bayes = test.bayes_fbeta(p["beta"])
+    expected = test.expected_fbeta(predicted, p["beta"])
+    return {
+        "score": fbeta_score(test.Y, predicted, p["beta"]),
+        "expected": expected,
+        "bayes": bayes,
+        # both are sums of the same numbers in another order: no regret is below zero
+        "regret": max(bayes - expected, 0.0),
+    }

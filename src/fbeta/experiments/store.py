@@ -1,0 +1,117 @@
+"""Results on disk: one file per finished cell, safe against kills and against other runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from fbeta.experiments.cells import Cell, Record
+from fbeta.storage import write_text
+
+__all__ = ["ResultStore"]
+
+
+class ResultStore:
+    """The finished cells of a folder.
+
+    A cell is the file ``cells/EXPERIMENT/KEY.json``, which appears all at once when the cell has
+    finished. While a run works on a cell it holds a lock of the operating system on
+    ``cells/EXPERIMENT/KEY.lock``: however the run ends, the lock ends with it.
+
+    Parameters
+    ----------
+    folder : path
+        Where results are kept; made when the first is written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> cell = Cell("table2", "toy", "br", {"seed": 0})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ResultStore(folder)
+    ...     store.write(Record.now(cell, {"score": 0.5}, 1.0))
+    ...     store.find(cell).result, len(store.records("table2"))
+    ({'score': 0.5}, 1)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def _path(self, cell: Cell, suffix: str) -> Path:
+        return self.folder / "cells" / cell.experiment / f"{cell.key}{suffix}"
+
+    def find(self, cell: Cell) -> Record | None:
+        """Return the record of a cell, or None if it has not finished."""
+        path = self._path(cell, ".json")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return Record.from_json(text, str(path))
+
+    def write(self, record: Record) -> None:
+        """Keep the record of a finished cell."""
+        write_text(self._path(record.cell, ".json"), record.to_json())
+
+    def records(self, experiment: str) -> list[Record]:
+        """Return all records of an experiment, in the order of their file names.
+
+        Parameters
+        ----------
+        experiment : str
+            Its name.
+
+        Returns
+        -------
+        list of Record
+        """
+        paths = sorted((self.folder / "cells" / experiment).glob("[!.]*.json"))
+        return [Record.from_json(path.read_text(encoding="utf-8"), str(path)) for path in paths]
+
+    @contextmanager
+    def claim(self, cell: Cell) -> Iterator[bool]:
+        """Claim a cell for this run.
+
+        Parameters
+        ----------
+        cell : Cell
+            What is to be run.
+
+        Yields
+        ------
+        bool
+            Whether the cell is ours to run: nobody else is at it. Whether it has finished in the
+            meantime is to be asked again, after the claim.
+        """
+        path = self._path(cell, ".lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            if not _lock(file):
+                yield False
+                return
+            # what a run that was killed while writing this cell has left behind
+            for part in path.parent.glob(f".{cell.key[:60]}-*.json"):
+                part.unlink(missing_ok=True)
+            yield True
+            # Others may hold the file that is removed here open, or make it anew: whoever gets
+            # its lock looks for the result first, and finds it.
+            if self._path(cell, ".json").exists():
+                path.unlink(missing_ok=True)
+
+
+def _lock(file: IO[Any]) -> bool:
+    """Take the lock of an open file without waiting; it goes when the file is closed."""
+    try:
+        if os.name == "nt":
+            msvcrt: Any = importlib.import_module("msvcrt")
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl: Any = importlib.import_module("fcntl")
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

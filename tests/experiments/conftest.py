@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fbeta.experiments.cells import Cell, Record
+from fbeta.experiments.store import ResultStore
+
+PARAMETERS = {"beta": 1.0, "alphas": [0.1, 1.0], "cv": 2, "options": {}}
+
+
+def score_record(
+    dataset: str, method: str, score: float, seed: int = 0, **changes: object
+) -> Record:
+    """A finished cell of table2 with made-up numbers."""
+    cell = Cell("table2", dataset, method, {**PARAMETERS, **changes, "seed": seed})
+    result = {
+        "alpha": 1.0,
+        "cv": None,
+        "scores": {"fbeta": score},
+        "betas": {"0.5": score - 0.1, "1": score, "2": score + 0.1},
+        "calibration": [{"expected": 0.3, "actual": 0.4, "count": 5},
+                        {"expected": 0.7, "actual": 0.6, "count": 5}],
+        "seconds": {"fit": 2.0, "predict": 0.1},
+    }  # fmt: skip
+    return Record(cell, result, 2.5, "2024-01-02T03:04:05+00:00", {"fbeta": "0", "numpy": "2"})
+
+
+def convergence_record(n: int, seed: int, regret: float) -> Record:
+    """A finished cell of figure1 with made-up numbers."""
+    cell = Cell("figure1", "calibrated", "fbeta", {"n_train": n, "seed": seed, "beta": 1.0})
+    result = {"score": 0.6, "expected": 0.625 - regret, "regret": regret, "bayes": 0.625}
+    return Record(cell, result, 0.5, "2024-01-02T03:04:06+00:00", {"fbeta": "0", "numpy": "2"})
+
+
+@pytest.fixture
+def filled_store(tmp_path: Path) -> ResultStore:
+    """A folder with results of both experiments."""
+    store = ResultStore(tmp_path / "results")
+    scores = {("scene", "fbeta"): 0.7435, ("scene", "br"): 0.55, ("birds", "fbeta"): 0.58,
+              ("birds", "fbeta-all"): 0.6, ("toy & <co>", "fbeta"): 0.5}  # fmt: skip
+    for (dataset, method), score in scores.items():
+        store.write(score_record(dataset, method, score))
+    for n, regret in ((100, 0.04), (1000, 0.003), (10_000, 0.0003)):
+        for seed in (0, 1):
+            store.write(convergence_record(n, seed, regret * (1 + seed)))
+    return store
+
+
+@pytest.fixture(scope="session")
+def mulan_folder() -> Path:
+    beside_project = Path(__file__).parents[2].parent / "shared" / "data" / "mulan"
+    folder = Path(os.environ.get("FBETA_DATA", beside_project))
+    if not (folder / "scene-train.arff").is_file():
+        pytest.skip(f"no Mulan files in {folder}: set FBETA_DATA to a folder that has them")
+    return folder

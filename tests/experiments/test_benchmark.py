@@ -1,0 +1,103 @@
+"""The protocol, against a slow copy of it that is written with scikit-learn alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, hamming_loss, jaccard_score
+from sklearn.model_selection import GridSearchCV, KFold
+
+from fbeta import FBetaClassifier, make_fbeta_scorer
+from fbeta.datasets import CalibratedLaw, Dataset, join_split
+from fbeta.experiments.benchmark import (
+    benchmark_cells,
+    compute_benchmark,
+    load_dataset,
+    register_dataset,
+)
+from fbeta.experiments.convergence import compute_convergence, convergence_cells
+from fbeta.experiments.measures import measure
+from fbeta.experiments.methods import METHODS, available_methods, make_method
+
+
+@pytest.fixture
+def toy() -> str:
+    law = CalibratedLaw(3, 12, 5)
+    parts = [law.sample(n, n) for n in (90, 70)]
+    train, test = (Dataset(p.X, p.Y, ("a", "b", "c")) for p in parts)
+    register_dataset("toy", lambda: join_split(train, test, "toy"))
+    return "toy"
+
+
+def test_the_protocol_is_a_grid_search_over_shuffled_folds(toy: str) -> None:
+    alphas = [0.01, 1.0, 100.0]
+    (cell,) = benchmark_cells([toy], ["fbeta"], alphas=alphas, cv=3, seeds=[4])
+    result = compute_benchmark(cell)
+    X, Y, X_test, Y_test = load_dataset(toy).split
+    search = GridSearchCV(
+        FBetaClassifier(), {"alpha": alphas}, scoring=make_fbeta_scorer(),
+        cv=KFold(3, shuffle=True, random_state=4),
+    ).fit(X, Y)  # fmt: skip
+    np.testing.assert_allclose(
+        result["cv"]["mean"], search.cv_results_["mean_test_score"], atol=2e-3
+    )
+    assert result["alpha"] == search.best_params_["alpha"]
+    assert result["scores"]["fbeta"] == search.best_estimator_.score(X_test, Y_test)
+    assert len(result["cv"]["fold_scores"]) == 3
+    assert result["betas"]["1"] == result["scores"]["fbeta"]
+    assert sum(group["count"] for group in result["calibration"]) == 70
+    assert result["shape"] == {"n_train": 90, "n_test": 70, "n_features": 12, "n_labels": 3}
+
+
+def test_measures_agree_with_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    Y, P = (rng.random((50, 4)) < 0.4 for _ in range(2))
+    Y[:, 3] = P[:, 3] = False
+    scores = measure(Y, P)
+    for average in ("micro", "macro"):
+        expected = f1_score(Y, P, average=average, zero_division=1)
+        assert scores[f"{average}_fbeta"] == pytest.approx(expected)
+    assert scores["hamming"] == pytest.approx(hamming_loss(Y, P))
+    samples = f1_score(Y, P, average="samples", zero_division=1)
+    assert scores["fbeta"] == pytest.approx(samples)
+    equal = jaccard_score(Y, P, average="samples", zero_division=1)
+    assert scores["subset_accuracy"] <= equal <= scores["fbeta"]
+
+
+def test_measures_of_a_single_label_are_not_those_of_a_binary_target() -> None:
+    Y, P = np.array([[1], [0], [1]]), np.array([[1], [0], [0]])
+    scores = measure(Y, P)
+    assert scores["micro_fbeta"] == pytest.approx(2 / 3)
+    assert scores["fbeta"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_by_name(toy: str, method: str) -> None:
+    if method not in available_methods():
+        pytest.skip(f"{method} is not in this installation")
+    (cell,) = benchmark_cells([toy], [method], alphas=[1.0], cv=2)
+    result = compute_benchmark(cell)
+    assert 0.2 < result["scores"]["fbeta"] <= 1
+    assert make_method(method, 2.0).beta == 2.0
+
+
+def test_unknown_methods_are_named() -> None:
+    with pytest.raises(ValueError, match="unknown method 'nonsense'"):
+        make_method("nonsense")
+
+
+def test_regret_falls_with_the_sample() -> None:
+    cells = convergence_cells([30, 3000], n_labels=3, n_features=10, n_test=2000)
+    small, large = (compute_convergence(cell) for cell in cells)
+    assert small["bayes"] == large["bayes"]
+    assert large["regret"] < small["regret"] / 3
+    assert large["expected"] == pytest.approx(large["bayes"] - large["regret"])
+    assert large["score"] == pytest.approx(large["expected"], abs=0.03)
+
+
+def test_scene_gives_the_number_of_the_paper(mulan_folder: Path) -> None:
+    (cell,) = benchmark_cells(["scene"], ["fbeta"], alphas=[1.0], cv=2)
+    result = compute_benchmark(cell, data_home=mulan_folder)
+    assert result["scores"]["fbeta"] == pytest.approx(0.7445, abs=0.005)

@@ -1,0 +1,101 @@
+"""Kills at random moments cost at most the cell that was being computed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fbeta.experiments.store import ResultStore
+from fbeta.experiments.tables import score_tables
+
+DRIVER = """
+import sys, time
+from fbeta.datasets import CalibratedLaw, Dataset, join_split
+from fbeta.experiments.benchmark import benchmark_cells, compute_benchmark, register_dataset
+from fbeta.experiments.runner import run_cells
+from fbeta.experiments.store import ResultStore
+
+def toy(seed):
+    law = CalibratedLaw(3, 12, seed)
+    parts = [law.sample(n, seed) for n in (60, 80)]
+    return join_split(*[Dataset(p.X, p.Y, tuple("abc")) for p in parts], "toy")
+
+def compute(cell):
+    time.sleep(0.1)
+    return compute_benchmark(cell)
+
+names = ["toy0", "toy1", "toy2"]
+for seed, name in enumerate(names):
+    register_dataset(name, lambda seed=seed: toy(seed))
+methods = ["fbeta", "fbeta-all", "fbeta-origin"]
+cells = benchmark_cells(names, methods, alphas=[0.1, 1.0], cv=2)
+print("ready", flush=True)
+report = run_cells(cells, compute, ResultStore(sys.argv[1]))
+assert not report.failures, report.failures
+print(report.computed, flush=True)
+"""
+CELLS = 9
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(folder)],
+        stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    with process.stdout:
+        output = process.stdout.read()
+    assert process.wait(timeout=60) == 0
+    return int(output)
+
+
+def table_of(folder: Path) -> str:
+    (table,) = score_tables(ResultStore(folder).records("table2"))
+    return table.to_markdown()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert finish(start(folder)) == CELLS
+    return table_of(folder)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_kills_at_random_moments_change_nothing(tmp_path: Path, undisturbed: str) -> None:
+    rng = random.Random(7)
+    finished: dict[Path, bytes] = {}
+    for _ in range(4):
+        process = start(tmp_path)
+        time.sleep(rng.uniform(0, 0.6))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        # every file that is there is whole, and none of the earlier ones has been touched
+        now = {p: p.read_bytes() for p in (tmp_path / "cells").rglob("[!.]*.json")}
+        assert all(now[path] == content for path, content in finished.items())
+        finished = now
+        assert len(ResultStore(tmp_path).records("table2")) == len(finished)
+    computed = finish(start(tmp_path))
+    assert computed == CELLS - len(finished)
+    assert all(path.read_bytes() == content for path, content in finished.items())
+    assert table_of(tmp_path) == undisturbed
+
+
+def test_two_runs_in_one_folder_share_the_cells(tmp_path: Path, undisturbed: str) -> None:
+    runs = [start(tmp_path), start(tmp_path)]
+    assert sum(finish(run) for run in runs) == CELLS
+    assert table_of(tmp_path) == undisturbed

@@ -1,0 +1,125 @@
+"""The examples run, what they claim is true, and the documentation shows what they return."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from threadpoolctl import threadpool_limits
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = sorted((ROOT / "examples").glob("[0-9]*.py"))
+# BLAS libraries round differently, and a prediction or two may flip with that
+WITHIN = 0.002
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the numbers of an example by its name; each is run once, and must draw its picture."""
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="examples need matplotlib")
+    pyplot.switch_backend("Agg")
+    done = {}
+
+    def run(name):
+        if name not in done:
+            (path,) = [path for path in SCRIPTS if path.stem.endswith(name)]
+            spec = importlib.util.spec_from_file_location(f"example_{name}", path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            folder = tmp_path_factory.mktemp(name)
+            with threadpool_limits(1):
+                done[name] = module.main(folder)
+            picture = folder / f"{path.stem}.png"
+            assert picture.read_bytes().startswith(b"\x89PNG")
+            assert [p.name for p in folder.iterdir()] == [picture.name]
+        return done[name]
+
+    return run
+
+
+def test_beta_trades_precision_for_recall(run):
+    numbers = run("beta")
+    recall = [numbers[f"recall at beta {b}"] for b in ("0.25", "1", "4")]
+    precision = [numbers[f"precision at beta {b}"] for b in ("0.25", "1", "4")]
+    assert recall == sorted(recall)
+    assert precision == sorted(precision, reverse=True)
+    assert recall[2] - recall[0] > 0.2
+    for b in ("0.25", "4"):
+        matched, fixed = (
+            numbers[f"F_{b} of the prediction for {b}"],
+            numbers[f"F_{b} of the prediction for 1"],
+        )
+        assert fixed + 0.02 < matched <= numbers[f"best possible F_{b}"] + 1e-12
+        assert matched == pytest.approx(numbers[f"best possible F_{b}"], abs=0.02)
+
+
+def test_text_is_tagged_by_all_three(run):
+    numbers = run("text")
+    names = ("fbeta", "per tag, cut at 1/2", "per tag, exact decode")
+    for name in names:
+        assert numbers[f"F_1, {name}"] > 0.7
+        assert numbers[f"F_1 of short texts, {name}"] < numbers[f"F_1, {name}"]
+    fbeta, cut, exact = (numbers[f"F_1, {name}"] for name in names)
+    # the page says so: about equal, and the library's own method is the weakest
+    assert exact == pytest.approx(cut, abs=0.02)
+    assert fbeta < min(cut, exact)
+    # the cut at 1/2 is too cautious for F_1
+    sizes = [numbers[f"tags per text, {name}"] for name in names]
+    assert sizes[1] < sizes[2] < numbers["tags per text, truth"]
+
+
+def test_boosting_sees_what_linear_models_do_not(run):
+    numbers = run("boosting")
+    linear, cut, boosted, best = (
+        numbers[f"F_1, {name}"]
+        for name in ("linear, fbeta", "boosting, cut at 1/2", "boosting, fbeta", "best possible")
+    )
+    assert linear + 0.05 < cut < boosted <= best
+    assert boosted == pytest.approx(best, abs=0.04)
+
+
+def test_expected_f_is_near_what_is_achieved(run):
+    numbers = run("expected")
+    for name in ("few rows", "many rows"):
+        assert numbers[f"{name}: expected F_1"] == pytest.approx(
+            numbers[f"{name}: achieved F_1"], abs=0.03
+        )
+        assert numbers[f"{name}: achieved on the surest half"] > numbers[f"{name}: achieved F_1"]
+    excess = {
+        name: numbers[f"{name}: expected on the surest tenth"]
+        - numbers[f"{name}: achieved on the surest tenth"]
+        for name in ("few rows", "many rows")
+    }
+    assert excess["many rows"] < 0.1 < excess["few rows"]
+    gain = {
+        name: numbers[f"{name}: achieved on the surest half"] - numbers[f"{name}: achieved F_1"]
+        for name in ("few rows", "many rows")
+    }
+    assert gain["few rows"] < gain["many rows"]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_documented_numbers_are_those_of_the_script(run, path):
+    text = (ROOT / "docs" / "gallery" / f"{path.stem}.txt").read_text(encoding="utf-8")
+    documented = dict(
+        re.fullmatch(r"(.*?) +(-?\d+\.\d+)", line).groups() for line in text.splitlines()
+    )
+    numbers = run(path.stem.split("_", 1)[1])
+    assert list(documented) == list(numbers)
+    for name, value in documented.items():
+        assert float(value) == pytest.approx(numbers[name], abs=WITHIN), name
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_every_example_has_a_page(path):
+    page = ROOT / "docs" / "gallery" / f"{path.stem.split('_', 1)[1]}.md"
+    text = page.read_text(encoding="utf-8")
+    for part in (
+        f'--8<-- "examples/{path.name}"',
+        f'--8<-- "docs/gallery/{path.stem}.txt"',
+        f"({path.stem}.png)",
+    ):
+        assert part in text
+    assert (page.parent / f"{path.stem}.png").exists()
