@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from fbeta._estimator import CHUNK, StatisticsClassifier
+from fbeta._estimator import StatisticsClassifier
+from fbeta._path import Decide, LinearPath
 from fbeta._validation import check_choice, check_count, check_number, check_sample_weight
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
 from fbeta.labels import Indicator
-from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
+from fbeta.linear import fit_linear
 from fbeta.losses import Loss, get_loss
 from fbeta.selection import ALPHAS, search_alpha
 
 __all__ = ["FBetaClassifier", "FBetaClassifierCV"]
 
 
-class LinearStatisticsClassifier(StatisticsClassifier):
+class LinearStatisticsClassifier(LinearPath, StatisticsClassifier):
     """Statistics from linear models of every component of the code."""
 
-    loss: str | Loss
     cardinalities: str
-    fit_intercept: bool
-    tol: float
-    max_iter: int
     _problem: NDArray[np.intp]
     coef_: NDArray[Any]
     intercept_: NDArray[Any]
@@ -65,39 +63,14 @@ class LinearStatisticsClassifier(StatisticsClassifier):
         k, j = divmod(column - 1, self.n_labels_)
         return f"size {self.cardinalities_[k]} with label {self.classes_[j]!s}"
 
-    def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Design:
-        """Return X in coordinates that all folds and strengths share."""
-        return Design.of(X, weight, intercept=self.fit_intercept)
+    def _problems(self, Y: Indicator) -> tuple[sp.csc_array, Decide]:
+        cardinalities = observed_cardinalities(Y, self.cardinalities)
 
-    def alpha_path(
-        self,
-        shared: Design,
-        Y: Indicator,
-        weight: NDArray[np.float64] | None,
-        train: NDArray[np.intp],
-        test: NDArray[np.intp],
-        alphas: Sequence[float],
-    ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
-        """Solve along the path on some rows, and yield predictions for others."""
-        cardinalities = observed_cardinalities(Y[train], self.cardinalities)
-        targets = encode(Y[train], cardinalities)
-        problems = LinearProblems(shared.take(train), targets, get_loss(self.loss))
-        rows = max(1, CHUNK // (8 * max(targets.shape[1], 1)))
-        chunks = [test[start : start + rows] for start in range(0, len(test), rows)]
-        for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
-            problems.warn_if_not_converged(solution, alpha, self.max_iter)
-            parts = [
-                decode(
-                    LabelStatistics.from_code(
-                        problems.probabilities(solution, shared.take(chunk)),
-                        cardinalities,
-                        Y.shape[1],
-                    ),
-                    self.beta,
-                )
-                for chunk in chunks
-            ]
-            yield alpha, np.concatenate(parts).astype(np.bool_)
+        def decide(code: NDArray[Any]) -> NDArray[np.int8]:
+            statistics = LabelStatistics.from_code(code, cardinalities, Y.shape[1])
+            return decode(statistics, self.beta)
+
+        return encode(Y, cardinalities), decide
 
     def _statistics(self, X: Any) -> LabelStatistics:
         scores = np.asarray(X @ self.coef_.T) + self.intercept_

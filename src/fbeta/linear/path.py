@@ -12,6 +12,8 @@ from fbeta.linear.problems import LinearProblems, Solution
 __all__ = ["solve_path"]
 
 Array = Any
+# share of the second-order term in an extrapolation: all of it overshoots where the path bends
+BEND = 0.5
 
 
 def solve_path(
@@ -19,7 +21,7 @@ def solve_path(
 ) -> Iterator[tuple[float, Solution]]:
     """Solve the problems for each strength, from the strongest to the weakest.
 
-    Each solve starts where the line through the last two solutions leads, in ``ln alpha``: the
+    Each solve starts where the solutions before it lead, as a function of ``ln alpha``: the
     coefficients of separable problems grow like ``ln(1 / alpha)``.
 
     Parameters
@@ -36,21 +38,44 @@ def solve_path(
     alpha : float
     solution : Solution
     """
-    before: tuple[float, Array] | None = None
-    last: tuple[float, Array] | None = None
-    for alpha in sorted(alphas, reverse=True):
-        solution = problems.solve(alpha, _predict(before, last, alpha), tol=tol, max_iter=max_iter)
-        before, last = last, (alpha, solution.W)
+    known: list[tuple[float, Array]] = []
+    for alpha in sorted(set(alphas), reverse=True):
+        solution = problems.solve(alpha, extrapolate(known, alpha), tol=tol, max_iter=max_iter)
+        known = [*known[-2:], (alpha, solution.W)]
         yield alpha, solution
 
 
-def _predict(
-    before: tuple[float, Array] | None, last: tuple[float, Array] | None, alpha: float
-) -> Array | None:
-    """Extrapolate the last two solutions to ``alpha``; None where there is nothing to go by."""
-    if last is None:
+def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
+    """Continue the last solutions to ``alpha``, by divided differences in ``ln alpha``.
+
+    Parameters
+    ----------
+    known : list of (alpha, W)
+        Up to three solutions, from the strongest to the weakest.
+    alpha : float >= 0
+        The next strength.
+
+    Returns
+    -------
+    array, or None
+        Where to start; None where there is nothing to go by.
+
+    Examples
+    --------
+    >>> extrapolate([(100.0, 1.0), (10.0, 2.0)], 1.0)
+    3.0
+    """
+    if not known:
         return None
-    if before is None or alpha == 0 or last[0] == before[0]:
-        return last[1]
-    ratio = np.log(alpha / last[0]) / np.log(last[0] / before[0])
-    return last[1] + min(ratio, 1.0) * (last[1] - before[1])
+    if len(known) == 1 or alpha == 0:
+        return known[-1][1]
+    t = [float(np.log(a)) for a, _ in known]
+    W = [w for _, w in known]
+    ahead = float(np.log(alpha)) - t[-1]
+    slope = (W[-1] - W[-2]) / (t[-1] - t[-2])
+    out = W[-1] + ahead * slope
+    if len(known) == 3:
+        before = (W[-2] - W[-3]) / (t[-2] - t[-3])
+        bend = (slope - before) / (t[-1] - t[-3])
+        out = out + BEND * ahead * (float(np.log(alpha)) - t[-2]) * bend
+    return out

@@ -21,7 +21,7 @@ __all__ = ["LinearModel", "LinearProblems", "Solution", "fit_linear"]
 
 Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
-WIDTH = 128  # columns of a block: enough for matrix products at full speed
+WIDTH = 160  # columns of a block: enough for matrix products at full speed
 SINGLE = 1 << 16  # entries of X below which single precision saves nothing
 PARALLEL = 1 << 16  # scores below which a second thread costs more than it brings
 

@@ -1,0 +1,322 @@
+"""Any loss matrix over a finite label space, by its factors: Theorem 1 of the paper.
+
+For a loss ``l(y, yhat) = a_y . b_yhat`` with r factors: r binary problems with the soft targets
+``(a_yj - a_min) / (a_max - a_min)`` estimate ``E[a_yj | x]``, and the prediction is the yhat with
+the smallest ``b_yhat . E[a_y | x]``. The F_beta method is the special case of the loss ``-F_beta``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from fbeta._validation import check_count, check_number, check_sample_weight
+from fbeta.decoding import TIE
+from fbeta.labels import Indicator, LabelForm, form_of
+from fbeta.linear import fit_linear
+from fbeta.losses import Loss, get_loss
+from fbeta.rivals._factors import Factors, all_labelsets, factorise, fbeta_factors
+
+__all__ = ["LowRankClassifier", "all_labelsets", "factorise", "fbeta_factors"]
+
+
+class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifier that is calibrated for a given loss matrix (Ramaswamy et al. 2014).
+
+    Parameters
+    ----------
+    loss_matrix : array-like of shape (n_classes, n_predictions), optional
+        ``loss_matrix[y, yhat]``, which is factorised by singular values. With neither this nor
+        ``factors``, the 0-1 loss between the classes in ``y``, each of which is one factor.
+    factors : pair of arrays of shape (n_classes, r) and (r, n_predictions), optional
+        Factors of the loss matrix, instead of the matrix. The loss may also be given up to terms
+        that depend on y only.
+    labelsets : labels of n_classes sets, optional
+        The label sets that classes and predictions stand for; ``y`` then holds label sets.
+    alpha : float >= 0
+        Each binary problem minimises the SUM of its losses plus ``alpha / 2 |w|^2``; the intercept
+        is not penalised.
+    loss : {"logistic", "exponential", "squared"} or Loss
+        A strictly proper composite loss, for the binary problems.
+    fit_intercept : bool
+        Whether the models have an intercept.
+    tol : float > 0
+        A problem has converged once the decrease of its objective that a further step promises is
+        below ``tol`` times the objective.
+    max_iter : int
+        Largest number of Newton iterations.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The classes; names of the labels where there are ``labelsets``.
+    factors_ : pair of ndarray of shape (n_classes, r) and (r, n_predictions)
+        Factors of the loss matrix.
+    coef_ : ndarray of shape (m, d)
+        Coefficients of the distinct binary problems.
+    intercept_ : ndarray of shape (m,)
+        Their intercepts.
+    n_iter_ : int
+        Most Newton iterations of a problem.
+
+    Examples
+    --------
+    Missing the class 1 costs five times as much as a false alarm:
+
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0]], [0, 0, 1, 0, 1]
+    >>> LowRankClassifier([[0, 1], [5, 0]]).fit(X, y).predict([[0.0], [2.0]]).tolist()
+    [0, 1]
+    """
+
+    def __init__(
+        self,
+        loss_matrix: ArrayLike | None = None,
+        *,
+        factors: tuple[ArrayLike, ArrayLike] | None = None,
+        labelsets: Any = None,
+        alpha: float = 1.0,
+        loss: str | Loss = "logistic",
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+    ) -> None:
+        self.loss_matrix = loss_matrix
+        self.factors = factors
+        self.labelsets = labelsets
+        self.alpha = alpha
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+
+    @classmethod
+    def for_fbeta(cls, n_labels: int, beta: float = 1.0, **parameters: Any) -> LowRankClassifier:
+        """Make the classifier for ``-F_beta`` over all label sets, with the paper's factors.
+
+        Parameters
+        ----------
+        n_labels : int
+            Number of labels s; there are 2^s classes.
+        beta : float > 0
+            Weight of recall against precision.
+        **parameters
+            Further parameters of the classifier.
+
+        Returns
+        -------
+        LowRankClassifier
+
+        Examples
+        --------
+        >>> X, Y = [[0.0], [1.0], [2.0]], [[1, 0], [1, 0], [1, 1]]
+        >>> LowRankClassifier.for_fbeta(2, alpha=0.1).fit(X, Y).predict([[0.0], [2.0]]).tolist()
+        [[1, 0], [1, 1]]
+        """
+        factors = fbeta_factors(n_labels, beta)
+        return cls(factors=factors, labelsets=all_labelsets(n_labels), **parameters)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        if self.labelsets is not None:
+            tags.target_tags.multi_output = True
+            tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LowRankClassifier:
+        """Fit the models.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        y : array-like of shape (n,), or labels of n instances
+            Row numbers of the loss matrix; any classes for the 0-1 loss; label sets where there are
+            ``labelsets``.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the instances.
+
+        Returns
+        -------
+        LowRankClassifier
+            Itself.
+        """
+        loss, alpha = get_loss(self.loss), check_number("alpha", self.alpha)
+        tol = check_number("tol", self.tol, strict=True)
+        max_iter = check_count("max_iter", self.max_iter)
+        X = self._validate_X(X, reset=True)
+        ids = self._read_classes(y)
+        if X.shape[0] != len(ids):
+            raise ValueError(f"X has {X.shape[0]} rows and y has {len(ids)}")
+        weight = check_sample_weight(sample_weight, X.shape[0])
+        if weight is not None:
+            rows = np.flatnonzero(weight)
+            if not len(rows):
+                raise ValueError("sample_weight is zero on every row: there is nothing to fit")
+            X, ids, weight = X[rows], ids[rows], weight[rows]
+        A, _ = self.factors_
+        self._low, self._span = float(A.min()), float(np.ptp(A)) or 1.0
+        targets = sp.csc_array((A - self._low)[ids] / self._span)
+        model = fit_linear(
+            X, targets, loss, alpha,
+            weight=weight, fit_intercept=self.fit_intercept, tol=tol, max_iter=max_iter,
+        )  # fmt: skip
+        self.coef_, self.intercept_, self._problem = model.coef, model.intercept, model.problem
+        self.n_iter_ = int(model.n_iter.max(initial=0))
+        return self
+
+    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+        return validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
+
+    def _read_classes(self, y: Any) -> NDArray[np.intp]:
+        """Set the classes and factors, and return the class of each row."""
+        if y is None:
+            raise ValueError("y is None: requires y to be passed, but the target y is None")
+        given = self._given_factors()
+        if self.labelsets is not None:
+            if given is None:
+                raise ValueError("labelsets need a loss_matrix or factors")
+            form = form_of(self.labelsets, "labelsets")
+            self._sets = form.read(self.labelsets, "labelsets")
+            own = form_of(y, "y")
+            self._form = form if form.kind == "sets" else own
+            self.classes_ = self._form.classes
+            _check_count("label sets", self._sets.shape[0], given)
+            self.factors_ = given
+            return self._ids(y)
+        y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
+        check_classification_targets(y)
+        if given is None:
+            self.classes_ = np.unique(y)
+            identity = np.eye(len(self.classes_))
+            given = identity, 1 - identity
+        else:
+            self.classes_ = np.arange(len(given[0]))
+        self.factors_ = given
+        return self._ids(y)
+
+    def _given_factors(self) -> Factors | None:
+        if self.factors is None:
+            return None if self.loss_matrix is None else factorise(self.loss_matrix)
+        if self.loss_matrix is not None:
+            raise ValueError("give loss_matrix or factors, not both")
+        A, B = (np.asarray(a, dtype=np.float64) for a in self.factors)
+        if A.ndim != 2 or B.ndim != 2 or A.shape[1] != B.shape[0] or 0 in A.shape + B.shape:
+            raise ValueError(
+                "factors must have shapes (n_classes, r) and (r, n_predictions), "
+                f"got {A.shape} and {B.shape}"
+            )
+        return A, B
+
+    def _ids(self, y: Any) -> NDArray[np.intp]:
+        """Return the class of each row as a row number of the loss matrix."""
+        if self.labelsets is not None:
+            form: LabelForm = self._form
+            return _find_sets(form.read(y, "y"), self._sets)
+        y = column_or_1d(y)
+        place: NDArray[np.intp] = np.searchsorted(self.classes_, y)
+        place = np.minimum(place, len(self.classes_) - 1)
+        unknown = self.classes_[place] != y
+        if unknown.any():
+            raise ValueError(
+                f"y holds {np.unique(y[unknown]).tolist()}, which is not one of the "
+                f"{len(self.classes_)} classes"
+            )
+        return place
+
+    def predict_loss(self, X: Any) -> NDArray[np.float64]:
+        """Estimate the expected loss of each prediction.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n, n_predictions)
+            ``E[l(y, yhat) | x]``.
+        """
+        check_is_fitted(self)
+        X = self._validate_X(X, reset=False)
+        scores = np.asarray(X @ self.coef_.T) + self.intercept_
+        share = np.asarray(get_loss(self.loss).inverse_link(scores), dtype=np.float64)
+        expected = self._low + self._span * share[:, self._problem]
+        return np.asarray(expected @ self.factors_[1])
+
+    def predict(self, X: Any) -> Any:
+        """Predict what has the smallest expected loss.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n,), or labels of n instances
+            Classes, column numbers of the loss matrix where it is not square, or label sets.
+            Ties go to the column that comes first.
+        """
+        best = _first_smallest(self.predict_loss(X))
+        if self.labelsets is not None:
+            index = X.index if hasattr(X, "iloc") else None
+            return self._form.write(self._sets[best].toarray() > 0, index)
+        return self.classes_[best] if len(self.classes_) == self.factors_[1].shape[1] else best
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return minus the average loss of the predictions.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        y : array-like of shape (n,), or labels of n instances
+            The truth.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the instances.
+
+        Returns
+        -------
+        float
+        """
+        best = _first_smallest(self.predict_loss(X))
+        A, B = self.factors_
+        losses = np.einsum("nr,rn->n", A[self._ids(y)], B[:, best])
+        weight = check_sample_weight(sample_weight, len(losses))
+        return -float(np.average(losses, weights=weight))
+
+
+def _first_smallest(loss: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the first column of each row that is the smallest up to rounding."""
+    smallest = loss.min(axis=1, keepdims=True)
+    scale = np.abs(loss).max(axis=1, keepdims=True)
+    return np.asarray(np.argmax(loss <= smallest + TIE * scale, axis=1), dtype=np.intp)
+
+
+def _find_sets(indicator: Indicator, sets: Indicator) -> NDArray[np.intp]:
+    """Return the number of the set that each row is."""
+    places = {set_.tobytes(): i for i, set_ in enumerate(sets.toarray())}
+    out = np.empty(indicator.shape[0], dtype=np.intp)
+    for i, row in enumerate(indicator.toarray()):
+        if row.tobytes() not in places:
+            raise ValueError(f"y has a label set in row {i} that is not one of labelsets")
+        out[i] = places[row.tobytes()]
+    return out
+
+
+def _check_count(what: str, count: int, factors: Factors) -> None:
+    A, B = factors
+    if not count == A.shape[0] == B.shape[1]:
+        raise ValueError(
+            f"there are {count} {what}, but the loss matrix has shape {(A.shape[0], B.shape[1])}"
+        )

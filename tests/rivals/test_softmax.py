@@ -1,0 +1,139 @@
+"""The batched multinomial regressions against scikit-learn's, one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import log_softmax
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from fbeta.linear import Design
+from fbeta.rivals._softmax import fit_softmax
+from fbeta.rivals._softmax_newton import Block, Groups
+
+
+def toy(n=80, d=6, counts=(3, 2, 5), seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * rng.uniform(0.1, 4, size=d) + 1.0
+    columns = [np.argmax(X @ rng.normal(size=(d, c)) + rng.gumbel(size=(n, c)), 1) for c in counts]
+    classes = np.stack([np.unique(c, return_inverse=True)[1] for c in columns], axis=1)
+    return X, classes
+
+
+def objective(X, y, coef, intercept, alpha, weight):
+    losses = -log_softmax(X @ coef.T + intercept, axis=1)[np.arange(len(y)), y]
+    return (weight * losses).sum() + alpha / 2 * (coef**2).sum()
+
+
+def sklearn_objective(X, y, alpha, weight, fit_intercept=True):
+    two = y.max() == 1  # one weight vector there, w / 2 and -w / 2 here
+    model = LogisticRegression(
+        C=(2 if two else 1) / alpha, tol=1e-12, max_iter=20_000, fit_intercept=fit_intercept
+    ).fit(X, y, sample_weight=weight)
+    coef, intercept = model.coef_, model.intercept_
+    if two:
+        coef, intercept = np.concatenate([-coef, coef]) / 2, np.r_[-intercept, intercept] / 2
+    return objective(X, y, coef, intercept, alpha, weight)
+
+
+@pytest.mark.parametrize("alpha", [1e-2, 1.0, 100.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_reaches_the_optimum(alpha, fit_intercept, weighted):
+    X, classes = toy()
+    weight = np.random.default_rng(1).uniform(0.1, 3, len(X)) if weighted else np.ones(len(X))
+    model = fit_softmax(
+        X, classes, alpha,
+        weight=weight if weighted else None, fit_intercept=fit_intercept, tol=1e-9,
+    )  # fmt: skip
+    assert model.converged.all()
+    for m, start in enumerate(model.groups.starts):
+        part = slice(start, start + model.groups.counts[m])
+        own = objective(X, classes[:, m], model.coef[part], model.intercept[part], alpha, weight)
+        best = sklearn_objective(X, classes[:, m], alpha, weight, fit_intercept)
+        assert own == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (12, 40)])
+def test_sparse_is_dense(shape):
+    X, classes = toy(*shape)
+    X = np.where(np.abs(X) < 1, 0.0, X)
+    dense = fit_softmax(X, classes, 0.1, tol=1e-12)
+    sparse = fit_softmax(sp.csr_array(X), classes, 0.1, tol=1e-12)
+    np.testing.assert_allclose(sparse.coef, dense.coef, atol=1e-5)
+    np.testing.assert_allclose(sparse.probabilities(X), dense.probabilities(X), atol=1e-5)
+
+
+def test_problems_do_not_depend_on_their_company(monkeypatch):
+    X, classes = toy(counts=(3, 2, 5, 4, 2, 3))
+    together = fit_softmax(X, classes, 1.0, tol=1e-12)
+    for m, start in enumerate(together.groups.starts):
+        alone = fit_softmax(X, classes[:, [m]], 1.0, tol=1e-12)
+        part = slice(start, start + together.groups.counts[m])
+        np.testing.assert_allclose(together.coef[part], alone.coef, atol=1e-6)
+    monkeypatch.setattr("fbeta.rivals._softmax.WIDTH", 1)
+    blocks = fit_softmax(X, classes, 1.0, tol=1e-12)
+    np.testing.assert_allclose(blocks.coef, together.coef, atol=1e-6)
+
+
+@pytest.mark.parametrize("cautious", [False, True])
+def test_hessian_and_gradient(cautious):
+    """Against differences; the cautious Hessian is larger than the true one."""
+    X, classes = toy(n=30, d=3)
+    design = Design.of(X, np.linspace(0.5, 2, 30))
+    counts = classes.max(axis=0) + 1
+    block = Block(design, design, classes, counts, 0.7)
+    rng = np.random.default_rng(3)
+    W, P = rng.normal(size=(2, *block.start().shape)) * 2  # sums need not be 0 here
+    far, near = np.ones(3, dtype=bool), np.zeros(3, dtype=bool)
+    step, point = 1e-5, block.evaluate(W, far if cautious else near)
+    up, down = block.evaluate(W + step * P, near), block.evaluate(W - step * P, near)
+    slope = block.groups.total((point.gradient * P).sum(axis=0))
+    np.testing.assert_allclose((up.value - down.value) / (2 * step), slope, rtol=1e-6)
+    product = block.hessian_product(block.groups, point, P)
+    true = (up.gradient - down.gradient) / (2 * step)
+    if not cautious:
+        np.testing.assert_allclose(product, true, atol=1e-5)
+    bend = block.groups.total((P * product).sum(axis=0))
+    assert (bend >= block.groups.total((P * true).sum(axis=0)) - 1e-6).all()
+
+
+def test_gauge_and_single_class():
+    X, classes = toy()
+    classes[:, 1] = 0
+    model = fit_softmax(X, classes, 1.0)
+    assert model.groups.counts.tolist() == [3, 1, 5]
+    np.testing.assert_allclose(model.groups.total(model.intercept), 0, atol=1e-5)
+    np.testing.assert_allclose(model.groups.total(model.coef.T), 0, atol=1e-5)
+    np.testing.assert_allclose(model.groups.total(model.probabilities(X)), 1)
+    assert (model.probabilities(X)[:, 3] == 1).all()
+
+
+def test_nothing_to_fit():
+    model = fit_softmax(np.ones((4, 2)), np.zeros((4, 0), dtype=int), 1.0)
+    assert model.coef.shape == (0, 2)
+    assert model.probabilities(np.ones((3, 2))).shape == (3, 0)
+
+
+def test_separable_without_penalty_warns():
+    X = np.linspace(-1, 1, 12)[:, None]
+    classes = np.repeat([0, 1, 2], 4)[:, None]
+    with pytest.warns(ConvergenceWarning, match="1 of 1 multinomial problems"):
+        fit_softmax(X, classes, 0.0, max_iter=3, tol=1e-12)
+
+
+def test_single_precision():
+    X, classes = toy()
+    model = fit_softmax(X.astype(np.float32), classes, 1.0)
+    assert model.coef.dtype == np.float32
+    double = fit_softmax(X, classes, 1.0)
+    np.testing.assert_allclose(model.probabilities(X), double.probabilities(X), atol=1e-2)
+
+
+def test_groups():
+    groups = Groups(np.array([2, 3]))
+    assert groups.spread(np.array([7, 9])).tolist() == [7, 7, 9, 9, 9]
+    assert groups.columns(np.array([1])).tolist() == [2, 3, 4]
+    assert groups.largest(np.array([1, 4, 2, 0, 3])).tolist() == [4, 3]
