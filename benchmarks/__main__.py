@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import sklearn
 from threadpoolctl import threadpool_limits
 
 from benchmarks import decode, solver
-from benchmarks.cases import solver_cases
+from benchmarks.cases import data_folder, solver_cases
 from benchmarks.report import markdown
 from fbeta._threads import n_threads
 
@@ -32,9 +33,7 @@ def run_part(part: str) -> Any:
     if part == "scaling":
         return solver.run_scaling()
     if part == "efp":
-        from benchmarks import bench_efp
-
-        return bench_efp.run()
+        return run_efp()
     rows = []
     for case in solver_cases():
         if part == "path" and (case.name.endswith("dense X") or "mediamill" in case.name):
@@ -42,6 +41,16 @@ def run_part(part: str) -> Any:
         rows.append(solver.run_path(case) if part == "path" else solver.run_case(case))
         print(rows[-1], flush=True)
     return rows
+
+
+def run_efp() -> Any:
+    from benchmarks import bench_efp
+
+    folder = data_folder()
+    if folder is None:
+        return {"skipped": "the Mulan data sets are not here: set FBETA_DATA to their folder"}
+    os.environ["FBETA_DATA"] = str(folder)
+    return bench_efp.run()
 
 
 def environment() -> dict[str, str]:

@@ -61,9 +61,12 @@ _RIVALS = (
 _RIVAL = re.compile(rf"fbeta\.rivals\.[a-z][a-z_]*\.(?:{'|'.join(_RIVALS)})")
 _PARTS = (
     "fbeta.labels.LabelForm",
+    "fbeta.linear.problems.LinearModel",
     "fbeta.losses.ExponentialLoss",
     "fbeta.losses.LogisticLoss",
     "fbeta.losses.SquaredLoss",
+    "fbeta.rivals._softmax.SoftmaxModel",
+    "fbeta.rivals._softmax_newton.Groups",
     "sklearn.linear_model._logistic.LogisticRegression",
     "sklearn.model_selection._split.KFold",
 )

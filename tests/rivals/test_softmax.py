@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design
 from fbeta.rivals._softmax import fit_softmax
-from fbeta.rivals._softmax_newton import Block, Groups
+from fbeta.rivals._softmax_newton import Block, Groups, softmax
 
 
 def toy(n=80, d=6, counts=(3, 2, 5), seed=0):
@@ -78,26 +78,46 @@ def test_problems_do_not_depend_on_their_company(monkeypatch):
     np.testing.assert_allclose(blocks.coef, together.coef, atol=1e-6)
 
 
-@pytest.mark.parametrize("cautious", [False, True])
-def test_hessian_and_gradient(cautious):
-    """Against differences; the cautious Hessian is larger than the true one."""
+def units(shape):
+    """Yield each place of an array, and the array that is 1 there and 0 elsewhere."""
+    for i in range(shape[0]):
+        for column in range(shape[1]):
+            unit = np.zeros(shape)
+            unit[i, column] = 1
+            yield (i, column), unit
+
+
+def test_hessian_and_gradient():
+    """Against differences, and the diagonal against products with unit vectors."""
     X, classes = toy(n=30, d=3)
     design = Design.of(X, np.linspace(0.5, 2, 30))
     counts = classes.max(axis=0) + 1
-    block = Block(design, design, classes, counts, 0.7)
-    rng = np.random.default_rng(3)
-    W, P = rng.normal(size=(2, *block.start().shape)) * 2  # sums need not be 0 here
-    far, near = np.ones(3, dtype=bool), np.zeros(3, dtype=bool)
-    step, point = 1e-5, block.evaluate(W, far if cautious else near)
-    up, down = block.evaluate(W + step * P, near), block.evaluate(W - step * P, near)
+    block = Block(design, design, design.matrix**2, classes, counts, 0.7)
+    W, P = np.random.default_rng(3).normal(size=(2, 4, counts.sum()))
+    step, point = 1e-5, block.evaluate(W, block.scores(W))
+    up, down = (block.evaluate(V, block.scores(V)) for V in (W + step * P, W - step * P))
     slope = block.groups.total((point.gradient * P).sum(axis=0))
     np.testing.assert_allclose((up.value - down.value) / (2 * step), slope, rtol=1e-6)
     product = block.hessian_product(block.groups, point, P)
-    true = (up.gradient - down.gradient) / (2 * step)
-    if not cautious:
-        np.testing.assert_allclose(product, true, atol=1e-5)
-    bend = block.groups.total((P * product).sum(axis=0))
-    assert (bend >= block.groups.total((P * true).sum(axis=0)) - 1e-6).all()
+    np.testing.assert_allclose(product, (up.gradient - down.gradient) / (2 * step), atol=1e-5)
+    diagonal = [block.hessian_product(block.groups, point, e)[i] for i, e in units(W.shape)]
+    np.testing.assert_allclose(block.diagonal(point).ravel(), diagonal, atol=1e-10)
+
+
+def test_start_keeps_the_probability_of_class_0():
+    X, classes = toy()
+    design = Design.of(X)
+    counts = classes.max(axis=0) + 1
+    block = Block(design, design, None, classes, counts, 0.7)
+    binary = np.random.default_rng(0).normal(size=(7, 3))
+    W = block.start(binary)
+    np.testing.assert_allclose(block.groups.total(W), 0, atol=1e-12)
+    p = softmax(block.scores(W), block.groups)[0]
+    expected = 1 / (1 + np.exp(block.scores(binary)))
+    np.testing.assert_allclose(p[:, block.groups.starts], expected)
+    share = np.bincount(classes[:, 2])[1:]
+    inside = p[:, 6:] / p[:, 6:].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(inside, np.tile(share / share.sum(), (len(X), 1)))
 
 
 def test_gauge_and_single_class():

@@ -1,1 +1,32 @@
-"""Other methods for multi-label classification, with the face of the library's own."""
+"""Other methods for multi-label classification, with the face of the library's own.
+
+Each is an estimator of scikit-learn with a parameter ``beta``; those with a parameter ``alpha`` take
+part in :class:`fbeta.AlphaSearchCV`.
+"""
+
+from fbeta.rivals.chain import ProbabilisticChain
+from fbeta.rivals.cost_sensitive import CostSensitiveRelevance
+from fbeta.rivals.independent import decode_independent
+from fbeta.rivals.limo import Limo, limo_path
+from fbeta.rivals.low_rank import LowRankClassifier
+from fbeta.rivals.macro_svm import MacroFSvm
+from fbeta.rivals.plug_in import ExactFPlugIn
+from fbeta.rivals.relevance import BinaryRelevance
+from fbeta.rivals.reverse import ReverseMultiLabel
+from fbeta.rivals.submodular import SubmodularMultiLabel
+from fbeta.rivals.thresholded import ThresholdedRelevance
+
+__all__ = [
+    "BinaryRelevance",
+    "CostSensitiveRelevance",
+    "ExactFPlugIn",
+    "Limo",
+    "LowRankClassifier",
+    "MacroFSvm",
+    "ProbabilisticChain",
+    "ReverseMultiLabel",
+    "SubmodularMultiLabel",
+    "ThresholdedRelevance",
+    "decode_independent",
+    "limo_path",
+]

@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import n_threads, run_threaded
-from fbeta.linear import Design
+from fbeta.linear import Design, LinearProblems
+from fbeta.losses import LogisticLoss
 from fbeta.rivals._softmax_newton import Block, Groups, minimise, softmax
 
 __all__ = ["SoftmaxModel", "fit_softmax"]
 
 Array = NDArray[Any]
+ROUGH = 1e-2  # relative accuracy of the binary problems that the multinomial ones start from
 WIDTH = 320  # classes of a block: enough for products at full speed
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
 
@@ -98,15 +101,20 @@ def fit_softmax(
     """
     design = Design.of(X, weight, intercept=fit_intercept)
     light = design.astype(np.float32)
+    squares = None if sp.issparse(light.matrix) else light.matrix**2
     m = classes.shape[1]
     groups = Groups(classes.max(axis=0) + 1 if m else np.zeros(0, dtype=np.intp))
     W = np.zeros((len(design.penalised), len(groups.problem)), dtype=design.dtype)
     n_iter, converged = np.zeros(m, dtype=np.intp), np.ones(m, dtype=np.bool_)
+    first = LinearProblems(design, sp.csc_array((classes > 0).astype(np.int8)), LogisticLoss())
+    binary = np.asarray(first.solve(alpha, tol=ROUGH, max_iter=max_iter).W)[:, first.problem]
 
     def run(problems: NDArray[np.intp]) -> None:
-        block = Block(design, light, classes[:, problems], groups.counts[problems], alpha)
+        counts = groups.counts[problems]
+        block = Block(design, light, squares, classes[:, problems], counts, alpha)
         with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
-            solution, n_iter[problems], converged[problems] = minimise(block, tol, max_iter)
+            start = block.start(binary[:, problems])
+            solution, n_iter[problems], converged[problems] = minimise(block, start, tol, max_iter)
         W[:, groups.columns(problems)] = solution
 
     run_threaded(run, _blocks(groups, classes, design.matrix.shape))

@@ -18,8 +18,8 @@ from fbeta.linear import Design
 
 Array = NDArray[Any]
 FORCING = 0.3  # relative accuracy of a Newton direction, in the preconditioner's norm
-ARMIJO = 1e-4
-FAR = 0.1  # promised relative decrease beyond which curvatures are cautious
+FLAT = 0.3  # share of the slope that may be left after a step
+MAX_TRIALS = 40  # steps tried along one direction
 MAX_STEPS = 200  # conjugate gradient steps for one direction
 SHRINK = 0.75  # problems are dropped from the arrays once this share of them is left
 
@@ -68,19 +68,17 @@ class Groups:
 
 @dataclass
 class Point:
-    """Objective (m,), gradient (p, M), probabilities and added curvatures (n, M) at W."""
+    """Objective (m,), gradient (p, M), scores and probabilities (n, M) at W."""
 
     value: Array
     gradient: Array
+    scores: Array
     probability: Array
-    extra: Array | None
 
     def take(self, problems: Array, columns: Array) -> Point:
         """Return some problems only."""
-        extra = None if self.extra is None else self.extra[:, columns]
-        return Point(
-            self.value[problems], self.gradient[:, columns], self.probability[:, columns], extra
-        )
+        wide = (a[:, columns] for a in (self.gradient, self.scores, self.probability))
+        return Point(self.value[problems], *wide)
 
 
 class Block:
@@ -90,6 +88,8 @@ class Block:
     ----------
     design, light : Design
         X in its own and in single precision.
+    squares : ndarray of shape (n, p), or None
+        Squares of the entries of ``light.matrix``, where that is dense.
     classes : int ndarray of shape (n, m)
         Class of each row in each problem, counted from 0.
     counts : ndarray of shape (m,)
@@ -99,9 +99,15 @@ class Block:
     """
 
     def __init__(
-        self, design: Design, light: Design, classes: Array, counts: Array, alpha: float
+        self,
+        design: Design,
+        light: Design,
+        squares: Array | None,
+        classes: Array,
+        counts: Array,
+        alpha: float,
     ) -> None:
-        self.design, self.light = design, light
+        self.design, self.light, self.squares = design, light, squares
         self.groups, self.classes = Groups(counts), classes
         self.penalty = alpha * design.penalised
         self.light_penalty = self.penalty.astype(light.dtype)
@@ -112,62 +118,82 @@ class Block:
         self.groups = Groups(self.groups.counts[problems])
         self.classes = self.classes[:, problems]
 
-    def start(self) -> Array:
-        """Return the models that ignore X, of shape (p, M)."""
-        weight = self.design.weight
-        share = np.ones(len(self.classes)) if weight is None else weight[:, 0]
-        W = np.zeros((len(self.penalty), len(self.groups.problem)), dtype=self.design.dtype)
+    def start(self, binary: Array) -> Array:
+        """Turn models of "not class 0" into models of the classes.
+
+        They get the share of each class among the others, for all x: a good place to start.
+
+        Parameters
+        ----------
+        binary : ndarray of shape (p, m)
+            Coefficients of the logistic regressions of class 0 against the others.
+
+        Returns
+        -------
+        ndarray of shape (p, M)
+            Weights that sum to 0 over the classes of a problem.
+        """
+        groups, weight = self.groups, self.design.weight
+        others = groups.counts - 1
+        W = groups.spread(binary / groups.counts)
+        W[:, groups.starts] = -binary * others / groups.counts
         if self.design.intercept:
-            for m, start in enumerate(self.groups.starts):
-                counts = np.bincount(self.classes[:, m], weights=share)
-                W[-1, start : start + len(counts)] = np.log(counts / share.sum())
-            W[-1] -= self.groups.spread(self.groups.total(W[-1]) / self.groups.counts)
+            row = None if weight is None else weight[:, 0]
+            for m, start in enumerate(groups.starts):
+                share = np.bincount(self.classes[:, m], weights=row)[1:]
+                W[-1, start + 1 : start + 1 + len(share)] += np.log(share / share.sum())
+            W[-1] -= groups.spread(groups.total(W[-1]) / groups.counts)
         return W
 
-    def evaluate(self, W: Array, far: NDArray[np.bool_]) -> Point:
-        """Compute objective, gradient and curvatures; cautious ones for the problems ``far``."""
+    def scores(self, W: Array) -> Array:
+        """Return the scores of the classes, of shape (n, M)."""
+        return np.asarray(self.design.matrix @ self.design.forward(W))
+
+    def evaluate(self, W: Array, scores: Array) -> Point:
+        """Compute objective, gradient and probabilities at W, which has these scores."""
         groups, weight = self.groups, self.design.weight
-        scores = self.design.matrix @ self.design.forward(W)
         probability, log_probability = softmax(scores, groups)
         true = (self.rows, groups.starts + self.classes)
         loss = -log_probability[true]
         residual = probability.copy()
         residual[true] -= 1
-        extra = None
-        if far.any():
-            extra = _caution(probability, log_probability, residual) * groups.spread(far)
         if weight is not None:
             loss, residual = weight * loss, weight * residual
         gradient = self.design.backward(self.design.matrix.T @ residual) + self.penalty * W
         value = loss.sum(axis=0) + groups.total(0.5 * (self.penalty * W * W).sum(axis=0))
-        dtype = self.light.dtype
-        extra = None if extra is None else extra.astype(dtype)
-        return Point(value, gradient, probability.astype(dtype), extra)
+        return Point(value, gradient, scores, probability.astype(self.light.dtype))
+
+    def slope(self, groups: Groups, problems: Array, scores: Array, change: Array) -> Array:
+        """Return the derivative of the losses of some problems, as their scores change: (m,)."""
+        residual = softmax(scores, groups)[0]
+        residual[self.rows, groups.starts + self.classes[:, problems]] -= 1
+        if self.design.weight is not None:
+            residual *= self.design.weight
+        return groups.total(_dots(residual, change))
 
     def hessian_product(self, groups: Groups, point: Point, P: Array) -> Array:
-        """Compute ``(Z' (diag(p) - p p' + extra) Z + penalty) P``, of the shape (p, M) of P."""
+        """Compute ``(Z' (diag(p) - p p') Z + penalty) P``, of the shape (p, M) of P."""
         light, probability = self.light, point.probability
         scores = light.matrix @ light.forward(P)
         bent = scores - groups.spread(groups.total(probability * scores))
         bent *= probability
-        if point.extra is not None:
-            scores *= point.extra
-            bent += scores
         if light.weight is not None:
             bent *= light.weight
         return np.asarray(light.backward(light.matrix.T @ bent) + self.light_penalty * P)
 
     def diagonal(self, point: Point) -> Array:
-        """Approximate the diagonal of each Hessian: as if curvature and features were independent.
+        """Return the diagonal of each Hessian.
 
-        It must stay positive where there is neither curvature nor penalty.
+        For sparse X, as if curvature and features were independent: there it brings little to be
+        exact. It must stay positive where there is neither curvature nor penalty.
         """
         curvature = point.probability * (1 - point.probability)
-        if point.extra is not None:
-            curvature += point.extra
         if self.light.weight is not None:
             curvature *= self.light.weight
-        diagonal = self.penalty + self.design.mean_squares * curvature.sum(axis=0)
+        if self.squares is None:
+            diagonal = self.penalty + self.design.mean_squares * curvature.sum(axis=0)
+        else:
+            diagonal = self.penalty + self.squares.T @ curvature
         return np.asarray(np.clip(diagonal, np.finfo(np.float32).eps, None))
 
 
@@ -181,25 +207,10 @@ def softmax(scores: Array, groups: Groups) -> tuple[Array, Array]:
     return probability, log_probability
 
 
-def _caution(probability: Array, log_probability: Array, residual: Array) -> Array:
-    """Return what to add to the curvature of rows that are far on the wrong side.
-
-    Where ``p`` is almost 0 or 1 the softmax has almost no curvature, and a Newton step to the
-    other side would overshoot by far. With the logit ``l`` of one class against the rest, the
-    average of the curvature ``2 p (1 - p)`` on the way from ``l`` to 0 is ``(2 p - 1) / l``.
-    """
-    tiny = np.finfo(probability.dtype).tiny
-    rest = np.clip(1 - probability, tiny, None)
-    logit = log_probability - np.log(rest)
-    wrong = (residual * logit > 0) & (np.abs(logit) > 1e-3)
-    average = (2 * probability - 1) / np.where(wrong, logit, 1)
-    return np.where(wrong, np.clip(average - 2 * probability * rest, 0, None), 0)
-
-
 def minimise(
-    block: Block, tol: float, max_iter: int
+    block: Block, W: Array, tol: float, max_iter: int
 ) -> tuple[Array, NDArray[np.intp], NDArray[np.bool_]]:
-    """Minimise the objective of every problem of a block.
+    """Minimise the objective of every problem of a block, from W.
 
     Returns the solutions (p, M), and for each problem the iterations and whether it converged.
     """
@@ -208,9 +219,7 @@ def minimise(
     floor = 1e-4 * total * np.log(2)
     n_iter, converged = np.zeros(m, dtype=np.intp), np.zeros(m, dtype=np.bool_)
     everything, names = block.groups, np.arange(m)
-    W, step = block.start(), np.ones(m)
-    solution = W.copy()
-    point = block.evaluate(W, np.ones(m, dtype=np.bool_))
+    solution, point = W.copy(), block.evaluate(W, block.scores(W))
     for iteration in range(max_iter + 1):
         diagonal = block.diagonal(point)
         decrease = 0.5 * block.groups.total(_dots(point.gradient, point.gradient / diagonal))
@@ -221,11 +230,12 @@ def minimise(
             left, columns = np.flatnonzero(~done), block.groups.columns(~done)
             solution[:, everything.columns(names)] = W
             n_iter[names[done]], converged[names[done]] = iteration, True
-            names, step, W, diagonal = names[left], step[left], W[:, columns], diagonal[:, columns]
+            names, W, diagonal = names[left], W[:, columns], diagonal[:, columns]
             point = point.take(left, columns)
             block.keep(left)
         direction = conjugate_gradients(block, point, diagonal)
-        W, point, step = _advance(block, W, point, direction, step, floor)
+        W, scores = advance(block, W, point, direction)
+        point = block.evaluate(W, scores)
     solution[:, everything.columns(names)] = W
     n_iter[names], converged[names] = iteration, done
     return solution, n_iter, converged
@@ -284,45 +294,34 @@ def _dots(A: Array, B: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->j", A, B))
 
 
-def _advance(
-    block: Block, W: Array, point: Point, direction: Array, step: Array, floor: float
-) -> tuple[Array, Point, Array]:
-    """Move the problems whose trial is acceptable; shorten the step of the others.
+def advance(block: Block, W: Array, point: Point, direction: Array) -> tuple[Array, Array]:
+    """Move each problem along its direction to where the slope all but vanishes.
 
-    A trial is acceptable when it decreases the objective enough, or when rounding hides the
-    decrease and it all but cancels the slope. NaN is never acceptable.
+    The slope ``sum_i c_i (p_i - y_i).v_i`` at ``W + t direction`` needs the scores v of the
+    direction, but no further products with X. It grows with t: at most FLAT of the first slope is
+    left, on the near side of the minimum wherever bisection was needed.
+
+    Returns the new W and its scores.
     """
-    groups = block.groups
+    groups, change = block.groups, block.scores(direction)
     slope = groups.total(_dots(point.gradient, direction))
-    moved = W + groups.spread(step) * direction
-    trial = block.evaluate(moved, -slope > FAR * (point.value + floor))
-    new_slope = groups.total(_dots(trial.gradient, direction))
-    noise = 64 * np.finfo(W.dtype).eps * np.abs(point.value)
-    enough = trial.value <= point.value + ARMIJO * step * slope
-    flat = (np.abs(new_slope) <= 0.1 * np.abs(slope)) & (trial.value <= point.value + noise)
-    ok = enough | flat
-    if ok.all():
-        return moved, trial, np.ones_like(step)
-    # the zero of the secant of the slope is a better guess than a half
-    secant = np.nan_to_num(slope / (slope - new_slope), nan=0.1)
-    step = np.where(ok, 1.0, step * np.clip(secant, 0.1, 0.5))
-    wide = groups.spread(ok)
-    return np.where(wide, moved, W), _merge(wide, ok, trial, point), step
-
-
-def _merge(wide: NDArray[np.bool_], ok: NDArray[np.bool_], new: Point, old: Point) -> Point:
-    """Take the problems that are ``ok`` from the new point and the others from the old one."""
-    extra = None
-    if new.extra is not None or old.extra is not None:
-        zero = np.zeros(1, dtype=old.probability.dtype)
-        extra = np.where(
-            wide,
-            zero if new.extra is None else new.extra,
-            zero if old.extra is None else old.extra,
-        )
-    return Point(
-        np.where(ok, new.value, old.value),
-        np.where(wide, new.gradient, old.gradient),
-        np.where(wide, new.probability, old.probability),
-        extra,
-    )
+    bend = groups.total(_dots(block.penalty * direction, direction))
+    pull = groups.total(_dots(block.penalty * W, direction))
+    step, low, high = np.ones(len(groups)), np.zeros(len(groups)), np.full(len(groups), np.inf)
+    open_ = np.arange(len(groups))
+    for _ in range(MAX_TRIALS):
+        columns = groups.columns(open_)
+        t, part = step[open_], Groups(groups.counts[open_])
+        scores = point.scores[:, columns] + part.spread(t) * change[:, columns]
+        now = pull[open_] + t * bend[open_] + block.slope(part, open_, scores, change[:, columns])
+        short = now < 0  # false for NaN: an overflow is too far
+        low[open_], high[open_] = np.where(short, t, low[open_]), np.where(short, high[open_], t)
+        left = ~(np.abs(now) <= -FLAT * slope[open_])
+        open_ = open_[left]
+        if not len(open_):
+            break
+        bounded = np.isfinite(high[open_])
+        step[open_] = np.where(bounded, (low[open_] + high[open_]) / 2, 2 * low[open_])
+    step[open_] = low[open_]
+    wide = groups.spread(step)
+    return W + wide * direction, point.scores + wide * change
