@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_info, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+@cache
+def _controller() -> Any:
+    return ThreadpoolController()
 
 
 def n_threads() -> int:
@@ -23,11 +30,25 @@ def n_threads() -> int:
     >>> n_threads() >= 1
     True
     """
-    counts = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    counts = [lib.num_threads for lib in _controller().lib_controllers if lib.user_api == "blas"]
     return max(counts, default=1)
 
 
-def run_threaded(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+def one_blas_thread(only_if: bool = True) -> AbstractContextManager[Any]:
+    """Keep BLAS to one thread for a while.
+
+    On small matrices its threads bring nothing, and where other processes keep the cores busy,
+    waiting for each other costs them a hundred times the work.
+    """
+    if not only_if:
+        return nullcontext()
+    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limit
+
+
+def run_threaded(
+    work: Callable[[Task], Result], tasks: Sequence[Task], *, small: bool = False
+) -> list[Result]:
     """Return ``[work(task) for task in tasks]``, computed on threads with BLAS on one each.
 
     Elementwise array code runs on one core however many there are, so several threads that call
@@ -39,6 +60,8 @@ def run_threaded(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[
         Spends its time in code that releases the interpreter lock.
     tasks : sequence
         Independent of each other; the first error stops those that have not started.
+    small : bool
+        Whether a single task is too small for several BLAS threads.
 
     Returns
     -------
@@ -51,8 +74,9 @@ def run_threaded(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[
     """
     workers = min(n_threads(), len(tasks)) if len(tasks) > 1 else 1
     if workers == 1:
-        return [work(task) for task in tasks]
-    with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread(small):
+            return [work(task) for task in tasks]
+    with one_blas_thread():
         pool = ThreadPoolExecutor(workers)
         try:
             return list(pool.map(work, tasks))

@@ -17,10 +17,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from fbeta._array import array_namespace
+from fbeta._threads import one_blas_thread
 
 Array: TypeAlias = Any
 # beyond this many dimensions the eigendecomposition may cost more than it saves
 MAX_ROTATED = 1500
+SMALL = 400  # dimensions below which BLAS threads bring nothing
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Design:
             X = X - mean
         rotation = None
         if rotate and min(X.shape) <= MAX_ROTATED:
-            X, rotation = _orthogonal_scores(xp, X, column)
+            with one_blas_thread(min(X.shape) < SMALL):
+                X, rotation = _orthogonal_scores(xp, X, column)
         penalised = xp.ones((X.shape[1], 1), dtype=X.dtype)
         if intercept:
             X = xp.concat([X, xp.ones((X.shape[0], 1), dtype=X.dtype)], axis=1)

@@ -23,7 +23,7 @@ Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
 WIDTH = 160  # columns of a block: enough for matrix products at full speed
 SINGLE = 1 << 16  # entries of X below which single precision saves nothing
-PARALLEL = 1 << 16  # scores below which a second thread costs more than it brings
+PARALLEL = 1 << 13  # scores below which a second thread costs more than it brings
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class LinearProblems:
                     cold=start is None,
                 )
 
-        results = run_threaded(run, blocks)
+        results = run_threaded(run, blocks, small=self._is_small())
         n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
         W = xp.asarray(W, copy=True)
         for columns, result in zip(blocks, results, strict=True):
@@ -174,13 +174,16 @@ class LinearProblems:
             converged[columns] = np.asarray(result.converged)
         return Solution(W, n_iter, converged)
 
+    def _is_small(self) -> bool:
+        return bool(self.design.matrix.shape[0] * len(self.open) < PARALLEL)
+
     def _blocks(self) -> list[NDArray[np.intp]]:
         """Deal the open problems into blocks of like composition, which take about as long.
 
         The number of positives tells most about the iterations that a problem takes.
         """
         n, p = self.design.matrix.shape
-        threads = n_threads() if n * len(self.open) >= 2 * PARALLEL else 1
+        threads = 1 if self._is_small() else n_threads()
         # targets, curvatures, those of a trial and a share of the tiles, for each column
         per_column = 8 * (4 * n + 12 * p)
         width = max(1, min(WIDTH, self.memory // (threads * per_column)))

@@ -1,7 +1,7 @@
 """Other methods for multi-label classification, with the face of the library's own.
 
-Each is an estimator of scikit-learn with a parameter ``beta``; those with a parameter ``alpha`` take
-part in :class:`fbeta.AlphaSearchCV`.
+Each is an estimator of scikit-learn; those with parameters ``beta`` and ``alpha`` take part in
+:class:`fbeta.AlphaSearchCV`.
 """
 
 from fbeta.rivals.chain import ProbabilisticChain
