@@ -23,7 +23,7 @@ Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
 WIDTH = 160  # columns of a block: enough for matrix products at full speed
 SINGLE = 1 << 16  # entries of X below which single precision saves nothing
-PARALLEL = 1 << 13  # scores below which a second thread costs more than it brings
+PARALLEL = 1 << 17  # scores below which a second thread costs more than it brings
 
 
 @dataclass(frozen=True)
