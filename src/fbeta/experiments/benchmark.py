@@ -135,7 +135,7 @@ def benchmark_cells(
     Examples
     --------
     >>> [cell.method for cell in benchmark_cells(["birds"])]
-    ['fbeta', 'fbeta-all', 'efp', 'efp-all', 'limo', 'br']
+    ['fbeta', 'fbeta-all', 'efp', 'limo', 'br']
     """
     cells = []
     for dataset in datasets:

@@ -63,7 +63,6 @@ METHODS: dict[str, Method] = {
         "FBeta, all sizes, no intercept", cardinalities="all", fit_intercept=False
     ),
     "efp": Method("EFP", "ExactFPlugIn"),
-    "efp-all": Method("EFP, all sizes", "ExactFPlugIn", {"cardinalities": "all"}),
     "limo": Method("LIMO", "Limo"),
     "br": Method("BR", "BinaryRelevance"),
     "chain": Method("Probabilistic chain", "ProbabilisticChain"),
@@ -72,7 +71,6 @@ METHODS: dict[str, Method] = {
     "rml": Method("RML", "ReverseMultiLabel"),
     "sml": Method("SML", "SubmodularMultiLabel"),
     "macrof": Method("Macro-F SVM", "MacroFSvm"),
-    "lowrank": Method("Low rank", "LowRankClassifier"),
 }
 
 
