@@ -6,6 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# a busy machine is not a failure; and the same change gets the same verdict twice
+settings.register_profile(
+    "fbeta",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("fbeta")
 
 PLACES = [Path(p) for p in [os.environ.get("FBETA_DATA", "")] if p]
 PLACES.append(Path(__file__).resolve().parents[2] / "shared" / "data" / "mulan")
