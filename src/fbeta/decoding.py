@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import Any, Literal, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fbeta._threads import run_threaded
 from fbeta._validation import check_beta
 from fbeta.encoding import LabelStatistics
 
-__all__ = ["decode"]
+__all__ = ["decode", "expected_fbeta"]
 
 # sizes closer than this (relative) are a tie: sums of the same numbers in another order differ so
 TIE = 64 * np.finfo(np.float64).eps
@@ -96,6 +96,40 @@ def decode(
 
         run_threaded(run, chunks)
     return (labels, expected) if return_expected else labels
+
+
+def expected_fbeta(
+    statistics: LabelStatistics, labels: ArrayLike, beta: float = 1.0
+) -> NDArray[np.float64]:
+    """Compute the expected F_beta of given predictions.
+
+    ``q_0`` for the empty set, else ``sum_k (1 + beta^2) / (beta^2 k + |yhat|) sum_{j in yhat}
+    q_jk``.
+
+    Parameters
+    ----------
+    statistics : LabelStatistics
+        Of n instances.
+    labels : array-like of shape (n, s)
+        Predictions, 0/1.
+    beta : float > 0
+        Weight of recall against precision.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Examples
+    --------
+    >>> q = LabelStatistics.from_marginals([[0.9, 0.5]])
+    >>> expected_fbeta(q, np.array([[True, False]]), 1.0).round(3).tolist()
+    [0.75]
+    """
+    beta, labels = check_beta(beta), np.asarray(labels, dtype=np.bool_)
+    size = labels.sum(axis=1)
+    hit = np.einsum("nks,ns->nk", statistics.joint, labels.astype(np.float64))
+    weight = (1 + beta**2) / (beta**2 * statistics.cardinalities[None, :] + size[:, None])
+    return np.where(size > 0, (weight * hit).sum(axis=1), statistics.empty)
 
 
 def _weights(cardinalities: NDArray[np.intp], s: int, beta2: float) -> NDArray[np.float64]:

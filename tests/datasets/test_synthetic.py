@@ -5,7 +5,8 @@ import pytest
 
 from fbeta import FBetaClassifier, decode
 from fbeta.datasets import CalibratedLaw, make_calibrated
-from fbeta.datasets.synthetic import all_label_sets, expected_fbeta_per_instance
+from fbeta.datasets.synthetic import all_label_sets
+from fbeta.decoding import expected_fbeta
 from fbeta.losses import LogisticLoss
 
 from .. import reference
@@ -36,7 +37,7 @@ def test_expected_fbeta_is_the_definition():
     predictions[0] = 0
     for beta in (0.5, 2.0):
         expected = [reference.expected_fbeta(p[i], sets, predictions[i], beta) for i in range(6)]
-        assert np.allclose(expected_fbeta_per_instance(q, predictions, beta), expected)
+        assert np.allclose(expected_fbeta(q, predictions, beta), expected)
 
 
 def test_bayes_optimum_is_the_best_there_is():

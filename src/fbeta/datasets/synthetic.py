@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._validation import check_count
-from fbeta.decoding import decode
+from fbeta.decoding import decode, expected_fbeta
 from fbeta.encoding import LabelStatistics, encode
 from fbeta.losses import LogisticLoss
 
@@ -75,25 +75,11 @@ class CalibratedSample:
         -------
         float
         """
-        return float(expected_fbeta_per_instance(self.statistics, Y_pred, beta).mean())
+        return float(expected_fbeta(self.statistics, Y_pred, beta).mean())
 
     def regret(self, Y_pred: Any, beta: float = 1.0) -> float:
         """Return how far predictions fall short of the Bayes optimum, exactly, from the true q."""
         return self.bayes_fbeta(beta) - self.expected_fbeta(Y_pred, beta)
-
-
-def expected_fbeta_per_instance(
-    statistics: LabelStatistics, Y_pred: Any, beta: float = 1.0
-) -> NDArray[np.float64]:
-    """Return the expected F_beta of given predictions under given statistics, of shape (n,).
-
-    ``q_0`` for the empty set, ``sum_jk (1 + beta^2) yhat_j q_jk / (beta^2 k + |yhat|)`` otherwise.
-    """
-    Y_pred = np.asarray(Y_pred, dtype=np.float64)
-    size = Y_pred.sum(axis=1)
-    hits = np.einsum("nks,ns->nk", statistics.joint, Y_pred)
-    weight = (1 + beta**2) / (beta**2 * statistics.cardinalities + np.maximum(size, 1)[:, None])
-    return np.where(size == 0, statistics.empty, (hits * weight).sum(axis=1))
 
 
 class CalibratedLaw:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fbeta._estimator import MultiLabelClassifier, StatisticsClassifier
 from fbeta._validation import check_beta, check_count, check_number
-from fbeta.encoding import LabelStatistics
+from fbeta.decoding import expected_fbeta
 from fbeta.linear import LinearModel
 
 
@@ -68,42 +68,8 @@ class OwnDecoding(StatisticsClassifier):
         beta = check_beta(self.beta if beta is None else beta)
         X = self._validate_X(X, reset=False)
         predicted = self._predict_indicator(X, beta)
-        parts = [expected_value(q, predicted[rows], beta) for rows, q in self._chunks(X)]
+        parts = [expected_fbeta(q, predicted[rows], beta) for rows, q in self._chunks(X)]
         return np.minimum(np.concatenate(parts), 1.0)
-
-
-def expected_value(
-    statistics: LabelStatistics, labels: NDArray[np.bool_], beta: float
-) -> NDArray[np.float64]:
-    """Compute the expected F_beta of given predictions.
-
-    ``q_0`` for the empty set, else ``sum_k (1 + beta^2) / (beta^2 k + |yhat|) sum_{j in yhat}
-    q_jk``.
-
-    Parameters
-    ----------
-    statistics : LabelStatistics
-        Of n instances.
-    labels : bool ndarray of shape (n, s)
-        Predictions.
-    beta : float > 0
-        Weight of recall against precision.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Examples
-    --------
-    >>> q = LabelStatistics.from_marginals([[0.9, 0.5]])
-    >>> expected_value(q, np.array([[True, False]]), 1.0).round(3).tolist()
-    [0.75]
-    """
-    labels = np.asarray(labels, dtype=np.bool_)
-    size = labels.sum(axis=1)
-    hit = np.einsum("nks,ns->nk", statistics.joint, labels.astype(np.float64))
-    weight = (1 + beta**2) / (beta**2 * statistics.cardinalities[None, :] + size[:, None])
-    return np.where(size > 0, (weight * hit).sum(axis=1), statistics.empty)
 
 
 class MarginalClassifier(LinearMarginals):
