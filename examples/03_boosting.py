@@ -50,7 +50,7 @@ def main(output: Path | None = None) -> dict[str, float]:
         # the law is known, so F_1 can be averaged over all labels that the points could have had
         draws.append(
             {
-                name: expected_fbeta_per_instance(truth, model.predict(points)).mean()
+                name: expected_fbeta(truth, model.predict(points)).mean()
                 for name, model in models.items()
             }
         )
