@@ -10,7 +10,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.multioutput import MultiOutputClassifier
 
 from fbeta import FBetaClassifierCV, FBetaReduction, LabelStatistics, decode
-from fbeta.datasets.synthetic import all_label_sets, expected_fbeta_per_instance
+from fbeta.datasets.synthetic import all_label_sets
+from fbeta.decoding import expected_fbeta
 
 SETS = all_label_sets(3)
 DRAWS = 4  # training samples
