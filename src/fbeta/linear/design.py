@@ -4,7 +4,8 @@ The penalty ``alpha / 2 |w|^2`` does not change under rotations of the features,
 without penalty absorbs any shift of them. So for dense X the solver works on centred scores ``Z =
 (X - mean) V`` with orthogonal columns: min(n, d) of them, and with a Hessian that is nearly
 diagonal. The rotation is shared by all problems, all strengths of regularisation and all subsets
-of the rows. Sparse X stays as it is, and is centred by arithmetic on the coefficients.
+of the rows. Sparse X stays as it is, and is centred by arithmetic on the coefficients; so is dense
+X that is mostly zero.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from fbeta._threads import one_blas_thread
 Array: TypeAlias = Any
 # beyond this many dimensions the eigendecomposition may cost more than it saves
 MAX_ROTATED = 1500
+MAX_DENSITY = 0.2  # share of entries that are not zero up to which dense X is taken as sparse
+MIN_ENTRIES = 1 << 16  # below which that saves nothing
 SMALL = 400  # dimensions below which BLAS threads bring nothing
 
 
@@ -74,7 +77,7 @@ class Design:
         -------
         Design
         """
-        if sp.issparse(X):
+        if sp.issparse(X) or _mostly_zero(X):
             return cls._of_sparse(X, weight, intercept)
         xp = array_namespace(X)
         column = None if weight is None else xp.astype(weight, X.dtype)[:, None]
@@ -194,6 +197,36 @@ class Design:
         if self.mean is not None:
             offset = offset - self.mean @ (W if self.shifted else coef)
         return coef, offset
+
+
+def rotation_pays(shape: tuple[int, int], problems: int) -> bool:
+    """Tell whether a rotation saves more than it costs, for one solve of some problems.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Rows n and features d of dense X.
+    problems : int
+        How many.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> rotation_pays((30_000, 100), 1000), rotation_pays((1000, 300), 10)
+    (True, False)
+    """
+    n, d = shape
+    # about half the products, or more where there are fewer rows than features, against 10 r^3
+    return problems * n * max(1, d // max(n, 1)) >= min(n, d) ** 2
+
+
+def _mostly_zero(X: Array) -> bool:
+    if not isinstance(X, np.ndarray) or X.size < MIN_ENTRIES:
+        return False
+    return bool(np.count_nonzero(X) <= MAX_DENSITY * X.size)
 
 
 def _used_columns(X: Any) -> tuple[Any, Any]:

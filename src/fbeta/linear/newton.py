@@ -67,7 +67,6 @@ class Block:
         self.xp = design.xp
         self.penalty = alpha * design.penalised
         self.mean_squares = design.mean_squares
-        self.total = design.total_weight
         zero = self.xp.zeros(1, dtype=design.dtype)
         self.middle = [float(loss.derivative(y, zero)[0]) for y in (0.0, 1.0)]
         rows = max(TILE // max(targets.shape[1], 1), 2 * min(design.matrix.shape[1], 2048), 256)
@@ -191,7 +190,7 @@ def solve_block(
     block = Block(design, light, targets, loss, alpha)
     m = targets.shape[1]
     leaving = Leaving(xp, m)
-    floor = 1e-4 * block.total * float(loss.value(0.5, xp.zeros(1, dtype=start.dtype))[0])
+    floor = value_floor(design, loss)
     tol = max(tol, 32 * float(xp.finfo(start.dtype).eps))
 
     step = xp.ones(m, dtype=start.dtype)
@@ -218,6 +217,16 @@ def solve_block(
         trial = block.evaluate(W + step * direction, far)
         W, point, step = _advance(xp, W, step, direction, slope, point, trial)
     return leaving.finish(W, done, iteration)
+
+
+def value_floor(design: Design, loss: Loss) -> float:
+    """Return what is added to an objective that decreases are compared with.
+
+    It is a small share of the objective of a model that knows nothing: where everything is
+    predicted with certainty, a decrease of next to nothing need not be pursued.
+    """
+    zero = design.xp.zeros(1, dtype=design.dtype)
+    return 1e-4 * design.total_weight * float(loss.value(0.5, zero)[0])
 
 
 class Leaving:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import n_threads, run_threaded
-from fbeta.linear.design import Design
+from fbeta.linear.design import Design, rotation_pays
+from fbeta.linear.lanes import Lanes
 from fbeta.linear.newton import BlockResult, solve_block
 from fbeta.losses import Loss
 
@@ -108,6 +109,7 @@ class LinearProblems:
         constant = constant_values(self.targets)
         self.constant = constant if design.intercept else np.full_like(constant, np.nan)
         self.open = np.flatnonzero(np.isnan(self.constant))
+        self.lanes = Lanes.of(design, self.light, loss, len(self.open))
 
     def __len__(self) -> int:
         return len(self.constant)
@@ -146,7 +148,16 @@ class LinearProblems:
         Solution
         """
         xp = self.design.xp
+        cold = start is None
         W = self.null_solution() if start is None else start
+        n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
+        if self.lanes is not None:
+            longest = self.open[np.argsort(-self.mean[self.open], kind="stable")]
+            W, n_iter = self.lanes.solve(
+                self.design, self.targets, longest, W, self.loss, alpha,
+                tol=tol, max_iter=max_iter, cold=cold,
+            )  # fmt: skip
+            cold = False
         blocks = self._blocks()
 
         def run(columns: NDArray[np.intp]) -> BlockResult:
@@ -162,15 +173,14 @@ class LinearProblems:
                     first,
                     tol=tol,
                     max_iter=max_iter,
-                    cold=start is None,
+                    cold=cold,
                 )
 
         results = run_threaded(run, blocks, small=self._is_small())
-        n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
         W = xp.asarray(W, copy=True)
         for columns, result in zip(blocks, results, strict=True):
             W[:, columns] = result.W
-            n_iter[columns] = np.asarray(result.n_iter)
+            n_iter[columns] += np.asarray(result.n_iter)
             converged[columns] = np.asarray(result.converged)
         return Solution(W, n_iter, converged)
 
@@ -301,7 +311,8 @@ def fit_linear(
     >>> fit_linear(X, y, LogisticLoss(), alpha=1.0).coef.round(3).tolist()
     [[0.453]]
     """
-    design = Design.of(X, weight, intercept=fit_intercept)
+    rotate = rotation_pays(X.shape, targets.shape[1])
+    design = Design.of(X, weight, intercept=fit_intercept, rotate=rotate)
     problems = LinearProblems(design, targets, loss)
     solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
     problems.warn_if_not_converged(solution, alpha, max_iter, describe)

@@ -1,0 +1,110 @@
+"""The compiled solver in lanes.c, as Python sees it."""
+
+from cpython.exc cimport PyErr_CheckSignals
+
+
+cdef extern from "lanes.h" nogil:
+    ctypedef enum loss_kind "enum loss":
+        pass
+
+    ctypedef struct problems:
+        int n, p
+        const float *dense
+        const int *row_start
+        const int *row_index
+        const float *row_value
+        const int *column_start
+        const int *column_index
+        const float *column_value
+        const float *mean
+        const float *weight
+        const float *penalty
+        const float *mean_squares
+        loss_kind loss
+        const int *target_start
+        const int *target_index
+        const float *target_value
+        const int *queue
+        int queued
+        int *next
+        int *stop
+        double *W
+        int *n_iter
+        double tol, floor, forcing, far, armijo
+        int max_iter, max_steps, cold
+
+    ctypedef struct workspace:
+        pass
+
+    workspace *lanes_open(const problems *q)
+    void lanes_close(workspace *s)
+    int lanes_run(const problems *q, workspace *s, int passes)
+
+
+cdef const float *floats(const float[::1] values):
+    return &values[0] if values is not None and values.shape[0] else NULL
+
+
+cdef const int *integers(const int[::1] values):
+    return &values[0] if values is not None and values.shape[0] else NULL
+
+
+cdef class Problems:
+    """Binary problems that any number of threads :meth:`work` on.
+
+    The attributes of ``arrays`` and ``settings`` are those of the structure in lanes.h; ``W``, of
+    shape (p, m) and in Fortran order, holds the start of each problem and then its solution.
+    """
+
+    cdef problems q
+    cdef int[::1] control
+    cdef object kept
+
+    def __init__(
+        self, int n, int p, dict arrays, double[::1, :] W, int[::1] n_iter, int loss, *,
+        double tol, double floor, double forcing, double far, double armijo,
+        int max_iter, int max_steps, bint cold,
+    ):
+        self.kept = (arrays, W, n_iter)
+        self.control = memoryview(bytearray(8)).cast("i")
+        self.q.n, self.q.p, self.q.loss = n, p, <loss_kind>loss
+        self.q.dense = floats(arrays.get("dense"))
+        self.q.row_start = integers(arrays.get("row_start"))
+        self.q.row_index = integers(arrays.get("row_index"))
+        self.q.row_value = floats(arrays.get("row_value"))
+        self.q.column_start = integers(arrays.get("column_start"))
+        self.q.column_index = integers(arrays.get("column_index"))
+        self.q.column_value = floats(arrays.get("column_value"))
+        self.q.mean = floats(arrays.get("mean"))
+        self.q.weight = floats(arrays.get("weight"))
+        self.q.penalty = floats(arrays["penalty"])
+        self.q.mean_squares = floats(arrays["mean_squares"])
+        self.q.target_start = integers(arrays["target_start"])
+        self.q.target_index = integers(arrays["target_index"])
+        self.q.target_value = floats(arrays["target_value"])
+        self.q.queue, self.q.queued = integers(arrays["queue"]), len(arrays["queue"])
+        self.q.next, self.q.stop = &self.control[0], &self.control[1]
+        self.q.W, self.q.n_iter = &W[0, 0], &n_iter[0]
+        self.q.tol, self.q.floor, self.q.forcing = tol, floor, forcing
+        self.q.far, self.q.armijo = far, armijo
+        self.q.max_iter, self.q.max_steps, self.q.cold = max_iter, max_steps, cold
+
+    def work(self, int passes):
+        """Solve problems of the queue until it is empty, and look up after each so many passes."""
+        cdef workspace *space
+        cdef int more = 1
+        with nogil:
+            space = lanes_open(&self.q)
+        if space == NULL:
+            raise MemoryError("no memory for the vectors of the solver")
+        try:
+            while more:
+                with nogil:
+                    more = lanes_run(&self.q, space, passes)
+                PyErr_CheckSignals()
+        finally:
+            lanes_close(space)
+
+    def stop(self):
+        """Make every thread leave off."""
+        self.control[1] = 1

@@ -1,0 +1,46 @@
+/* Binary problems on the lanes of vector registers: see lanes.c. */
+#ifndef FBETA_LANES_H
+#define FBETA_LANES_H
+
+#include <stdint.h>
+
+#define LANES 16 /* columns that are worked on at the same time */
+
+enum loss { LOGISTIC, EXPONENTIAL, SQUARED };
+
+/* The problems, shared by all threads that work on them.
+ *
+ * Only `next` (the place in the queue), `W` and `n_iter` are written to. */
+typedef struct {
+    int n, p;               /* rows and columns of the design */
+    const float *dense;     /* (n, p), or NULL where the design is sparse: */
+    const int *row_start, *row_index;
+    const float *row_value; /* by rows, */
+    const int *column_start, *column_index;
+    const float *column_value; /* and by columns */
+    const float *mean;         /* (p,) centre that the coordinates leave out, or NULL */
+    const float *weight;       /* (n,) of the rows, or NULL */
+    const float *penalty;      /* (p,) alpha, 0 for the intercept */
+    const float *mean_squares; /* (p,) of the columns */
+    enum loss loss;
+    const int *target_start, *target_index;
+    const float *target_value; /* by columns */
+    const int *queue;          /* the columns to solve, in this order */
+    int queued;
+    volatile int *next, *stop; /* the place in the queue; whether to leave off */
+    double *W;                 /* (p, m) by columns: where to start, then the solution */
+    int *n_iter;               /* (m,) */
+    double tol, floor, forcing, far, armijo; /* as in newton.py */
+    int max_iter, max_steps, cold;
+} problems;
+
+typedef struct workspace workspace;
+
+/* What a thread needs to work on the problems; NULL where memory is short. */
+workspace *lanes_open(const problems *q);
+void lanes_close(workspace *s);
+
+/* Work through the queue for some passes over the matrix; returns 0 once nothing is left to do. */
+int lanes_run(const problems *q, workspace *s, int passes);
+
+#endif
