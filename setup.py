@@ -5,14 +5,15 @@ import sys
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+FOLDER = "src/fbeta/linear/"
 FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
 
 setup(
     ext_modules=cythonize(
         Extension(
             "fbeta.linear._compiled",
-            ["src/fbeta/linear/_compiled.pyx", "src/fbeta/linear/lanes.c"],
-            depends=["src/fbeta/linear/lanes.h"],
+            [FOLDER + name for name in ("_compiled.pyx", "lanes.c", "certify.c")],
+            depends=[FOLDER + name for name in ("lanes.h", "certify.h", "vectors.h")],
             extra_compile_args=[] if sys.platform == "win32" else FLAGS,
             optional=True,
         ),

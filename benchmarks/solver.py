@@ -16,7 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from benchmarks.cases import Case, mediamill_shaped, problems_of
+from fbeta._threads import run_evenly
 from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
+from fbeta.linear.design import rotation_pays
 from fbeta.losses import LogisticLoss
 from fbeta.selection import ALPHAS
 
@@ -132,15 +134,18 @@ def run_path(case: Case, repeats: int = 3) -> dict[str, Any]:
     folds = [train for train, _ in KFold(5, shuffle=True, random_state=0).split(case.X)]
     T = sp.csr_array(case.targets)
     path_times, fit_times = [], []
+
+    def walk(train: np.ndarray) -> None:
+        problems = LinearProblems(shared.take(train), sp.csc_array(T[train]), LOSS)
+        for _alpha, _solution in solve_path(problems, ALPHAS):
+            pass
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(repeats):
             start = time.perf_counter()
-            shared = Design.of(case.X)
-            for train in folds:
-                problems = LinearProblems(shared.take(train), sp.csc_array(T[train]), LOSS)
-                for _alpha, _solution in solve_path(problems, ALPHAS):
-                    pass
+            shared = Design.of(case.X, rotate=rotation_pays(case.X.shape))
+            run_evenly(walk, folds)
             path_times.append(time.perf_counter() - start)
             start = time.perf_counter()
             for train in folds:

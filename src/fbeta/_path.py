@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fbeta._estimator import CHUNK
 from fbeta.labels import Indicator
 from fbeta.linear import Design, LinearProblems, solve_path
+from fbeta.linear.design import rotation_pays
 from fbeta.losses import Loss, get_loss
 
 Decide: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
@@ -35,7 +36,8 @@ class LinearPath:
 
     def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Design:
         """Return X in coordinates that all folds and strengths share."""
-        return Design.of(X, weight, intercept=self.fit_intercept)
+        rotate = rotation_pays(X.shape)
+        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
 
     def alpha_path(
         self,

@@ -195,8 +195,8 @@ class FBetaClassifierCV(LinearStatisticsClassifier):
     beta, loss, cardinalities, fit_intercept, tol, max_iter
         As for :class:`FBetaClassifier`.
     n_jobs : int, optional
-        Folds that are run at the same time, as in joblib. One fold uses all the threads that BLAS
-        is allowed already.
+        Folds that are run at the same time, in processes of joblib; by default on as many threads
+        as BLAS uses.
 
     Attributes
     ----------

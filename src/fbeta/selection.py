@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import KFold, check_cv
@@ -17,6 +17,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta._estimator import MultiLabelClassifier
+from fbeta._threads import run_evenly
 from fbeta._validation import check_beta, check_count, check_number, check_sample_weight
 from fbeta.labels import Indicator
 from fbeta.metrics import fbeta_score
@@ -97,7 +98,8 @@ def search_alpha(
     groups : array-like of shape (n,), optional
         For splitters that need them.
     n_jobs : int, optional
-        Folds that are run at the same time, as in joblib.
+        Folds that are run at the same time, in processes of joblib; by default on as many threads
+        as BLAS uses.
 
     Returns
     -------
@@ -109,10 +111,14 @@ def search_alpha(
     dense = Y.toarray()
     folds = list(make_splitter(cv).split(X, dense, groups))
     shared = estimator.alpha_shared(X, weight)
-    columns = Parallel(n_jobs=n_jobs)(
-        delayed(_fold_scores)(estimator, shared, Y, weight, train, test, grid)
-        for train, test in folds
-    )
+
+    def run(fold: tuple[NDArray[np.intp], NDArray[np.intp]]) -> NDArray[np.float64]:
+        return _fold_scores(estimator, shared, Y, weight, *fold, grid)
+
+    if n_jobs is None and effective_n_jobs(None) == 1:
+        columns = run_evenly(run, folds)
+    else:
+        columns = Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds)
     scores = np.stack(columns, axis=1)
     mean = scores.mean(axis=1)
     best = int(np.flatnonzero(mean == mean.max())[-1])
@@ -180,7 +186,8 @@ class AlphaSearchCV(MultiLabelClassifier):
         A number of shuffled folds, or as in scikit-learn; splitters for multi-label data get Y as
         a 0/1 array.
     n_jobs : int, optional
-        Folds that are run at the same time, as in joblib.
+        Folds that are run at the same time, in processes of joblib; by default on as many threads
+        as BLAS uses.
 
     Attributes
     ----------

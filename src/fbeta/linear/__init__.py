@@ -1,8 +1,9 @@
 """The solver: every binary problem of the reduction at once, on the same X.
 
 ``design`` holds X in coordinates in which the problems are easy, ``newton`` solves a block of
-problems together, ``problems`` leaves out what needs no solving and cuts the rest into blocks,
-``path`` walks along the strengths of regularisation.
+problems together on arrays of any library, ``lanes`` comes before it with a compiled solver where
+there is one, ``problems`` leaves out what needs no solving and hands out the rest, ``path`` walks
+along the strengths of regularisation.
 """
 
 from fbeta.linear.design import Design

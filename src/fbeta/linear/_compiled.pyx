@@ -16,21 +16,23 @@ cdef extern from "lanes.h" nogil:
         const int *column_start
         const int *column_index
         const float *column_value
-        const float *mean
-        const float *weight
-        const float *penalty
-        const float *mean_squares
+        const double *exact
+        const double *mean
+        const double *weight
+        const double *penalty
+        const double *mean_squares
         loss_kind loss
         const int *target_start
         const int *target_index
-        const float *target_value
+        const double *target_value
         const int *queue
         int queued
         int *next
         int *stop
         double *W
         int *n_iter
-        double tol, floor, forcing, far, armijo
+        int *certified
+        double tol, floor, forcing, far, armijo, finest
         int max_iter, max_steps, cold
 
     ctypedef struct workspace:
@@ -42,6 +44,10 @@ cdef extern from "lanes.h" nogil:
 
 
 cdef const float *floats(const float[::1] values):
+    return &values[0] if values is not None and values.shape[0] else NULL
+
+
+cdef const double *doubles(const double[::1] values):
     return &values[0] if values is not None and values.shape[0] else NULL
 
 
@@ -61,11 +67,12 @@ cdef class Problems:
     cdef object kept
 
     def __init__(
-        self, int n, int p, dict arrays, double[::1, :] W, int[::1] n_iter, int loss, *,
-        double tol, double floor, double forcing, double far, double armijo,
+        self, int n, int p, dict arrays, double[::1, :] W, int[::1] n_iter, int[::1] certified,
+        int loss, *,
+        double tol, double floor, double forcing, double far, double armijo, double finest,
         int max_iter, int max_steps, bint cold,
     ):
-        self.kept = (arrays, W, n_iter)
+        self.kept = (arrays, W, n_iter, certified)
         self.control = memoryview(bytearray(8)).cast("i")
         self.q.n, self.q.p, self.q.loss = n, p, <loss_kind>loss
         self.q.dense = floats(arrays.get("dense"))
@@ -75,18 +82,19 @@ cdef class Problems:
         self.q.column_start = integers(arrays.get("column_start"))
         self.q.column_index = integers(arrays.get("column_index"))
         self.q.column_value = floats(arrays.get("column_value"))
-        self.q.mean = floats(arrays.get("mean"))
-        self.q.weight = floats(arrays.get("weight"))
-        self.q.penalty = floats(arrays["penalty"])
-        self.q.mean_squares = floats(arrays["mean_squares"])
+        self.q.exact = doubles(arrays.get("exact"))
+        self.q.mean = doubles(arrays.get("mean"))
+        self.q.weight = doubles(arrays.get("weight"))
+        self.q.penalty = doubles(arrays["penalty"])
+        self.q.mean_squares = doubles(arrays["mean_squares"])
         self.q.target_start = integers(arrays["target_start"])
         self.q.target_index = integers(arrays["target_index"])
-        self.q.target_value = floats(arrays["target_value"])
+        self.q.target_value = doubles(arrays["target_value"])
         self.q.queue, self.q.queued = integers(arrays["queue"]), len(arrays["queue"])
         self.q.next, self.q.stop = &self.control[0], &self.control[1]
-        self.q.W, self.q.n_iter = &W[0, 0], &n_iter[0]
+        self.q.W, self.q.n_iter, self.q.certified = &W[0, 0], &n_iter[0], &certified[0]
         self.q.tol, self.q.floor, self.q.forcing = tol, floor, forcing
-        self.q.far, self.q.armijo = far, armijo
+        self.q.far, self.q.armijo, self.q.finest = far, armijo, finest
         self.q.max_iter, self.q.max_steps, self.q.cold = max_iter, max_steps, cold
 
     def work(self, int passes):

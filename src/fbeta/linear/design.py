@@ -199,15 +199,19 @@ class Design:
         return coef, offset
 
 
-def rotation_pays(shape: tuple[int, int], problems: int) -> bool:
-    """Tell whether a rotation saves more than it costs, for one solve of some problems.
+def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:
+    """Tell whether a rotation saves more than it costs.
+
+    With about as many features as rows the Hessians are far from diagonal in any coordinates.
+    Otherwise the scores need about half the products, or have far fewer columns, against the cost
+    of the eigendecomposition.
 
     Parameters
     ----------
     shape : tuple of int
         Rows n and features d of dense X.
-    problems : int
-        How many.
+    problems : float
+        How many solves share it.
 
     Returns
     -------
@@ -219,8 +223,9 @@ def rotation_pays(shape: tuple[int, int], problems: int) -> bool:
     (True, False)
     """
     n, d = shape
-    # about half the products, or more where there are fewer rows than features, against 10 r^3
-    return problems * n * max(1, d // max(n, 1)) >= min(n, d) ** 2
+    if max(n, d) < 2 * min(n, d):
+        return False
+    return bool(problems * n * max(1, d // max(n, 1)) >= min(n, d) ** 2)
 
 
 def _mostly_zero(X: Array) -> bool:

@@ -3,29 +3,21 @@
  * Every problem needs products of the same matrix with vectors of its own, whether to evaluate its
  * objective or for a conjugate gradient step. So a step of this solver is one pass over the matrix
  * for all lanes, each at its own stage; a lane whose problem is solved takes the next one from the
- * queue, and no lane waits for another. All is in single precision: what comes out is where the
- * solver in the precision of X starts, which checks it.
+ * queue, and no lane waits for another. All this is in single precision. The gradient at what is
+ * found is then computed in double precision: a solution that passes there is certified, and any
+ * other is where the solver in newton.py goes on from.
  */
 #include "lanes.h"
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "certify.h"
+#include "vectors.h"
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t mask __attribute__((vector_size(4 * LANES)));
 
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#if __GNUC__ >= 12
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-#else
-#define CLONES
-#endif
 #define MAX_REJECTED 20
 #define FLT_MIN_ROOT 1.08e-19f
 #define PART_ROWS 512 /* rows of a lane that are evaluated at a time */
@@ -45,25 +37,21 @@ struct workspace {
     vec *U, *H;                       /* (n,) scores, curvatures */
     float *y;                         /* (LANES, n) targets */
     float *g;                         /* (LANES, rows of a tile) their derivatives */
+    float *mean, *weight, *penalty, *mean_squares; /* of the problems, in single precision */
     int tile;
     lane lanes[LANES];
     vec rz;
+    certifier *certifier; /* NULL where X is in single precision */
 };
-
-static void *allocate(size_t size) {
-    void *out = NULL;
-    if (posix_memalign(&out, 64, size ? size : 64))
-        return NULL;
-    memset(out, 0, size);
-    return out;
-}
 
 void lanes_close(workspace *s) {
     if (!s)
         return;
-    void *arrays[] = {s->V, s->G, s->W, s->X, s->R, s->inverse, s->U, s->H, s->y, s->g};
+    void *arrays[] = {s->V, s->G, s->W, s->X, s->R, s->inverse, s->U, s->H, s->y, s->g,
+                      s->mean, s->weight, s->penalty, s->mean_squares};
     for (size_t a = 0; a < sizeof(arrays) / sizeof(*arrays); a++)
         free(arrays[a]);
+    certify_close(s->certifier);
     free(s);
 }
 
@@ -86,8 +74,6 @@ INLINE vec gather(const int *index, const float *value, int from, int to, const 
         a += value[k] * V[index[k]];
     return (a + b) + (c + d);
 }
-
-#define EIGHT(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 
 /* U = matrix V on some rows */
 INLINE void forward(const problems *q, const vec *V, vec *U, int from, int to) {
@@ -245,7 +231,7 @@ INLINE void respond(const problems *q, workspace *s, int from, int to) {
         const float *y = s->y + (size_t)l * q->n + from;
         for (int part = 0; part < rows; part += PART_ROWS) {
             int count = rows - part < PART_ROWS ? rows - part : PART_ROWS;
-            const float *c = q->weight ? q->weight + from + part : NULL;
+            const float *c = s->weight ? s->weight + from + part : NULL;
             for (int i = 0; i < count; i++)
                 g[part + i] = s->U[from + part + i][l];
             if (q->loss == LOGISTIC)
@@ -279,7 +265,7 @@ INLINE void pass(const problems *q, workspace *s) {
     if (q->mean) {
         intercept = s->V[last];
         for (int j = 0; j < last; j++)
-            shift += q->mean[j] * s->V[j];
+            shift += s->mean[j] * s->V[j];
         s->V[last] -= shift;
     }
     if (q->dense)
@@ -293,10 +279,10 @@ INLINE void pass(const problems *q, workspace *s) {
     if (q->mean) {
         s->V[last] = intercept;
         for (int j = 0; j < last; j++)
-            s->G[j] -= q->mean[j] * s->G[last];
+            s->G[j] -= s->mean[j] * s->G[last];
     }
     for (int j = 0; j < q->p; j++)
-        s->G[j] += q->penalty[j] * s->V[j];
+        s->G[j] += s->penalty[j] * s->V[j];
 }
 
 /* ---- the lanes ---- */
@@ -320,11 +306,11 @@ static void take_next(const problems *q, workspace *s, int l) {
     float *y = s->y + (size_t)l * q->n;
     memset(y, 0, q->n * sizeof(float));
     for (int e = q->target_start[k->column]; e < q->target_start[k->column + 1]; e++)
-        y[q->target_index[e]] = q->target_value[e];
+        y[q->target_index[e]] = (float)q->target_value[e];
 }
 
 /* Store a lane's point, if it is better than where it started, and take the next problem. */
-static void finish(const problems *q, workspace *s, int l) {
+static void finish(const problems *q, workspace *s, int l, int done) {
     lane *k = &s->lanes[l];
     if (k->iteration > 0) {
         double *out = q->W + (size_t)k->column * q->p;
@@ -332,6 +318,8 @@ static void finish(const problems *q, workspace *s, int l) {
             out[j] = s->W[j][l];
     }
     q->n_iter[k->column] = k->iteration;
+    if (done && s->certifier)
+        certify_add(q, s->certifier, (candidate){k->column, k->value, k->curvature, k->trust});
     take_next(q, s, l);
 }
 
@@ -367,7 +355,7 @@ INLINE mask accepted(const problems *q, workspace *s, mask evaluated) {
     vec slope = {0}, size = {0};
     for (int j = 0; j < q->p; j++) {
         slope += s->G[j] * s->X[j];
-        size += q->penalty[j] * s->V[j] * s->V[j];
+        size += s->penalty[j] * s->V[j] * s->V[j];
     }
     mask moved = {0};
     for (int l = 0; l < LANES; l++) {
@@ -387,7 +375,7 @@ INLINE mask accepted(const problems *q, workspace *s, mask evaluated) {
             secant = isfinite(secant) ? secant : 0.1;
             k->step *= secant < 0.1 ? 0.1 : secant > 0.5 ? 0.5 : secant;
         } else {
-            finish(q, s, l);
+            finish(q, s, l, 0);
         }
     }
     return moved;
@@ -395,12 +383,14 @@ INLINE mask accepted(const problems *q, workspace *s, mask evaluated) {
 
 /* Lanes that moved: start a search for the next direction, or finish. */
 INLINE void restart(const problems *q, workspace *s, mask moved) {
+    /* a little more than asked for, so that rounding does not spoil it */
+    double tol = 0.95 * q->tol > q->finest ? 0.95 * q->tol : q->finest;
     vec total = {0}, decrease = {0}, scale = {0};
     for (int l = 0; l < LANES; l++)
         if (moved[l])
             total[l] = s->lanes[l].curvature;
     for (int j = 0; j < q->p; j++) {
-        vec diagonal = q->penalty[j] + q->mean_squares[j] * total, smallest = {0};
+        vec diagonal = s->penalty[j] + s->mean_squares[j] * total, smallest = {0};
         smallest += FLT_MIN_ROOT;
         diagonal = choose(diagonal > smallest, diagonal, smallest);
         s->inverse[j] = choose(moved, 1.0f / diagonal, s->inverse[j]);
@@ -418,9 +408,9 @@ INLINE void restart(const problems *q, workspace *s, mask moved) {
         if (!moved[l])
             continue;
         k->decrease = 0.5 * decrease[l];
-        int done = k->decrease * k->trust <= q->tol * (k->value + q->floor) && !k->far;
+        int done = k->decrease * k->trust <= tol * (k->value + q->floor) && !k->far;
         if (done || k->stalled > 1 || k->iteration >= q->max_iter || !isfinite(k->decrease)) {
-            finish(q, s, l);
+            finish(q, s, l, done);
             continue;
         }
         k->stage = SEARCH;
@@ -477,6 +467,16 @@ INLINE void aim(const problems *q, workspace *s, vec ratio) {
                          s->W[j] + step * s->X[j]);
 }
 
+/* Copy an array, if there is one, in single precision; 0 where memory is short. */
+static int single(const double *from, int count, float **to) {
+    if (!from)
+        return 1;
+    *to = allocate(count * sizeof(float));
+    for (int i = 0; *to && i < count; i++)
+        (*to)[i] = (float)from[i];
+    return *to != NULL;
+}
+
 workspace *lanes_open(const problems *q) {
     workspace *s = allocate(sizeof(workspace));
     if (!s)
@@ -491,6 +491,10 @@ workspace *lanes_open(const problems *q) {
     ok &= !!(s->H = allocate(n * sizeof(vec)));
     ok &= !!(s->y = allocate(LANES * n * sizeof(float)));
     ok &= !!(s->g = allocate(LANES * s->tile * sizeof(float)));
+    ok &= single(q->mean, q->p, &s->mean) & single(q->weight, q->n, &s->weight);
+    ok &= single(q->penalty, q->p, &s->penalty) & single(q->mean_squares, q->p, &s->mean_squares);
+    if (q->exact)
+        ok &= !!(s->certifier = certify_open(q));
     if (!ok) {
         lanes_close(s);
         return NULL;
@@ -512,5 +516,7 @@ CLONES int lanes_run(const problems *q, workspace *s, int passes) {
             restart(q, s, accepted(q, s, evaluating));
         aim(q, s, ratio);
     }
+    if (passes > 0 && s->certifier && !*q->stop)
+        certify_flush(q, s->certifier);
     return passes == 0;
 }

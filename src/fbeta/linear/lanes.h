@@ -10,27 +10,32 @@ enum loss { LOGISTIC, EXPONENTIAL, SQUARED };
 
 /* The problems, shared by all threads that work on them.
  *
- * Only `next` (the place in the queue), `W` and `n_iter` are written to. */
+ * Only `next` (the place in the queue), `W`, `n_iter` and `certified` are written to. The matrix
+ * is there in single precision, by rows and by columns, and in double precision, to certify
+ * solutions (NULL where X itself is in single precision). */
 typedef struct {
     int n, p;               /* rows and columns of the design */
     const float *dense;     /* (n, p), or NULL where the design is sparse: */
     const int *row_start, *row_index;
     const float *row_value; /* by rows, */
     const int *column_start, *column_index;
-    const float *column_value; /* and by columns */
-    const float *mean;         /* (p,) centre that the coordinates leave out, or NULL */
-    const float *weight;       /* (n,) of the rows, or NULL */
-    const float *penalty;      /* (p,) alpha, 0 for the intercept */
-    const float *mean_squares; /* (p,) of the columns */
+    const float *column_value;    /* and by columns */
+    const double *exact;          /* the entries of `dense` or `row_value` */
+    const double *mean;           /* (p,) centre that the coordinates leave out, or NULL */
+    const double *weight;         /* (n,) of the rows, or NULL */
+    const double *penalty;        /* (p,) alpha, 0 for the intercept */
+    const double *mean_squares;   /* (p,) of the columns */
     enum loss loss;
     const int *target_start, *target_index;
-    const float *target_value; /* by columns */
-    const int *queue;          /* the columns to solve, in this order */
+    const double *target_value; /* by columns */
+    const int *queue;           /* the columns to solve, in this order */
     int queued;
-    volatile int *next, *stop; /* the place in the queue; whether to leave off */
-    double *W;                 /* (p, m) by columns: where to start, then the solution */
-    int *n_iter;               /* (m,) */
+    volatile int *next, *stop;  /* the place in the queue; whether to leave off */
+    double *W;                  /* (p, m) by columns: where to start, then the solution */
+    int *n_iter;                /* (m,) */
+    int *certified;             /* (m,) whether the solution was found good in double precision */
     double tol, floor, forcing, far, armijo; /* as in newton.py */
+    double finest;                           /* tolerance that single precision can reach */
     int max_iter, max_steps, cold;
 } problems;
 

@@ -2,7 +2,8 @@
 
 Newton's method with conjugate gradients as in ``newton``, with a problem on each lane of the
 processor's vector registers (see ``lanes.c``). It finds solutions as good as single precision
-makes them; the solver in the precision of X starts there, and has the last word.
+makes them, and certifies those whose gradient in double precision is small enough (see
+``certify.c``). Where one is not, the solver in the precision of X goes on.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from fbeta.losses import ExponentialLoss, LogisticLoss, Loss, SquaredLoss
 try:
     from fbeta.linear import _compiled
 except ImportError:  # built without a compiler
-    _compiled = None
+    _compiled = None  # type: ignore[assignment]
 
 __all__ = ["Lanes"]
 
 LANES = 16
 KINDS: dict[type[Loss], int] = {LogisticLoss: 0, ExponentialLoss: 1, SquaredLoss: 2}
-FINEST = 1e-6  # the relative decrease of an objective that single precision can promise
+FINEST = 5e-7  # the relative decrease of an objective that single precision can promise
 LARGEST = 2**31 - 1  # entries of a sparse matrix
 WORK = 1 << 30  # operations between two looks at whether the user wants to stop
 PARALLEL = 1 << 22  # operations of a pass below which a second thread costs more than it brings
@@ -80,7 +81,7 @@ class Lanes:
         entries = int(matrix.nnz if sp.issparse(matrix) else np.prod(matrix.shape))
         if 4 * entries * problems < SMALLEST or (sp.issparse(matrix) and entries > LARGEST):
             return None
-        arrays: dict[str, Any] = {"mean_squares": _floats(design.mean_squares)}
+        arrays: dict[str, Any] = {"mean_squares": _doubles(design.mean_squares)}
         if sp.issparse(matrix):
             by_columns = sp.csc_array(matrix)
             for name, form in (("row", matrix), ("column", by_columns)):
@@ -89,10 +90,13 @@ class Lanes:
                 arrays[f"{name}_value"] = _floats(form.data)
         else:
             arrays["dense"] = _floats(matrix)
+        if design.dtype == np.float64:
+            exact = design.matrix.data if sp.issparse(matrix) else design.matrix
+            arrays["exact"] = _doubles(exact)
         if design.shifted:
-            arrays["mean"] = _floats(design.mean)
+            arrays["mean"] = _doubles(design.mean)
         if design.weight is not None:
-            arrays["weight"] = _floats(design.weight)
+            arrays["weight"] = _doubles(design.weight)
         return cls(design.matrix.shape, entries, arrays, KINDS[type(loss)])
 
     def solve(
@@ -107,7 +111,7 @@ class Lanes:
         tol: float,
         max_iter: int,
         cold: bool,
-    ) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.bool_]]:
         """Solve some of the problems.
 
         Parameters
@@ -132,20 +136,22 @@ class Lanes:
         W : ndarray of shape (p, m)
             The solutions; the start where none was found that is better.
         n_iter : ndarray of shape (m,)
+        certified : bool ndarray of shape (m,)
+            Which of them have converged, by a gradient in double precision.
         """
         W = np.array(W, dtype=np.float64, order="F")
-        n_iter = np.zeros(W.shape[1], dtype=np.intc)
+        n_iter, certified = np.zeros((2, W.shape[1]), dtype=np.intc)
         arrays = self.arrays | {
-            "penalty": _floats(alpha * design.penalised),
+            "penalty": _doubles(alpha * design.penalised),
             "target_start": _integers(targets.indptr),
             "target_index": _integers(targets.indices),
-            "target_value": _floats(targets.data),
+            "target_value": _doubles(targets.data),
             "queue": _integers(queue),
         }
         problems = _compiled.Problems(
-            *self.shape, arrays, W, n_iter, self.kind,
-            tol=max(tol, FINEST), floor=newton.value_floor(design, loss), forcing=newton.FORCING,
-            far=newton.FAR, armijo=newton.ARMIJO, max_iter=max_iter,
+            *self.shape, arrays, W, n_iter, certified, self.kind,
+            tol=tol, finest=FINEST, floor=newton.value_floor(design, loss),
+            forcing=newton.FORCING, far=newton.FAR, armijo=newton.ARMIJO, max_iter=max_iter,
             max_steps=min(2 * self.shape[1], newton.MAX_STEPS), cold=cold,
         )  # fmt: skip
         flops = 4 * LANES * self.entries
@@ -155,12 +161,16 @@ class Lanes:
             run_threaded(problems.work, [max(1, WORK // flops)] * threads)
         finally:
             problems.stop()
-        return W.astype(design.dtype), n_iter.astype(np.intp)
+        return W.astype(design.dtype), n_iter.astype(np.intp), certified.astype(np.bool_)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # what overflows is left to the solver in full precision
         return np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+
+
+def _doubles(values: Any) -> NDArray[np.float64]:
+    return np.ascontiguousarray(values, dtype=np.float64).reshape(-1)
 
 
 def _integers(values: Any) -> NDArray[np.intc]:

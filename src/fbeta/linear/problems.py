@@ -151,14 +151,17 @@ class LinearProblems:
         cold = start is None
         W = self.null_solution() if start is None else start
         n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
+        columns = self.open
         if self.lanes is not None:
-            longest = self.open[np.argsort(-self.mean[self.open], kind="stable")]
-            W, n_iter = self.lanes.solve(
+            longest = columns[np.argsort(-self.mean[columns], kind="stable")]
+            W, n_iter, certified = self.lanes.solve(
                 self.design, self.targets, longest, W, self.loss, alpha,
                 tol=tol, max_iter=max_iter, cold=cold,
             )  # fmt: skip
-            cold = False
-        blocks = self._blocks()
+            converged[columns] = certified[columns] | (n_iter[columns] < max_iter)
+            columns, cold = columns[~certified[columns] & converged[columns]], False
+            max_iter -= int(n_iter[columns].max(initial=0))
+        blocks = self._blocks(columns)
 
         def run(columns: NDArray[np.intp]) -> BlockResult:
             y = xp.asarray(self.targets[:, columns].toarray(), dtype=self.design.dtype)
@@ -187,8 +190,8 @@ class LinearProblems:
     def _is_small(self) -> bool:
         return bool(self.design.matrix.shape[0] * len(self.open) < PARALLEL)
 
-    def _blocks(self) -> list[NDArray[np.intp]]:
-        """Deal the open problems into blocks of like composition, which take about as long.
+    def _blocks(self, columns: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+        """Deal problems into blocks of like composition, which take about as long.
 
         The number of positives tells most about the iterations that a problem takes.
         """
@@ -197,8 +200,8 @@ class LinearProblems:
         # targets, curvatures, those of a trial and a share of the tiles, for each column
         per_column = 8 * (4 * n + 12 * p)
         width = max(1, min(WIDTH, self.memory // (threads * per_column)))
-        count = threads * -(-len(self.open) // (threads * width))
-        order = self.open[np.argsort(self.mean[self.open], kind="stable")]
+        count = threads * -(-len(columns) // (threads * width))
+        order = columns[np.argsort(self.mean[columns], kind="stable")]
         return [order[i::count] for i in range(min(count, len(order)))]
 
     def warn_if_not_converged(

@@ -1,0 +1,28 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+class Problems:
+    def __init__(
+        self,
+        n: int,
+        p: int,
+        arrays: dict[str, Any],
+        W: NDArray[np.float64],
+        n_iter: NDArray[np.intc],
+        certified: NDArray[np.intc],
+        loss: int,
+        *,
+        tol: float,
+        floor: float,
+        forcing: float,
+        far: float,
+        armijo: float,
+        finest: float,
+        max_iter: int,
+        max_steps: int,
+        cold: bool,
+    ) -> None: ...
+    def work(self, passes: int) -> None: ...
+    def stop(self) -> None: ...

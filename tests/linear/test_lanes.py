@@ -1,0 +1,187 @@
+"""The compiled solver against the one on arrays, and what it certifies against gradients."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fbeta.linear import Design, LinearProblems, lanes, newton
+from fbeta.linear.lanes import Lanes
+from fbeta.losses import LOSSES, LogisticLoss, Loss
+
+if lanes._compiled is None:
+    pytest.skip("fbeta was built without a compiler", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def stage(monkeypatch):
+    """Only the compiled part is tested here."""
+    monkeypatch.setattr(lanes, "SMALLEST", 0)
+
+
+def make(n, d, m, seed=0, *, sparse=False, weighted=False, soft=False, intercept=True):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < (0.3 if sparse else 1))
+    T = (rng.uniform(size=(n, m)) < rng.uniform(0.05, 0.6, m)) * 1.0
+    if soft:
+        T = T * rng.uniform(size=(n, m))
+    weight = rng.uniform(0.5, 2, n) if weighted else None
+    design = Design.of(sp.csr_array(X) if sparse else X, weight, intercept=intercept)
+    return design, sp.csc_array(T)
+
+
+def gradients(design, targets, W, loss, alpha):
+    """The gradients at W, by their definition."""
+    u = design.matrix @ design.forward(W)
+    g = loss.derivative(targets.toarray(), np.asarray(u))
+    if design.weight is not None:
+        g = design.weight * g
+    return design.backward(design.matrix.T @ g) + alpha * design.penalised * W
+
+
+def objectives(design, targets, W, loss, alpha):
+    f = loss.value(targets.toarray(), np.asarray(design.matrix @ design.forward(W)))
+    f = f if design.weight is None else design.weight * f
+    return f.sum(axis=0) + alpha / 2 * (design.penalised * W**2).sum(axis=0)
+
+
+def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, cold=True):
+    p, m = design.matrix.shape[1], targets.shape[1]
+    W = np.zeros((p, m)) if start is None else start
+    prepared = Lanes.of(design, design, loss, m)
+    return prepared.solve(
+        design, targets, np.arange(m), W, loss, alpha, tol=tol, max_iter=max_iter, cold=cold
+    )
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_solutions_are_those_of_the_array_solver(name, sparse, weighted, intercept):
+    """More problems than lanes, and row counts that no block size divides."""
+    loss = LOSSES[name]
+    design, T = make(203, 11, 37, sparse=sparse, weighted=weighted, soft=True, intercept=intercept)
+    W, n_iter, certified = run(design, T, loss, 0.7)
+    other = newton.solve_block(
+        design, design, T.toarray(), loss, 0.7, np.zeros_like(W), tol=1e-13, max_iter=200
+    )
+    assert certified.all()
+    assert (n_iter > 0).all()
+    best = objectives(design, T, other.W, loss, 0.7)
+    assert (objectives(design, T, W, loss, 0.7) <= best * (1 + 3e-6)).all()
+    assert np.allclose(W, other.W, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_is_certified_has_converged_in_double_precision(name, sparse):
+    """By the rule of the array solver, with gradients computed here."""
+    loss, alpha, tol = LOSSES[name], 0.3, 1e-6
+    design, T = make(150, 9, 40, 3, sparse=sparse, weighted=True)
+    W, _, certified = run(design, T, loss, alpha, tol=tol)
+    assert certified.all()
+    g = gradients(design, T, W, loss, alpha)
+    value = objectives(design, T, W, loss, alpha)
+    u = np.asarray(design.matrix @ design.forward(W))
+    total = (design.weight * loss.second_derivative(T.toarray(), u)).sum(axis=0)
+    promise = 0.5 * (g**2 / (alpha * design.penalised + design.mean_squares * total)).sum(axis=0)
+    assert (promise <= 1.001 * tol * (value + newton.value_floor(design, loss))).all()
+
+
+def test_nothing_is_certified_before_it_has_converged():
+    design, T = make(150, 9, 20)
+    _, n_iter, certified = run(design, T, LogisticLoss(), 1e-3, max_iter=1)
+    assert (n_iter <= 1).all()
+    assert not certified.any()
+    _, _, certified = run(design, T, LogisticLoss(), 1e-3, tol=1e-15)
+    assert not certified.any()
+
+
+def test_a_solution_is_kept_bit_for_bit():
+    design, T = make(150, 9, 20)
+    start = LinearProblems(design, T, LogisticLoss()).solve(0.5, tol=1e-13).W
+    W, n_iter, certified = run(design, T, LogisticLoss(), 0.5, start, cold=False)
+    assert certified.all()
+    assert (n_iter == 0).all()
+    assert np.array_equal(W, start)
+
+
+def test_what_single_precision_cannot_hold_is_left_alone():
+    design, T = make(60, 5, 4)
+    huge = Design.of(np.asarray(design.matrix[:, :5]) * 1e100, rotate=False)
+    start = np.zeros((huge.matrix.shape[1], 4))
+    W, n_iter, certified = run(huge, T, LogisticLoss(), 1.0, start)
+    assert np.array_equal(W, start)
+    assert not n_iter.any()
+    assert not certified.any()
+
+
+def test_other_losses_and_arrays_are_left_to_the_array_solver():
+    class Mine(LogisticLoss):
+        pass
+
+    design, _ = make(30, 3, 2)
+    mine: Loss = Mine()
+    assert Lanes.of(design, design, mine, 2) is None
+    single, T = make(200, 9, 20)
+    single = single.astype(np.float32)
+    prepared = Lanes.of(single, single, LogisticLoss(), 20)
+    assert "exact" not in prepared.arrays
+    W, n_iter, certified = run(single, T, LogisticLoss(), 0.5)
+    assert W.dtype == np.float32
+    assert n_iter.any()
+    assert not certified.any()
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 20), st.integers(0, 10**6),
+    st.floats(-8, 4), st.floats(-6, 6), st.sampled_from(sorted(LOSSES)), st.booleans(),
+)  # fmt: skip
+def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scale, name, sparse):
+    loss, alpha = LOSSES[name], 10**log_alpha
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * 10**scale
+    T = sp.csc_array(rng.integers(0, 2, (n, m)).astype(float))
+    design = Design.of(sp.csr_array(X) if sparse else X, intercept=False)
+    start = rng.normal(size=(design.matrix.shape[1], m)) * 10**-scale
+
+    W, _, _ = run(design, T, loss, alpha, start, max_iter=50)
+    assert np.isfinite(W).all()
+    before = objectives(design, T, start, loss, alpha)
+    assert (objectives(design, T, W, loss, alpha) <= before * (1 + 1e-4) + 1e-4).all()
+
+
+def test_threads_stop_when_told():
+    """An interrupted solve ends within a pass, whatever is left to do."""
+    design, T = make(3000, 60, 400, sparse=False)
+    loss = LogisticLoss()
+    prepared = Lanes.of(design, design.astype(np.float32), loss, 400)
+    W = np.zeros((61, 400), order="F")
+    counts = np.zeros((2, 400), dtype=np.intc)
+    arrays = prepared.arrays | {
+        "penalty": 1e-6 * design.penalised[:, 0],
+        "target_start": T.indptr,
+        "target_index": T.indices,
+        "target_value": T.data,
+        "queue": np.arange(400, dtype=np.intc),
+    }
+    problems = lanes._compiled.Problems(
+        3000, 61, arrays, W, *counts, 0, tol=1e-12, finest=0.0, floor=0.0, forcing=1e-6, far=0.1,
+        armijo=1e-4, max_iter=10**6, max_steps=10**6, cold=True,
+    )  # fmt: skip
+    worker = threading.Thread(target=problems.work, args=(10**6,))
+    worker.start()
+    time.sleep(0.05)
+    problems.stop()
+    worker.join(timeout=20)
+    assert not worker.is_alive()
