@@ -176,8 +176,8 @@ def test_threads_stop_when_told():
         "queue": np.arange(400, dtype=np.intc),
     }
     problems = lanes._compiled.Problems(
-        3000, 61, arrays, W, *counts, 0, tol=1e-12, finest=0.0, floor=0.0, forcing=1e-6, far=0.1,
-        armijo=1e-4, max_iter=10**6, max_steps=10**6, cold=True,
+        3000, 61, arrays, W, *counts, 0, tol=1e-12, finest=0.0, floor=0.0, forcing=1e-6, loose=1e-6,
+        far=0.1, armijo=1e-4, max_iter=10**6, max_steps=10**6, cold=True,
     )  # fmt: skip
     worker = threading.Thread(target=problems.work, args=(10**6,))
     worker.start()

@@ -17,6 +17,7 @@ class Problems:
         tol: float,
         floor: float,
         forcing: float,
+        loose: float,
         far: float,
         armijo: float,
         finest: float,

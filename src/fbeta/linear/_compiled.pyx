@@ -32,7 +32,7 @@ cdef extern from "lanes.h" nogil:
         double *W
         int *n_iter
         int *certified
-        double tol, floor, forcing, far, armijo, finest
+        double tol, floor, forcing, loose, far, armijo, finest
         int max_iter, max_steps, cold
 
     ctypedef struct workspace:
@@ -69,8 +69,8 @@ cdef class Problems:
     def __init__(
         self, int n, int p, dict arrays, double[::1, :] W, int[::1] n_iter, int[::1] certified,
         int loss, *,
-        double tol, double floor, double forcing, double far, double armijo, double finest,
-        int max_iter, int max_steps, bint cold,
+        double tol, double floor, double forcing, double loose, double far, double armijo,
+        double finest, int max_iter, int max_steps, bint cold,
     ):
         self.kept = (arrays, W, n_iter, certified)
         self.control = memoryview(bytearray(8)).cast("i")
@@ -93,7 +93,7 @@ cdef class Problems:
         self.q.queue, self.q.queued = integers(arrays["queue"]), len(arrays["queue"])
         self.q.next, self.q.stop = &self.control[0], &self.control[1]
         self.q.W, self.q.n_iter, self.q.certified = &W[0, 0], &n_iter[0], &certified[0]
-        self.q.tol, self.q.floor, self.q.forcing = tol, floor, forcing
+        self.q.tol, self.q.floor, self.q.forcing, self.q.loose = tol, floor, forcing, loose
         self.q.far, self.q.armijo, self.q.finest = far, armijo, finest
         self.q.max_iter, self.q.max_steps, self.q.cold = max_iter, max_steps, cold
 

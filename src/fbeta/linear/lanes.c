@@ -28,7 +28,7 @@ enum stage { IDLE, EVALUATE, SEARCH };
 typedef struct {
     enum stage stage;
     int column, iteration, steps, rejected, stalled, started, far;
-    double value, slope, step, trust, decrease, promised, scale;
+    double value, slope, step, trust, decrease, promised, scale, accuracy;
     double loss, curvature; /* sums over the rows at the point that is evaluated */
 } lane;
 
@@ -381,6 +381,14 @@ INLINE mask accepted(const problems *q, workspace *s, mask evaluated) {
     return moved;
 }
 
+/* The square of the relative residual at which a search ends: what is left to gain then is below
+ * the tolerance, or a further iteration will gain it. */
+INLINE double accuracy(const problems *q, const lane *k) {
+    double enough = 0.3 * q->tol * (k->value + q->floor) / (k->decrease * k->trust);
+    double least = q->forcing * q->forcing, most = q->loose * q->loose;
+    return enough < least ? least : enough > most ? most : enough;
+}
+
 /* Lanes that moved: start a search for the next direction, or finish. */
 INLINE void restart(const problems *q, workspace *s, mask moved) {
     /* a little more than asked for, so that rounding does not spoil it */
@@ -418,6 +426,7 @@ INLINE void restart(const problems *q, workspace *s, mask moved) {
         k->step = 1;
         k->scale = sqrt(decrease[l]);
         k->promised = 0;
+        k->accuracy = accuracy(q, k);
         s->rz[l] = 1;
     }
 }
@@ -442,7 +451,7 @@ INLINE vec searched(const problems *q, workspace *s, mask searching) {
         if (!searching[l])
             continue;
         k->promised += (double)length[l] * s->rz[l];
-        if (length[l] > 0 && size[l] > q->forcing * q->forcing && ++k->steps < q->max_steps) {
+        if (length[l] > 0 && size[l] > k->accuracy && ++k->steps < q->max_steps) {
             ratio[l] = size[l] / s->rz[l];
             s->rz[l] = size[l];
             continue;

@@ -34,8 +34,8 @@ typedef struct {
     double *W;                  /* (p, m) by columns: where to start, then the solution */
     int *n_iter;                /* (m,) */
     int *certified;             /* (m,) whether the solution was found good in double precision */
-    double tol, floor, forcing, far, armijo; /* as in newton.py */
-    double finest;                           /* tolerance that single precision can reach */
+    double tol, floor, forcing, loose, far, armijo; /* as in newton.py */
+    double finest;              /* tolerance that single precision can reach */
     int max_iter, max_steps, cold;
 } problems;
 

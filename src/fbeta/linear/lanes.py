@@ -151,7 +151,8 @@ class Lanes:
         problems = _compiled.Problems(
             *self.shape, arrays, W, n_iter, certified, self.kind,
             tol=tol, finest=FINEST, floor=newton.value_floor(design, loss),
-            forcing=newton.FORCING, far=newton.FAR, armijo=newton.ARMIJO, max_iter=max_iter,
+            forcing=newton.FORCING, loose=newton.LOOSE, far=newton.FAR, armijo=newton.ARMIJO,
+            max_iter=max_iter,
             max_steps=min(2 * self.shape[1], newton.MAX_STEPS), cold=cold,
         )  # fmt: skip
         flops = 4 * LANES * self.entries

@@ -18,6 +18,7 @@ from fbeta.losses import Loss
 
 Array = Any
 FORCING = 0.1  # relative accuracy of a Newton direction, in the preconditioner's norm
+LOOSE = 0.45  # the same where less than that is left to gain
 ARMIJO = 1e-4
 FAR = 0.1  # promised relative decrease beyond which curvatures are cautious
 MAX_STEPS = 200  # conjugate gradient steps for one direction
@@ -209,7 +210,10 @@ def solve_block(
             W, step, diagonal, point = _take(xp, left, W, step, diagonal, point)
             decrease, trust = xp.take(decrease, left), xp.take(trust, left)
             block.keep(left)
-        direction = conjugate_gradients(block, point, diagonal)
+        # the share of the promised decrease that may be left, for the objective to be accurate
+        enough = _ratio(xp, 0.3 * tol * (point.value + floor), decrease * trust)
+        accuracy = xp.clip(enough, FORCING**2, LOOSE**2)
+        direction = conjugate_gradients(block, point, diagonal, accuracy)
         slope = xp.sum(point.gradient * direction, axis=0)
         # how much more a Newton step gains than the preconditioner promised
         trust = xp.maximum(trust, _ratio(xp, -0.5 * slope, decrease))
@@ -298,8 +302,8 @@ def _advance(
     return xp.where(ok, moved, W), merged, xp.where(ok, xp.ones_like(step), shorter)
 
 
-def conjugate_gradients(block: Block, point: Point, diagonal: Array) -> Array:
-    """Solve ``H x = -g`` for each column to the relative accuracy ``FORCING``.
+def conjugate_gradients(block: Block, point: Point, diagonal: Array, accuracy: Array) -> Array:
+    """Solve ``H x = -g`` for each column until the residual is small in the inverse preconditioner.
 
     Parameters
     ----------
@@ -309,6 +313,8 @@ def conjugate_gradients(block: Block, point: Point, diagonal: Array) -> Array:
         Gradient and curvatures.
     diagonal : array of shape (p, m)
         The preconditioner.
+    accuracy : array of shape (m,)
+        The square of the size of the residual, relative to the gradient's.
 
     Returns
     -------
@@ -323,18 +329,19 @@ def conjugate_gradients(block: Block, point: Point, diagonal: Array) -> Array:
     x = xp.zeros_like(residual)
     p = residual * inverse
     rz = xp.sum(residual * p, axis=0)
+    accuracy = xp.astype(accuracy, rz.dtype)
     leaving = Leaving(xp, x.shape[1])
     for steps in range(min(2 * x.shape[0], MAX_STEPS)):
         product = block.hessian_product(curvature, p)
         bend = xp.sum(p * product, axis=0)
-        active = (rz > FORCING**2) & (bend > 0)
+        active = (rz > accuracy) & (bend > 0)
         length = xp.where(active, _ratio(xp, rz, bend), xp.zeros_like(rz))
         x += length * p
         product *= length
         residual -= product
         z = residual * inverse
         new = xp.sum(residual * z, axis=0)
-        active = active & (new > FORCING**2)
+        active = active & (new > accuracy)
         left = xp.nonzero(active)[0]
         if left.shape[0] == 0:
             break
@@ -344,7 +351,7 @@ def conjugate_gradients(block: Block, point: Point, diagonal: Array) -> Array:
         if left.shape[0] <= SHRINK * active.shape[0]:
             leaving.drop(xp.nonzero(~active)[0], left, x, steps)
             x, residual, p, inverse = (xp.take(a, left, axis=1) for a in (x, residual, p, inverse))
-            rz = xp.take(rz, left)
+            rz, accuracy = xp.take(rz, left), xp.take(accuracy, left)
             curvature = [xp.take(h, left, axis=1) for h in curvature]
     x = xp.astype(leaving.finish(x, active, steps).W, point.gradient.dtype) * scale
     # rounding may spoil a direction, never the descent

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._threads import n_threads, run_threaded
+from fbeta._threads import n_threads, one_blas_thread, run_threaded
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.lanes import Lanes
 from fbeta.linear.newton import BlockResult, solve_block
@@ -68,8 +68,9 @@ class LinearModel:
 
     def scores(self, X: Any) -> NDArray[Any]:
         """Return the scores of the distinct problems, of shape (n, m)."""
-        scores: NDArray[Any] = np.asarray(X @ self.coef.T) + self.intercept
-        return scores
+        with one_blas_thread(X.shape[0] * len(self.coef) < PARALLEL):
+            scores: NDArray[Any] = np.asarray(X @ self.coef.T)
+        return scores + self.intercept
 
 
 class LinearProblems:
@@ -238,7 +239,8 @@ class LinearProblems:
         -------
         ndarray of shape (n, M)
         """
-        scores = np.asarray(design.matrix @ design.forward(solution.W))
+        with one_blas_thread(design.matrix.shape[0] * len(self) < PARALLEL):
+            scores = np.asarray(design.matrix @ design.forward(solution.W))
         out = np.asarray(self.loss.inverse_link(scores))
         known = ~np.isnan(self.constant)
         out[:, known] = self.constant[known]
@@ -256,7 +258,8 @@ class LinearProblems:
         -------
         LinearModel
         """
-        coef, intercept = (np.asarray(a) for a in self.design.coefficients(solution.W))
+        with one_blas_thread(self._is_small()):
+            coef, intercept = (np.asarray(a) for a in self.design.coefficients(solution.W))
         constant = ~np.isnan(self.constant)
         intercept = np.array(intercept)
         intercept[constant] = self.loss.link(self.constant[constant])
