@@ -12,8 +12,8 @@ setup(
     ext_modules=cythonize(
         Extension(
             "fbeta.linear._compiled",
-            [FOLDER + name for name in ("_compiled.pyx", "lanes.c", "certify.c")],
-            depends=[FOLDER + name for name in ("lanes.h", "certify.h", "vectors.h")],
+            [FOLDER + name for name in ("_compiled.pyx", "lanes.c", "softmax.c", "certify.c")],
+            depends=[FOLDER + name for name in ("lanes.h", "products.h", "certify.h", "vectors.h")],
             extra_compile_args=[] if sys.platform == "win32" else FLAGS,
             optional=True,
         ),

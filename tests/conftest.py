@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fbeta.linear import lanes
+
 # a busy machine is not a failure; and the same change gets the same verdict twice
 settings.register_profile(
     "fbeta",
@@ -28,3 +30,14 @@ def mulan():
         if (place / "yeast-train.arff").exists():
             return place
     pytest.skip("the Mulan data sets are not here: set FBETA_DATA to their folder")
+
+
+@pytest.fixture(params=["compiled", "arrays"])
+def stage(request, monkeypatch):
+    """Run a test of a solver with its compiled part, however small the data, and without it."""
+    if request.param == "arrays":
+        monkeypatch.setattr(lanes, "_compiled", None)
+    elif lanes._compiled is None:
+        pytest.skip("fbeta was built without a compiler")
+    monkeypatch.setattr(lanes, "SMALLEST", 0)
+    return request.param

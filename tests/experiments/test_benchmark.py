@@ -40,8 +40,9 @@ def test_the_protocol_is_a_grid_search_over_shuffled_folds(toy: str) -> None:
         FBetaClassifier(), {"alpha": alphas}, scoring=make_fbeta_scorer(),
         cv=KFold(3, shuffle=True, random_state=4),
     ).fit(X, Y)  # fmt: skip
+    # a solution is accurate to a tolerance: one row in ninety may have a near tie decided otherwise
     np.testing.assert_allclose(
-        result["cv"]["mean"], search.cv_results_["mean_test_score"], atol=2e-3
+        result["cv"]["mean"], search.cv_results_["mean_test_score"], atol=1 / 90
     )
     assert result["alpha"] == search.best_params_["alpha"]
     assert result["scores"]["fbeta"] == search.best_estimator_.score(X_test, Y_test)

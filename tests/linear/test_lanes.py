@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from fbeta.linear import Design, LinearProblems, lanes, newton
 from fbeta.linear.lanes import Lanes
-from fbeta.losses import LOSSES, LogisticLoss, Loss
+from fbeta.losses import LOSSES, LogisticLoss
+from fbeta.rivals._softmax import SoftmaxProblems
+from fbeta.rivals._softmax_newton import Block
 
 if lanes._compiled is None:
     pytest.skip("fbeta was built without a compiler", allow_module_level=True)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def stage(monkeypatch):
     """Only the compiled part is tested here."""
     monkeypatch.setattr(lanes, "SMALLEST", 0)
@@ -54,9 +56,9 @@ def objectives(design, targets, W, loss, alpha):
 def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, cold=True):
     p, m = design.matrix.shape[1], targets.shape[1]
     W = np.zeros((p, m)) if start is None else start
-    prepared = Lanes.of(design, design, loss, m)
+    prepared = Lanes.of(design, design, m)
     return prepared.solve(
-        design, targets, np.arange(m), W, loss, alpha, tol=tol, max_iter=max_iter, cold=cold
+        targets, np.arange(m), W, loss, alpha, tol=tol, max_iter=max_iter, cold=cold
     )
 
 
@@ -127,17 +129,39 @@ def test_other_losses_and_arrays_are_left_to_the_array_solver():
     class Mine(LogisticLoss):
         pass
 
-    design, _ = make(30, 3, 2)
-    mine: Loss = Mine()
-    assert Lanes.of(design, design, mine, 2) is None
+    assert LinearProblems(*make(30, 3, 2), Mine()).lanes is None
+    assert LinearProblems(*make(30, 3, 2), LogisticLoss()).lanes is not None
     single, T = make(200, 9, 20)
     single = single.astype(np.float32)
-    prepared = Lanes.of(single, single, LogisticLoss(), 20)
+    prepared = Lanes.of(single, single, 20)
     assert "exact" not in prepared.arrays
     W, n_iter, certified = run(single, T, LogisticLoss(), 0.5)
     assert W.dtype == np.float32
     assert n_iter.any()
     assert not certified.any()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_multinomial_problems_reach_their_optimum(sparse):
+    """Classes of every width of a slot, one that is too wide, and more than the slots hold."""
+    rng = np.random.default_rng(0)
+    counts = np.array([2, 3, 4, 5, 8, 9, 16, 17, 2, 3, 7, 12])
+    X = rng.normal(size=(301, 9)) * (rng.uniform(size=(301, 9)) < (0.5 if sparse else 1))
+    logits = [X @ rng.normal(size=(9, c)) + rng.gumbel(size=(301, c)) for c in counts]
+    classes = np.stack([np.argmax(u, axis=1) for u in logits], axis=1)
+    design = Design.of(sp.csr_array(X) if sparse else X, np.linspace(0.5, 2, 301))
+    problems = SoftmaxProblems(design, classes)
+    assert np.array_equal(problems.groups.counts, counts)
+    best = problems.solve(0.7, tol=1e-12).W
+    start = np.zeros_like(best)
+    W, n_iter = problems.lanes.solve_softmax(
+        classes, counts, start, 0.7, tol=1e-6, max_iter=100, floor=0.0, forcing=0.3, flat=0.3
+    )
+    block = Block(design, design, None, classes, counts, 0.7)
+    found, least, first = (block.evaluate(w, block.scores(w)).value for w in (W, best, start))
+    assert (n_iter[counts <= 16] > 0).all()
+    assert (found <= least * (1 + 1e-5))[counts <= 16].all()
+    assert np.array_equal(found[counts > 16], first[counts > 16])
 
 
 @settings(
@@ -164,8 +188,7 @@ def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scal
 def test_threads_stop_when_told():
     """An interrupted solve ends within a pass, whatever is left to do."""
     design, T = make(3000, 60, 400, sparse=False)
-    loss = LogisticLoss()
-    prepared = Lanes.of(design, design.astype(np.float32), loss, 400)
+    prepared = Lanes.of(design, design.astype(np.float32), 400)
     W = np.zeros((61, 400), order="F")
     counts = np.zeros((2, 400), dtype=np.intc)
     arrays = prepared.arrays | {

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import decode
+from fbeta._estimator import MultiLabelClassifier
 from fbeta.datasets import load
 from fbeta.rivals.plug_in import ExactFPlugIn
 
@@ -110,6 +111,23 @@ def test_sparse_features_and_weights():
     twice = ExactFPlugIn(tol=1e-12).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight, axis=0))
     for other in (sparse, twice):
         np.testing.assert_allclose(other.predict_proba(X), dense.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", ["nonempty", "all"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_path_predicts_what_separate_fits_do(rows, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 5))
+    Y = sp.csr_array((X[:, :4] + rng.normal(size=(90, 4)) > 0.7).astype(np.int8))
+    weight = rng.uniform(0.5, 2, 90) if weighted else None
+    estimator = ExactFPlugIn(rows=rows, tol=1e-10, beta=1.5)
+    train, test, alphas = np.arange(60), np.arange(60, 90), [100.0, 0.01, 1.0]
+    shared = estimator.alpha_shared(X, weight)
+    path = dict(estimator.alpha_path(shared, Y, weight, train, test, alphas))
+    plain = dict(MultiLabelClassifier.alpha_path(estimator, X, Y, weight, train, test, alphas))
+    assert path.keys() == plain.keys()
+    for alpha, predicted in plain.items():
+        assert np.array_equal(path[alpha], predicted)
 
 
 def test_bad_rows():

@@ -11,7 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design
 from fbeta.rivals._softmax import fit_softmax
-from fbeta.rivals._softmax_newton import Block, Groups, softmax
+from fbeta.rivals._softmax_newton import Block, Groups, softmax, start_from
+
+pytestmark = pytest.mark.usefixtures("stage")
 
 
 def toy(n=80, d=6, counts=(3, 2, 5), seed=0):
@@ -110,7 +112,7 @@ def test_start_keeps_the_probability_of_class_0():
     counts = classes.max(axis=0) + 1
     block = Block(design, design, None, classes, counts, 0.7)
     binary = np.random.default_rng(0).normal(size=(7, 3))
-    W = block.start(binary)
+    W = start_from(design, block.groups, classes, binary)
     np.testing.assert_allclose(block.groups.total(W), 0, atol=1e-12)
     p = softmax(block.scores(W), block.groups)[0]
     expected = 1 / (1 + np.exp(block.scores(binary)))

@@ -17,13 +17,15 @@ class Problems:
         tol: float,
         floor: float,
         forcing: float,
-        loose: float,
-        far: float,
-        armijo: float,
         finest: float,
         max_iter: int,
         max_steps: int,
-        cold: bool,
+        loose: float = ...,
+        far: float = ...,
+        armijo: float = ...,
+        flat: float = ...,
+        cold: bool = ...,
+        width: int = ...,
     ) -> None: ...
     def work(self, passes: int) -> None: ...
     def stop(self) -> None: ...

@@ -25,6 +25,9 @@ cdef extern from "lanes.h" nogil:
         const int *target_start
         const int *target_index
         const double *target_value
+        const int *classes
+        const int *first
+        int width
         const int *queue
         int queued
         int *next
@@ -32,7 +35,7 @@ cdef extern from "lanes.h" nogil:
         double *W
         int *n_iter
         int *certified
-        double tol, floor, forcing, loose, far, armijo, finest
+        double tol, floor, forcing, loose, far, armijo, flat, finest
         int max_iter, max_steps, cold
 
     ctypedef struct workspace:
@@ -41,6 +44,13 @@ cdef extern from "lanes.h" nogil:
     workspace *lanes_open(const problems *q)
     void lanes_close(workspace *s)
     int lanes_run(const problems *q, workspace *s, int passes)
+
+    ctypedef struct softmax_workspace:
+        pass
+
+    softmax_workspace *softmax_open(const problems *q)
+    void softmax_close(softmax_workspace *s)
+    int softmax_run(const problems *q, softmax_workspace *s, int passes)
 
 
 cdef const float *floats(const float[::1] values):
@@ -56,10 +66,11 @@ cdef const int *integers(const int[::1] values):
 
 
 cdef class Problems:
-    """Binary problems that any number of threads :meth:`work` on.
+    """Problems that any number of threads :meth:`work` on.
 
-    The attributes of ``arrays`` and ``settings`` are those of the structure in lanes.h; ``W``, of
-    shape (p, m) and in Fortran order, holds the start of each problem and then its solution.
+    ``arrays`` and the settings are those of the structure in lanes.h; ``W``, with p rows and in
+    Fortran order, holds the start of each problem and then its solution. With ``classes`` among
+    the arrays the problems are multinomial, otherwise binary.
     """
 
     cdef problems q
@@ -69,8 +80,8 @@ cdef class Problems:
     def __init__(
         self, int n, int p, dict arrays, double[::1, :] W, int[::1] n_iter, int[::1] certified,
         int loss, *,
-        double tol, double floor, double forcing, double loose, double far, double armijo,
-        double finest, int max_iter, int max_steps, bint cold,
+        double tol, double floor, double forcing, double finest, int max_iter, int max_steps,
+        double loose=0, double far=0, double armijo=0, double flat=0, bint cold=False, int width=1,
     ):
         self.kept = (arrays, W, n_iter, certified)
         self.control = memoryview(bytearray(8)).cast("i")
@@ -87,18 +98,26 @@ cdef class Problems:
         self.q.weight = doubles(arrays.get("weight"))
         self.q.penalty = doubles(arrays["penalty"])
         self.q.mean_squares = doubles(arrays["mean_squares"])
-        self.q.target_start = integers(arrays["target_start"])
-        self.q.target_index = integers(arrays["target_index"])
-        self.q.target_value = doubles(arrays["target_value"])
+        self.q.target_start = integers(arrays.get("target_start"))
+        self.q.target_index = integers(arrays.get("target_index"))
+        self.q.target_value = doubles(arrays.get("target_value"))
+        self.q.classes, self.q.first = integers(arrays.get("classes")), integers(arrays.get("first"))
+        self.q.width = width
         self.q.queue, self.q.queued = integers(arrays["queue"]), len(arrays["queue"])
         self.q.next, self.q.stop = &self.control[0], &self.control[1]
         self.q.W, self.q.n_iter, self.q.certified = &W[0, 0], &n_iter[0], &certified[0]
         self.q.tol, self.q.floor, self.q.forcing, self.q.loose = tol, floor, forcing, loose
-        self.q.far, self.q.armijo, self.q.finest = far, armijo, finest
+        self.q.far, self.q.armijo, self.q.flat, self.q.finest = far, armijo, flat, finest
         self.q.max_iter, self.q.max_steps, self.q.cold = max_iter, max_steps, cold
 
     def work(self, int passes):
         """Solve problems of the queue until it is empty, and look up after each so many passes."""
+        if self.q.classes == NULL:
+            self._work_binary(passes)
+        else:
+            self._work_multinomial(passes)
+
+    cdef _work_binary(self, int passes):
         cdef workspace *space
         cdef int more = 1
         with nogil:
@@ -112,6 +131,21 @@ cdef class Problems:
                 PyErr_CheckSignals()
         finally:
             lanes_close(space)
+
+    cdef _work_multinomial(self, int passes):
+        cdef softmax_workspace *space
+        cdef int more = 1
+        with nogil:
+            space = softmax_open(&self.q)
+        if space == NULL:
+            raise MemoryError("no memory for the vectors of the solver")
+        try:
+            while more:
+                with nogil:
+                    more = softmax_run(&self.q, space, passes)
+                PyErr_CheckSignals()
+        finally:
+            softmax_close(space)
 
     def stop(self):
         """Make every thread leave off."""

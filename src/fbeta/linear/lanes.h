@@ -6,7 +6,7 @@
 
 #define LANES 16 /* columns that are worked on at the same time */
 
-enum loss { LOGISTIC, EXPONENTIAL, SQUARED };
+enum loss { LOGISTIC, EXPONENTIAL, SQUARED, SOFTMAX };
 
 /* The problems, shared by all threads that work on them.
  *
@@ -27,14 +27,18 @@ typedef struct {
     const double *mean_squares;   /* (p,) of the columns */
     enum loss loss;
     const int *target_start, *target_index;
-    const double *target_value; /* by columns */
-    const int *queue;           /* the columns to solve, in this order */
+    const double *target_value; /* binary targets, by columns */
+    const int *classes;         /* (m, n) of a multinomial problem's rows, */
+    const int *first;           /* (m + 1,) the columns of W of its classes, */
+    int width;                  /* and the lanes that it takes: a power of 2 */
+    const int *queue;           /* the problems to solve, in this order */
     int queued;
     volatile int *next, *stop;  /* the place in the queue; whether to leave off */
-    double *W;                  /* (p, m) by columns: where to start, then the solution */
+    double *W;                  /* (p, columns) by columns: where to start, then the solution */
     int *n_iter;                /* (m,) */
     int *certified;             /* (m,) whether the solution was found good in double precision */
     double tol, floor, forcing, loose, far, armijo; /* as in newton.py */
+    double flat;                /* share of the slope that a multinomial step may leave */
     double finest;              /* tolerance that single precision can reach */
     int max_iter, max_steps, cold;
 } problems;
@@ -44,6 +48,12 @@ typedef struct workspace workspace;
 /* What a thread needs to work on the problems; NULL where memory is short. */
 workspace *lanes_open(const problems *q);
 void lanes_close(workspace *s);
+
+/* The same for multinomial problems: see softmax.c. */
+typedef struct softmax_workspace softmax_workspace;
+softmax_workspace *softmax_open(const problems *q);
+void softmax_close(softmax_workspace *s);
+int softmax_run(const problems *q, softmax_workspace *s, int passes);
 
 /* Work through the queue for some passes over the matrix; returns 0 once nothing is left to do. */
 int lanes_run(const problems *q, workspace *s, int passes);

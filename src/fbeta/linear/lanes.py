@@ -25,15 +25,21 @@ try:
 except ImportError:  # built without a compiler
     _compiled = None  # type: ignore[assignment]
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "knows"]
 
 LANES = 16
 KINDS: dict[type[Loss], int] = {LogisticLoss: 0, ExponentialLoss: 1, SquaredLoss: 2}
+SOFTMAX = 3
 FINEST = 5e-7  # the relative decrease of an objective that single precision can promise
 LARGEST = 2**31 - 1  # entries of a sparse matrix
 WORK = 1 << 30  # operations between two looks at whether the user wants to stop
 PARALLEL = 1 << 22  # operations of a pass below which a second thread costs more than it brings
 SMALLEST = 1 << 16  # operations of a pass for all problems below which there is nothing to save
+
+
+def knows(loss: Loss) -> bool:
+    """Tell whether the compiled solver knows a loss."""
+    return type(loss) in KINDS
 
 
 @dataclass(frozen=True)
@@ -42,44 +48,41 @@ class Lanes:
 
     Attributes
     ----------
-    shape : tuple of int
-        Rows n and columns p of the design.
+    design : Design
+        With n rows and p columns.
     entries : int
         Of the matrix that a pass reads.
     arrays : dict of str to ndarray
-        In single precision.
-    kind : int
-        The loss.
+        Most of them in single precision.
     """
 
-    shape: tuple[int, int]
+    design: Design
     entries: int
     arrays: dict[str, Any]
-    kind: int
 
     @classmethod
-    def of(cls, design: Design, light: Design, loss: Loss, problems: int) -> Lanes | None:
-        """Prepare a design, if the compiled solver is there and knows its arrays and the loss.
+    def of(cls, design: Design, light: Design, problems: int) -> Lanes | None:
+        """Prepare a design, if the compiled solver is there and the work is worth its while.
 
         Parameters
         ----------
         design : Design
         light : Design
             The same in single precision, or the design itself.
-        loss : Loss
         problems : int
-            How many will be solved.
+            How many columns will be solved.
 
         Returns
         -------
         Lanes or None
         """
-        known = isinstance(design.penalised, np.ndarray) and type(loss) in KINDS
-        if _compiled is None or not known:
-            return None
         matrix = light.matrix
+        if _compiled is None or not isinstance(design.penalised, np.ndarray):
+            return None
         entries = int(matrix.nnz if sp.issparse(matrix) else np.prod(matrix.shape))
-        if 4 * entries * problems < SMALLEST or (sp.issparse(matrix) and entries > LARGEST):
+        if not entries or not problems or 4 * entries * problems < SMALLEST:
+            return None
+        if sp.issparse(matrix) and entries > LARGEST:
             return None
         arrays: dict[str, Any] = {"mean_squares": _doubles(design.mean_squares)}
         if sp.issparse(matrix):
@@ -97,11 +100,10 @@ class Lanes:
             arrays["mean"] = _doubles(design.mean)
         if design.weight is not None:
             arrays["weight"] = _doubles(design.weight)
-        return cls(design.matrix.shape, entries, arrays, KINDS[type(loss)])
+        return cls(design, entries, arrays)
 
     def solve(
         self,
-        design: Design,
         targets: sp.csc_array,
         queue: NDArray[np.intp],
         W: NDArray[Any],
@@ -112,12 +114,10 @@ class Lanes:
         max_iter: int,
         cold: bool,
     ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.bool_]]:
-        """Solve some of the problems.
+        """Solve binary problems.
 
         Parameters
         ----------
-        design : Design
-            The one that was prepared.
         targets : csc_array of shape (n, m)
             In [0, 1].
         queue : ndarray of int
@@ -125,7 +125,7 @@ class Lanes:
         W : ndarray of shape (p, m)
             Where to start.
         loss : Loss
-            The binary loss phi.
+            The binary loss phi, one that it :func:`knows`.
         alpha : float >= 0
             Strength of the penalty.
         tol, max_iter, cold
@@ -141,28 +141,96 @@ class Lanes:
         """
         W = np.array(W, dtype=np.float64, order="F")
         n_iter, certified = np.zeros((2, W.shape[1]), dtype=np.intc)
-        arrays = self.arrays | {
-            "penalty": _doubles(alpha * design.penalised),
+        arrays = {
             "target_start": _integers(targets.indptr),
             "target_index": _integers(targets.indices),
             "target_value": _doubles(targets.data),
             "queue": _integers(queue),
         }
-        problems = _compiled.Problems(
-            *self.shape, arrays, W, n_iter, certified, self.kind,
-            tol=tol, finest=FINEST, floor=newton.value_floor(design, loss),
-            forcing=newton.FORCING, loose=newton.LOOSE, far=newton.FAR, armijo=newton.ARMIJO,
-            max_iter=max_iter,
-            max_steps=min(2 * self.shape[1], newton.MAX_STEPS), cold=cold,
+        self._run(
+            arrays, W, n_iter, certified, alpha, loss=KINDS[type(loss)], tol=tol,
+            floor=newton.value_floor(self.design, loss), forcing=newton.FORCING,
+            loose=newton.LOOSE, far=newton.FAR, armijo=newton.ARMIJO, max_iter=max_iter, cold=cold,
         )  # fmt: skip
-        flops = 4 * LANES * self.entries
-        threads = 1 if flops * len(queue) < LANES * PARALLEL else n_threads()
-        threads = max(1, min(threads, len(queue) // LANES))
+        return W.astype(self.design.dtype), n_iter.astype(np.intp), certified.astype(np.bool_)
+
+    def solve_softmax(
+        self,
+        classes: NDArray[np.intp],
+        counts: NDArray[np.intp],
+        W: NDArray[Any],
+        alpha: float,
+        *,
+        tol: float,
+        max_iter: int,
+        floor: float,
+        forcing: float,
+        flat: float,
+    ) -> tuple[NDArray[Any], NDArray[np.intp]]:
+        """Solve multinomial problems of 2 to 16 classes; others stay as they are.
+
+        Parameters
+        ----------
+        classes : int ndarray of shape (n, m)
+            Class of each row in each problem, counted from 0.
+        counts : ndarray of shape (m,)
+            Number of classes of each problem.
+        W : ndarray of shape (p, M)
+            Where to start: the weights of all classes of all problems.
+        alpha : float >= 0
+            Strength of the penalty.
+        tol, max_iter, floor, forcing, flat
+            As for the solver on arrays.
+
+        Returns
+        -------
+        W : ndarray of shape (p, M)
+            The solutions; the start where none was found that is better.
+        n_iter : ndarray of shape (m,)
+        """
+        W = np.array(W, dtype=np.float64, order="F")
+        n_iter, certified = np.zeros((2, len(counts)), dtype=np.intc)
+        arrays = {
+            "classes": _integers(classes.T).reshape(-1),
+            "first": _integers(np.concatenate([[0], np.cumsum(counts)])),
+        }
+        longest = np.argsort(-(classes > 0).sum(axis=0), kind="stable")
+        for width in (16, 8, 4, 2):
+            queue = longest[(counts[longest] <= width) & (2 * counts[longest] > width)]
+            if len(queue):
+                self._run(
+                    arrays | {"queue": _integers(queue)}, W, n_iter, certified, alpha,
+                    loss=SOFTMAX, tol=tol, floor=floor, forcing=forcing, flat=flat,
+                    max_iter=max_iter, width=width,
+                )  # fmt: skip
+        return W.astype(self.design.dtype), n_iter.astype(np.intp)
+
+    def _run(
+        self,
+        arrays: dict[str, Any],
+        W: NDArray[np.float64],
+        n_iter: NDArray[np.intc],
+        certified: NDArray[np.intc],
+        alpha: float,
+        *,
+        loss: int,
+        width: int = 1,
+        **settings: Any,
+    ) -> None:
+        """Let as many threads as are worth it work through the queue, and wait for them."""
+        n, p = self.design.matrix.shape
+        penalty = _doubles(alpha * self.design.penalised)
+        problems = _compiled.Problems(
+            n, p, self.arrays | arrays | {"penalty": penalty}, W, n_iter, certified, loss,
+            finest=FINEST, max_steps=min(2 * p, newton.MAX_STEPS), width=width, **settings,
+        )  # fmt: skip
+        columns, flops = len(arrays["queue"]) * width, 4 * LANES * self.entries
+        threads = 1 if flops * columns < LANES * PARALLEL else n_threads()
+        threads = max(1, min(threads, columns // LANES))
         try:
             run_threaded(problems.work, [max(1, WORK // flops)] * threads)
         finally:
             problems.stop()
-        return W.astype(design.dtype), n_iter.astype(np.intp), certified.astype(np.bool_)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:

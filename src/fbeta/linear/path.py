@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fbeta.linear.problems import LinearProblems, Solution
+from fbeta.linear.problems import Solution
 
 __all__ = ["solve_path"]
 
@@ -16,8 +16,17 @@ Array = Any
 BEND = 0.5
 
 
+class Problems(Protocol):
+    """Problems that can be solved for a strength, from a start."""
+
+    def solve(
+        self, alpha: float, start: Array | None = None, *, tol: float = ..., max_iter: int = ...
+    ) -> Solution:
+        """Solve them all."""
+
+
 def solve_path(
-    problems: LinearProblems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100
+    problems: Problems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100
 ) -> Iterator[tuple[float, Solution]]:
     """Solve the problems for each strength, from the strongest to the weakest.
 
@@ -27,7 +36,7 @@ def solve_path(
     Parameters
     ----------
     problems : LinearProblems
-        The binary problems over one design.
+        The binary problems over one design, or anything that is solved in the same way.
     alphas : sequence of float
         In any order.
     tol, max_iter

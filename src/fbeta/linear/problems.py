@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
 from fbeta.linear.design import Design, rotation_pays
-from fbeta.linear.lanes import Lanes
+from fbeta.linear.lanes import Lanes, knows
 from fbeta.linear.newton import BlockResult, solve_block
 from fbeta.losses import Loss
 
@@ -69,8 +69,8 @@ class LinearModel:
     def scores(self, X: Any) -> NDArray[Any]:
         """Return the scores of the distinct problems, of shape (n, m)."""
         with one_blas_thread(X.shape[0] * len(self.coef) < PARALLEL):
-            scores: NDArray[Any] = np.asarray(X @ self.coef.T)
-        return scores + self.intercept
+            scores = np.asarray(X @ self.coef.T)
+        return np.asarray(scores + self.intercept)
 
 
 class LinearProblems:
@@ -110,7 +110,7 @@ class LinearProblems:
         constant = constant_values(self.targets)
         self.constant = constant if design.intercept else np.full_like(constant, np.nan)
         self.open = np.flatnonzero(np.isnan(self.constant))
-        self.lanes = Lanes.of(design, self.light, loss, len(self.open))
+        self.lanes = Lanes.of(design, self.light, len(self.open)) if knows(loss) else None
 
     def __len__(self) -> int:
         return len(self.constant)
@@ -156,7 +156,7 @@ class LinearProblems:
         if self.lanes is not None:
             longest = columns[np.argsort(-self.mean[columns], kind="stable")]
             W, n_iter, certified = self.lanes.solve(
-                self.design, self.targets, longest, W, self.loss, alpha,
+                self.targets, longest, W, self.loss, alpha,
                 tol=tol, max_iter=max_iter, cold=cold,
             )  # fmt: skip
             converged[columns] = certified[columns] | (n_iter[columns] < max_iter)

@@ -18,10 +18,21 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import n_threads, run_threaded
 from fbeta.linear import Design, LinearProblems
+from fbeta.linear.lanes import Lanes
+from fbeta.linear.problems import Solution
 from fbeta.losses import LogisticLoss
-from fbeta.rivals._softmax_newton import Block, Groups, minimise, softmax
+from fbeta.rivals._softmax_newton import (
+    FLAT,
+    FORCING,
+    Block,
+    Groups,
+    minimise,
+    softmax,
+    start_from,
+    value_floor,
+)
 
-__all__ = ["SoftmaxModel", "fit_softmax"]
+__all__ = ["SoftmaxModel", "SoftmaxProblems", "fit_softmax"]
 
 Array = NDArray[Any]
 ROUGH = 1e-2  # relative accuracy of the binary problems that the multinomial ones start from
@@ -55,6 +66,107 @@ class SoftmaxModel:
         """Return the probability of each class within its problem, of shape (n, M)."""
         scores = np.asarray(X @ self.coef.T) + self.intercept
         return softmax(scores, self.groups)[0]
+
+
+class SoftmaxProblems:
+    """Multinomial problems over one design.
+
+    Parameters
+    ----------
+    design : Design
+        With n rows.
+    classes : int ndarray of shape (n, m)
+        ``classes[i, m]`` is the class of row i in problem m; each problem has the classes
+        0, 1, ..., its largest, and each of them occurs.
+
+    Attributes
+    ----------
+    groups : Groups
+        Which of the M classes belong to which of the m problems.
+    """
+
+    def __init__(self, design: Design, classes: NDArray[np.intp]) -> None:
+        self.design, self.classes = design, classes
+        self.light = design.astype(np.float32)
+        self.squares = None if sp.issparse(self.light.matrix) else self.light.matrix**2
+        self.groups = Groups(classes.max(axis=0) + 1 if classes.size else np.zeros(0, np.intp))
+        self.lanes = Lanes.of(design, self.light, len(self.groups.problem))
+        binary = sp.csc_array((classes > 0).astype(np.int8))
+        self.binary = LinearProblems(design, binary, LogisticLoss())
+
+    def _first(self, alpha: float, max_iter: int) -> Array:
+        """Return where to start, of shape (p, M): at logistic regressions of "not class 0"."""
+        W = np.asarray(self.binary.solve(alpha, tol=ROUGH, max_iter=max_iter).W)
+        W = start_from(self.design, self.groups, self.classes, W[:, self.binary.problem])
+        return W.astype(self.design.dtype)
+
+    def solve(
+        self, alpha: float, start: Array | None = None, *, tol: float = 1e-6, max_iter: int = 100
+    ) -> Solution:
+        """Solve every problem of two classes or more.
+
+        Parameters
+        ----------
+        alpha : float >= 0
+            Strength of the penalty.
+        start : ndarray of shape (p, M), optional
+            Where to start.
+        tol, max_iter
+            As for :func:`fit_softmax`.
+
+        Returns
+        -------
+        Solution
+        """
+        W = self._first(alpha, max_iter) if start is None else start.copy()
+        m = len(self.groups)
+        n_iter, converged = np.zeros(m, dtype=np.intp), np.ones(m, dtype=np.bool_)
+        if self.lanes is not None:
+            W, n_iter = self.lanes.solve_softmax(
+                self.classes, self.groups.counts, W, alpha, tol=tol, max_iter=max_iter,
+                floor=value_floor(self.design), forcing=FORCING, flat=FLAT,
+            )  # fmt: skip
+
+        def run(problems: NDArray[np.intp]) -> None:
+            columns, counts = self.groups.columns(problems), self.groups.counts[problems]
+            classes = self.classes[:, problems]
+            block = Block(self.design, self.light, self.squares, classes, counts, alpha)
+            left = max(1, max_iter - int(n_iter[problems].max()))
+            with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
+                W[:, columns], more, converged[problems] = minimise(block, W[:, columns], tol, left)
+            n_iter[problems] += more
+
+        run_threaded(run, self._blocks())
+        return Solution(W, n_iter, converged)
+
+    def _blocks(self) -> list[NDArray[np.intp]]:
+        """Deal the problems with two classes or more into blocks of at most about WIDTH classes.
+
+        The number of rows outside the first class tells most about the iterations of a problem;
+        each block gets problems of all kinds and takes about as long.
+        """
+        n, p = self.design.matrix.shape
+        counts, threads = self.groups.counts, n_threads()
+        width = max(1, min(WIDTH, MEMORY // (threads * 8 * (6 * n + 10 * p))))
+        order = np.argsort((self.classes > 0).sum(axis=0), kind="stable")
+        order = order[counts[order] > 1]
+        blocks = threads * -(-int(counts[order].sum()) // (threads * width))
+        return [np.sort(order[i::blocks]) for i in range(min(blocks, len(order)))]
+
+    def probabilities(self, solution: Solution, design: Design) -> Array:
+        """Return the probability of each class for the rows of a design, of shape (n, M).
+
+        The design must have the coordinates of the problems' own.
+        """
+        return softmax(np.asarray(design.matrix @ design.forward(solution.W)), self.groups)[0]
+
+    def model(self, solution: Solution) -> SoftmaxModel:
+        """Return the models in the coordinates of X."""
+        coef, intercept = (np.asarray(a) for a in self.design.coefficients(solution.W))
+        return SoftmaxModel(
+            np.ascontiguousarray(coef.T), intercept, self.groups, solution.n_iter,
+            solution.converged,
+        )  # fmt: skip
 
 
 def fit_softmax(
@@ -100,49 +212,18 @@ def fit_softmax(
     [0, 0, 1, 2]
     """
     design = Design.of(X, weight, intercept=fit_intercept)
-    light = design.astype(np.float32)
-    squares = None if sp.issparse(light.matrix) else light.matrix**2
-    m = classes.shape[1]
-    groups = Groups(classes.max(axis=0) + 1 if m else np.zeros(0, dtype=np.intp))
-    W = np.zeros((len(design.penalised), len(groups.problem)), dtype=design.dtype)
-    n_iter, converged = np.zeros(m, dtype=np.intp), np.ones(m, dtype=np.bool_)
-    first = LinearProblems(design, sp.csc_array((classes > 0).astype(np.int8)), LogisticLoss())
-    binary = np.asarray(first.solve(alpha, tol=ROUGH, max_iter=max_iter).W)[:, first.problem]
-
-    def run(problems: NDArray[np.intp]) -> None:
-        counts = groups.counts[problems]
-        block = Block(design, light, squares, classes[:, problems], counts, alpha)
-        with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
-            start = block.start(binary[:, problems])
-            solution, n_iter[problems], converged[problems] = minimise(block, start, tol, max_iter)
-        W[:, groups.columns(problems)] = solution
-
-    run_threaded(run, _blocks(groups, classes, design.matrix.shape))
-    _warn_if_not_converged(converged, max_iter)
-    coef, intercept = (np.asarray(a) for a in design.coefficients(W))
-    return SoftmaxModel(np.ascontiguousarray(coef.T), intercept, groups, n_iter, converged)
+    problems = SoftmaxProblems(design, classes)
+    solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
+    warn_if_not_converged(solution, max_iter)
+    return problems.model(solution)
 
 
-def _blocks(groups: Groups, classes: Array, shape: tuple[int, int]) -> list[NDArray[np.intp]]:
-    """Deal the problems with two classes or more into blocks of at most about WIDTH classes.
-
-    The number of rows outside the first class tells most about the iterations of a problem; each
-    block gets problems of all kinds and takes about as long.
-    """
-    n, p = shape
-    threads = n_threads()
-    width = max(1, min(WIDTH, MEMORY // (threads * 8 * (6 * n + 10 * p))))
-    order = np.argsort((classes > 0).sum(axis=0), kind="stable")
-    order = order[groups.counts[order] > 1]
-    count = threads * -(-int(groups.counts[order].sum()) // (threads * width))
-    return [np.sort(order[i::count]) for i in range(min(count, len(order)))]
-
-
-def _warn_if_not_converged(converged: NDArray[np.bool_], max_iter: int) -> None:
-    failed = int((~converged).sum())
+def warn_if_not_converged(solution: Solution, max_iter: int) -> None:
+    """Say how many problems did not converge, and what to do about it."""
+    failed, problems = int((~solution.converged).sum()), len(solution.converged)
     if failed:
         warnings.warn(
-            f"{failed} of {len(converged)} multinomial problems did not converge in {max_iter} "
+            f"{failed} of {problems} multinomial problems did not converge in {max_iter} "
             "iterations: increase max_iter or alpha, or scale X",
             ConvergenceWarning,
             stacklevel=4,

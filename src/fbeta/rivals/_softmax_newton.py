@@ -118,33 +118,6 @@ class Block:
         self.groups = Groups(self.groups.counts[problems])
         self.classes = self.classes[:, problems]
 
-    def start(self, binary: Array) -> Array:
-        """Turn models of "not class 0" into models of the classes.
-
-        They get the share of each class among the others, for all x: a good place to start.
-
-        Parameters
-        ----------
-        binary : ndarray of shape (p, m)
-            Coefficients of the logistic regressions of class 0 against the others.
-
-        Returns
-        -------
-        ndarray of shape (p, M)
-            Weights that sum to 0 over the classes of a problem.
-        """
-        groups, weight = self.groups, self.design.weight
-        others = groups.counts - 1
-        W = groups.spread(binary / groups.counts)
-        W[:, groups.starts] = -binary * others / groups.counts
-        if self.design.intercept:
-            row = None if weight is None else weight[:, 0]
-            for m, start in enumerate(groups.starts):
-                share = np.bincount(self.classes[:, m], weights=row)[1:]
-                W[-1, start + 1 : start + 1 + len(share)] += np.log(share / share.sum())
-            W[-1] -= groups.spread(groups.total(W[-1]) / groups.counts)
-        return W
-
     def scores(self, W: Array) -> Array:
         """Return the scores of the classes, of shape (n, M)."""
         return np.asarray(self.design.matrix @ self.design.forward(W))
@@ -197,6 +170,43 @@ class Block:
         return np.asarray(np.clip(diagonal, np.finfo(np.float32).eps, None))
 
 
+def start_from(design: Design, groups: Groups, classes: Array, binary: Array) -> Array:
+    """Turn models of "not class 0" into models of the classes.
+
+    They get the share of each class among the others, for all x: a good place to start.
+
+    Parameters
+    ----------
+    design : Design
+        With n rows and p columns.
+    groups : Groups
+        The classes of m problems.
+    classes : int ndarray of shape (n, m)
+        Class of each row in each problem.
+    binary : ndarray of shape (p, m)
+        Coefficients of the logistic regressions of class 0 against the others.
+
+    Returns
+    -------
+    ndarray of shape (p, M)
+        Weights that sum to 0 over the classes of a problem.
+    """
+    W = groups.spread(binary / groups.counts)
+    W[:, groups.starts] = -binary * (groups.counts - 1) / groups.counts
+    if design.intercept:
+        row = None if design.weight is None else design.weight[:, 0]
+        for m, start in enumerate(groups.starts):
+            share = np.bincount(classes[:, m], weights=row)[1:]
+            W[-1, start + 1 : start + 1 + len(share)] += np.log(share / share.sum())
+        W[-1] -= groups.spread(groups.total(W[-1]) / groups.counts)
+    return np.asarray(W)
+
+
+def value_floor(design: Design) -> float:
+    """Return what is added to an objective that decreases are compared with."""
+    return 1e-4 * design.total_weight * float(np.log(2))
+
+
 def softmax(scores: Array, groups: Groups) -> tuple[Array, Array]:
     """Return the probabilities of the classes within their problems, and their logarithms."""
     log_probability = scores - groups.spread(groups.largest(scores))
@@ -214,9 +224,9 @@ def minimise(
 
     Returns the solutions (p, M), and for each problem the iterations and whether it converged.
     """
-    m, total = len(block.groups), block.design.total_weight
+    m = len(block.groups)
     tol = max(tol, 32 * float(np.finfo(block.design.dtype).eps))
-    floor = 1e-4 * total * np.log(2)
+    floor = value_floor(block.design)
     n_iter, converged = np.zeros(m, dtype=np.intp), np.zeros(m, dtype=np.bool_)
     everything, names = block.groups, np.arange(m)
     solution, point = W.copy(), block.evaluate(W, block.scores(W))

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
-from fbeta._estimator import StatisticsClassifier
+from fbeta._estimator import CHUNK, StatisticsClassifier
 from fbeta._validation import check_choice, check_count, check_number
+from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics, observed_cardinalities
 from fbeta.labels import Indicator
-from fbeta.linear import LinearModel, fit_linear
+from fbeta.linear import Design, LinearModel, LinearProblems, fit_linear, solve_path
 from fbeta.linear.problems import distinct_columns
 from fbeta.losses import LogisticLoss
-from fbeta.rivals._softmax import SoftmaxModel, fit_softmax
+from fbeta.rivals._softmax import (
+    SoftmaxModel,
+    SoftmaxProblems,
+    fit_softmax,
+    warn_if_not_converged,
+)
 
 __all__ = ["ExactFPlugIn"]
 
@@ -163,12 +171,56 @@ class ExactFPlugIn(StatisticsClassifier):
         return np.array(classes, dtype=np.intp).reshape(len(classes), Y.shape[0]).T
 
     def _statistics(self, X: Any) -> LabelStatistics:
-        n, K, s = X.shape[0], len(self.cardinalities_), self.n_labels_
-        probability = self._softmax.probabilities(X)
+        empty = None
+        if self._empty_model is not None:
+            empty = LogisticLoss().inverse_link(self._empty_model.scores(X))[:, 0]
+        return self._assemble(self._softmax.probabilities(X), empty)
+
+    def _assemble(self, probability: NDArray[Any], empty: NDArray[Any] | None) -> LabelStatistics:
+        """Put the probabilities of the classes (n, M), and of no labels (n,), into their places."""
+        n, K, s = len(probability), len(self.cardinalities_), self.n_labels_
         code = np.zeros((n, 1 + K * s), dtype=probability.dtype)
         code[:, 1 + self._component] = probability[:, self._source]
-        if self._empty_model is not None:
-            code[:, 0] = LogisticLoss().inverse_link(self._empty_model.scores(X))[:, 0]
+        if empty is not None:
+            code[:, 0] = empty
             if self.rows == "nonempty":
                 code[:, 1:] *= 1 - code[:, :1]
         return LabelStatistics.from_code(code, self.cardinalities_, s)
+
+    def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Design:
+        """Return X in coordinates that all folds and strengths share."""
+        return Design.of(X, weight, intercept=self.fit_intercept)
+
+    def alpha_path(
+        self,
+        shared: Design,
+        Y: Indicator,
+        weight: NDArray[np.float64] | None,
+        train: NDArray[np.intp],
+        test: NDArray[np.intp],
+        alphas: Sequence[float],
+    ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
+        """Solve along the path on some rows, and yield predictions for others."""
+        layout = clone(self)
+        layout.n_labels_, layout.cardinalities_ = Y.shape[1], observed_cardinalities(Y[train])
+        solver: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
+        empty = np.diff(Y[train].indptr) == 0
+        rows = train[~empty] if self.rows == "nonempty" and not empty.all() else train
+        problems = SoftmaxProblems(shared.take(rows), layout._lay_out(Y[rows]))
+        no_labels = sp.csc_array(empty[:, None].astype(np.int8))
+        emptiness = LinearProblems(shared.take(train), no_labels, LogisticLoss())
+        size = max(1, CHUNK // layout._row_bytes())
+        chunks = [shared.take(test[i : i + size]) for i in range(0, len(test), size)]
+        for (alpha, solution), (_, q0) in zip(
+            solve_path(problems, alphas, **solver),
+            solve_path(emptiness, alphas, **solver),
+            strict=True,
+        ):
+            warn_if_not_converged(solution, self.max_iter)
+            emptiness.warn_if_not_converged(q0, alpha, self.max_iter, lambda _: "no labels")
+            out = []
+            for chunk in chunks:
+                none = emptiness.probabilities(q0, chunk)[:, 0] if empty.any() else None
+                statistics = layout._assemble(problems.probabilities(solution, chunk), none)
+                out.append(decode(statistics, self.beta))
+            yield alpha, np.concatenate(out).astype(np.bool_)
