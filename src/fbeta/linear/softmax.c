@@ -48,11 +48,19 @@ void softmax_close(softmax_workspace *s) {
 
 /* ---- sums over the lanes of a slot ---- */
 
+/* Each lane gets the value of the lane at a distance, which is a power of 2. */
 INLINE vec swapped(vec v, int distance) {
+#ifdef __clang__
+    vec out;
+    for (int l = 0; l < LANES; l++)
+        out[l] = v[l ^ distance];
+    return out;
+#else
     mask lane;
     for (int l = 0; l < LANES; l++)
         lane[l] = l ^ distance;
     return __builtin_shuffle(v, lane);
+#endif
 }
 
 /* On every lane, the sum over the lanes of its slot. */
