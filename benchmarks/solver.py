@@ -29,6 +29,11 @@ TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 LOSS = LogisticLoss()
 
 
+def settle() -> None:
+    """Wait until the threads of BLAS are asleep: they go on for a while after each call."""
+    time.sleep(0.1)
+
+
 def objective(X: Any, target: np.ndarray, w: np.ndarray, b: float) -> float:
     u = np.asarray(X @ w).ravel() + b
     return float(LOSS.value(target, u).sum() + ALPHA / 2 * w @ w)
@@ -36,6 +41,7 @@ def objective(X: Any, target: np.ndarray, w: np.ndarray, b: float) -> float:
 
 def objectives(X: Any, targets: sp.csc_array, **settings: Any) -> tuple[float, np.ndarray]:
     """Return our seconds and the objective of each problem."""
+    settle()
     start = time.perf_counter()
     model = fit_linear(X, targets, LOSS, ALPHA, **settings)
     seconds = time.perf_counter() - start
@@ -48,6 +54,7 @@ def peer(X: Any, targets: np.ndarray, solver: str, tol: float) -> tuple[float, n
     """Return the seconds and the objective of each problem, fitted in a loop."""
     extra = {"intercept_scaling": 100.0} if solver == "liblinear" else {}
     seconds, values = 0.0, []
+    settle()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for target in targets.T:
@@ -143,10 +150,12 @@ def run_path(case: Case, repeats: int = 3) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(repeats):
+            settle()
             start = time.perf_counter()
             shared = Design.of(case.X, rotate=rotation_pays(case.X.shape))
             run_evenly(walk, folds)
             path_times.append(time.perf_counter() - start)
+            settle()
             start = time.perf_counter()
             for train in folds:
                 for alpha in ALPHAS:
