@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from statistics import median
@@ -170,6 +171,12 @@ def run_path(case: Case, repeats: int = 3) -> dict[str, Any]:
     }
 
 
+def together(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of all cases one after the other."""
+    path, fits = (sum(row[key] for row in rows) for key in ("path_s", "fits_s"))
+    return {"case": "together", "path_s": path, "fits_s": fits, "ratio": fits / path, "goal": 3}
+
+
 def run_scaling() -> list[dict[str, Any]]:
     """Time fits that are twice as large in one direction at a time."""
     base = {"n": 4000, "d": 60, "s": 20, "largest": 6}
@@ -186,17 +193,20 @@ def run_scaling() -> list[dict[str, Any]]:
 
 
 def run_memory() -> dict[str, Any]:
-    """Measure the peak of the Mediamill-shaped fit in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.solver"], capture_output=True, text=True, check=True
-    )
+    """Measure the peak of the Mediamill-shaped fit in a process that does nothing else."""
+    with tempfile.TemporaryDirectory() as folder:
+        X, Y = mediamill_shaped()
+        np.save(f"{folder}/X.npy", X)
+        sp.save_npz(f"{folder}/targets.npz", problems_of(Y))
+        command = [sys.executable, "-m", "benchmarks.solver", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     before, after = (int(v) / 2**20 for v in done.stdout.split())
     return {"before_gib": before, "peak_gib": after, "fit_gib": after - before}
 
 
 if __name__ == "__main__":
-    X_, Y_ = mediamill_shaped()
-    targets_ = problems_of(Y_)
+    X_ = np.load(f"{sys.argv[1]}/X.npy")
+    targets_ = sp.csc_array(sp.load_npz(f"{sys.argv[1]}/targets.npz"))
     kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     fit_linear(X_, targets_, LOSS, ALPHA)
     print(kib, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

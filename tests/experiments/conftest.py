@@ -8,7 +8,9 @@ import pytest
 from fbeta.experiments.cells import Cell, Record
 from fbeta.experiments.store import ResultStore
 
-PARAMETERS = {"beta": 1.0, "alphas": [0.1, 1.0], "cv": 2, "options": {}}
+PARAMETERS = {
+    "beta": 1.0, "alphas": [0.1, 1.0], "intercepts": [True, False], "cv": 2, "options": {},
+}  # fmt: skip
 
 
 def score_record(
@@ -18,6 +20,7 @@ def score_record(
     cell = Cell("table2", dataset, method, {**PARAMETERS, **changes, "seed": seed})
     result = {
         "alpha": 1.0,
+        "fit_intercept": True,
         "cv": None,
         "scores": {"fbeta": score},
         "betas": {"0.5": score - 0.1, "1": score, "2": score + 0.1},

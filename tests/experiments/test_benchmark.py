@@ -37,19 +37,28 @@ def test_the_protocol_is_a_grid_search_over_shuffled_folds(toy: str) -> None:
     result = compute_benchmark(cell)
     X, Y, X_test, Y_test = load_dataset(toy).split
     search = GridSearchCV(
-        FBetaClassifier(), {"alpha": alphas}, scoring=make_fbeta_scorer(),
-        cv=KFold(3, shuffle=True, random_state=4),
+        FBetaClassifier(), {"fit_intercept": [True, False], "alpha": alphas},
+        scoring=make_fbeta_scorer(), cv=KFold(3, shuffle=True, random_state=4),
     ).fit(X, Y)  # fmt: skip
+    chosen = search.cv_results_["param_fit_intercept"] == search.best_params_["fit_intercept"]
     # a solution is accurate to a tolerance: one row in ninety may have a near tie decided otherwise
     np.testing.assert_allclose(
-        result["cv"]["mean"], search.cv_results_["mean_test_score"], atol=1 / 90
+        result["cv"]["mean"], search.cv_results_["mean_test_score"][chosen], atol=1 / 90
     )
     assert result["alpha"] == search.best_params_["alpha"]
+    assert result["fit_intercept"] == search.best_params_["fit_intercept"]
     assert result["scores"]["fbeta"] == search.best_estimator_.score(X_test, Y_test)
     assert len(result["cv"]["fold_scores"]) == 3
     assert result["betas"]["1"] == result["scores"]["fbeta"]
     assert sum(group["count"] for group in result["calibration"]) == 70
     assert result["shape"] == {"n_train": 90, "n_test": 70, "n_features": 12, "n_labels": 3}
+
+
+def test_a_fixed_intercept_is_not_searched(toy: str) -> None:
+    (cell,) = benchmark_cells([toy], ["fbeta-origin"], alphas=[1.0], cv=2)
+    assert compute_benchmark(cell)["fit_intercept"] is None
+    (cell,) = benchmark_cells([toy], ["br"], alphas=[1.0], intercepts=[False], cv=2)
+    assert compute_benchmark(cell)["fit_intercept"] is False
 
 
 def test_measures_agree_with_scikit_learn() -> None:

@@ -59,6 +59,8 @@ def test_seeds_are_averaged_and_protocols_kept_apart() -> None:
         score_record("scene", "fbeta", 0.9, beta=2.0),
     ]
     first, second = score_tables(records)
+    del records[0].cell.parameters["intercepts"]
+    assert len(score_tables(records)) == 3
     assert first.entries["scene", "", "fbeta"].score == pytest.approx(0.75)
     other = second.entries["scene", "", "fbeta"]
     assert (other.score, other.paper) == (0.9, None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split, list_datasets, load
@@ -107,6 +108,7 @@ def benchmark_cells(
     seeds: Sequence[int] = (0,),
     beta: float = 1.0,
     alphas: Sequence[float] = ALPHAS,
+    intercepts: Sequence[bool] = (True, False),
     cv: int = 5,
 ) -> list[Cell]:
     """List the cells of the table.
@@ -124,6 +126,9 @@ def benchmark_cells(
         The measure.
     alphas : sequence of float
         The strengths of regularisation to choose from.
+    intercepts : sequence of bool
+        Whether there are intercepts: what to choose from, for methods that have them. Some rivals
+        do better without on some data, and each is to be at its best.
     cv : int
         Number of folds.
 
@@ -143,6 +148,7 @@ def benchmark_cells(
             fixed = {
                 "beta": float(beta),
                 "alphas": [float(alpha) for alpha in alphas],
+                "intercepts": [bool(intercept) for intercept in intercepts],
                 "cv": cv,
                 "options": dict(METHODS[method].parameters) if method in METHODS else {},
             }
@@ -174,7 +180,8 @@ def compute_benchmark(
     Returns
     -------
     dict
-        ``alpha``, ``cv`` (scores by strength and fold), ``scores`` on the test set, ``betas``
+        ``alpha`` and ``fit_intercept`` (None where the method has none, or one of its own), ``cv``
+        (scores by strength and fold), ``scores`` on the test set, ``betas``
         (F_beta of the same model for several beta), ``calibration`` of the expected F_beta where
         the method has one, ``seconds``, ``shape`` and ``warnings``.
 
@@ -218,24 +225,31 @@ def compute_benchmark(
 
 
 def _fit(cell: Cell, X: Any, Y: NDArray[np.int8], n_jobs: int | None) -> tuple[Any, dict[str, Any]]:
-    """Return the fitted estimator, and what the search for its alpha found."""
+    """Return the fitted estimator, and what the search for its parameters found."""
     parameters = cell.parameters
     model = make_method(cell.method, parameters["beta"])
     names = model.get_params(deep=False)
     if "random_state" in names:
         model.set_params(random_state=parameters["seed"])
     if "alpha" not in names:
-        return model.fit(X, Y), {"alpha": None, "cv": None}
+        return model.fit(X, Y), {"alpha": None, "fit_intercept": None, "cv": None}
     folds = KFold(parameters["cv"], shuffle=True, random_state=parameters["seed"])
-    search = AlphaSearchCV(model, alphas=parameters["alphas"], cv=folds, n_jobs=n_jobs).fit(X, Y)
-    results = search.cv_results_
+    open_ = "fit_intercept" in names and "fit_intercept" not in parameters["options"]
+    searches = []
+    for intercept in parameters["intercepts"] if open_ else [None]:
+        options = {} if intercept is None else {"fit_intercept": intercept}
+        candidate = clone(model).set_params(**options)
+        search = AlphaSearchCV(candidate, alphas=parameters["alphas"], cv=folds, n_jobs=n_jobs)
+        searches.append((intercept, search.fit(X, Y)))
+    chosen, best = max(searches, key=lambda pair: pair[1].best_score_)
+    results = best.cv_results_
     scores = [results[f"split{i}_test_score"].tolist() for i in range(parameters["cv"])]
     cv = {
         "alphas": results["alpha"].tolist(),
         "fold_scores": scores,
         "mean": results["mean_test_score"].tolist(),
     }
-    return search.best_estimator_, {"alpha": search.alpha_, "cv": cv}
+    return best.best_estimator_, {"alpha": best.alpha_, "fit_intercept": chosen, "cv": cv}
 
 
 def scores_by_beta(model: Any, X: Any, Y: NDArray[np.int8]) -> dict[str, float]:

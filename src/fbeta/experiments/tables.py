@@ -82,10 +82,10 @@ class ScoreTable:
         alphas = self.protocol["alphas"]
         choice = f"alpha = {alphas[0]:g}"
         if len(alphas) > 1:
-            choice = (
-                f"alpha chosen from {len(alphas)} values in [{min(alphas):g}, {max(alphas):g}] "
-                f"by {self.protocol['cv']}-fold cross-validation"
-            )
+            choice = f"alpha from {len(alphas)} values in [{min(alphas):g}, {max(alphas):g}]"
+            if len(self.protocol["intercepts"]) > 1:
+                choice += " and whether there are intercepts"
+            choice += f", chosen by {self.protocol['cv']}-fold cross-validation"
         return f"Instance-averaged F_{self.protocol['beta']:g} on the test sets; {choice}"
 
     def row_title(self, row: tuple[str, str]) -> str:
@@ -132,7 +132,7 @@ class ScoreTable:
     def to_csv(self) -> str:
         """Write one line for each entry, with everything that a later analysis may want."""
         head = ["dataset", "variant", "method", "score", "paper", "difference", "mark"]
-        head += ["alpha", "seeds", "fit_seconds"]
+        head += ["alpha", "fit_intercept", "seeds", "fit_seconds"]
         rows: list[Sequence[Any]] = [head]
         for (dataset, variant, method), entry in self.entries.items():
             results = [record.result for record in entry.records]
@@ -140,6 +140,7 @@ class ScoreTable:
             rows.append([
                 dataset, variant, method, entry.score, entry.paper, entry.difference, entry.mark,
                 " ".join(f"{r['alpha']:g}" for r in results if r["alpha"] is not None),
+                " ".join(str(r.get("fit_intercept")) for r in results if r["alpha"] is not None),
                 " ".join(map(str, seeds)), fmean(r["seconds"]["fit"] for r in results),
             ])  # fmt: skip
         return to_csv(rows)
@@ -160,7 +161,9 @@ def score_tables(records: Iterable[Record]) -> list[ScoreTable]:
     """
     protocols: dict[str, dict[tuple[str, str, str], list[Record]]] = {}
     for record in records:
-        shared = {k: record.cell.parameters[k] for k in ("beta", "alphas", "cv")}
+        # results of the first versions, which had no choice of intercepts
+        parameters = {"intercepts": [True], **record.cell.parameters}
+        shared = {k: parameters[k] for k in ("beta", "alphas", "intercepts", "cv")}
         base, _, variant = record.cell.method.partition("-")
         group = protocols.setdefault(json.dumps(shared), defaultdict(list))
         group[record.cell.dataset, variant, base].append(record)
