@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
@@ -46,8 +47,61 @@ def one_blas_thread(only_if: bool = True) -> AbstractContextManager[Any]:
     return limit
 
 
+class Scope:
+    """The work of some threads, which can be called off together."""
+
+    def __init__(self) -> None:
+        self.lock, self.cancelled = threading.Lock(), False
+        self.stops: list[Callable[[], object]] = []
+
+    def cancel(self) -> None:
+        """Make every piece of :func:`stoppable` work leave off, and let no other begin."""
+        with self.lock:
+            self.cancelled = True
+            stops = list(self.stops)
+        for stop in stops:
+            stop()
+
+
+_local = threading.local()
+
+
+@contextmanager
+def stoppable(stop: Callable[[], object]) -> Iterator[None]:
+    """Let long work on a thread be called off by what started the thread.
+
+    Parameters
+    ----------
+    stop : callable
+        Makes the work leave off soon.
+
+    Raises
+    ------
+    CancelledError
+        If it was called off.
+    """
+    scope: Scope | None = getattr(_local, "scope", None)
+    if scope is None:
+        yield
+        return
+    with scope.lock:
+        if scope.cancelled:
+            raise CancelledError
+        scope.stops.append(stop)
+    try:
+        yield
+    finally:
+        with scope.lock:
+            scope.stops.remove(stop)
+    if scope.cancelled:
+        raise CancelledError
+
+
 def run_threaded(
-    work: Callable[[Task], Result], tasks: Sequence[Task], *, small: bool = False
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    small: bool = False,
 ) -> list[Result]:
     """Return ``[work(task) for task in tasks]``, computed on threads with BLAS on one each.
 
@@ -59,7 +113,8 @@ def run_threaded(
     work : callable
         Spends its time in code that releases the interpreter lock.
     tasks : sequence
-        Independent of each other; the first error stops those that have not started.
+        Independent of each other. The first error, or an interruption by the user, stops those that
+        have not started, and those under way where they are :func:`stoppable`.
     small : bool
         Whether a single task is too small for several BLAS threads.
 
@@ -76,10 +131,19 @@ def run_threaded(
     if workers == 1:
         with one_blas_thread(small):
             return [work(task) for task in tasks]
+    scope = Scope()
+
+    def run(task: Task) -> Result:
+        _local.scope = scope
+        return work(task)
+
     with one_blas_thread():
         pool = ThreadPoolExecutor(workers)
         try:
-            return list(pool.map(work, tasks))
+            return list(pool.map(run, tasks))
+        except BaseException:
+            scope.cancel()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

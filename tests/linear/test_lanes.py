@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -208,3 +211,41 @@ def test_threads_stop_when_told():
     problems.stop()
     worker.join(timeout=20)
     assert not worker.is_alive()
+
+
+PROGRAM = """
+import numpy as np, scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+from fbeta import FBetaClassifierCV
+from fbeta.linear import fit_linear
+from fbeta.losses import LogisticLoss
+rng = np.random.default_rng(0)
+X = rng.normal(size=(20_000, 200))
+Y = (rng.uniform(size=(20_000, 600)) < 0.3).astype(np.int8)
+Z = (rng.uniform(size=(20_000, 60)) < 0.3).astype(np.int8)
+def fit():
+    fit_linear(X, sp.csc_array(Y), LogisticLoss(), 1e-6, tol=1e-12)
+def search():
+    FBetaClassifierCV(cv=4).fit(X, Z)
+print("ready", flush=True)
+with threadpool_limits({threads}):
+    while True:
+        {work}()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
+@pytest.mark.parametrize("work", ["fit", "search"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_user_can_interrupt(work, threads):
+    """Work that would never end."""
+    command = [sys.executable, "-c", PROGRAM.format(work=work, threads=threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - begin < 20
+    assert process.returncode != 0
+    assert b"KeyboardInterrupt" in errors

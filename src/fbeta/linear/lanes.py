@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._threads import n_threads, run_threaded
+from fbeta._threads import n_threads, run_threaded, stoppable
 from fbeta.linear import newton
 from fbeta.linear.design import Design
 from fbeta.losses import ExponentialLoss, LogisticLoss, Loss, SquaredLoss
@@ -227,10 +227,12 @@ class Lanes:
         columns, flops = len(arrays["queue"]) * width, 4 * LANES * self.entries
         threads = 1 if flops * columns < LANES * PARALLEL else n_threads()
         threads = max(1, min(threads, columns // LANES))
-        try:
-            run_threaded(problems.work, [max(1, WORK // flops)] * threads)
-        finally:
-            problems.stop()
+
+        def work(passes: int) -> None:
+            with stoppable(problems.stop):
+                problems.work(passes)
+
+        run_threaded(work, [max(1, WORK // flops)] * threads)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:
