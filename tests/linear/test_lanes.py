@@ -128,6 +128,20 @@ def test_what_single_precision_cannot_hold_is_left_alone():
     assert not certified.any()
 
 
+def test_multinomial_problems_that_single_precision_cannot_hold_are_left_alone():
+    rng = np.random.default_rng(0)
+    design = Design.of(rng.normal(size=(60, 4)) * 1e60, rotate=False)
+    classes = rng.integers(0, 3, size=(60, 5))
+    problems = SoftmaxProblems(design, classes)
+    start = rng.normal(size=(5, 15)) * 1e-60
+    W, n_iter = problems.lanes.solve_softmax(
+        classes, problems.groups.counts, start, 1.0, tol=1e-6, max_iter=20, floor=0.0, forcing=0.3,
+        flat=0.3,
+    )  # fmt: skip
+    assert np.array_equal(W, start)
+    assert not n_iter.any()
+
+
 def test_other_losses_and_arrays_are_left_to_the_array_solver():
     class Mine(LogisticLoss):
         pass

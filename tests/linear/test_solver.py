@@ -214,6 +214,17 @@ def test_single_precision_directions_do_not_cost_accuracy():
         assert np.allclose(model.coef[m], peer.coef_[0], rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_beyond_single_precision(sparse):
+    """Scaled by a power of 2, with the penalty to match: the same model up to that."""
+    X, T = make(n=3000, d=30, m=3)
+    form, scale = (sp.csr_array if sparse else np.asarray), 2.0**150
+    one = fit_linear(form(X), sp.csc_array(T), LOGISTIC, 1.0, tol=1e-10)
+    other = fit_linear(form(X * scale), sp.csc_array(T), LOGISTIC, scale**2, tol=1e-10)
+    assert other.converged.all()
+    assert np.allclose(one.coef, other.coef * scale, rtol=1e-3, atol=1e-4)
+
+
 def test_sparse_is_never_densified(monkeypatch):
     """A matrix of 40 GB as an array."""
     rng = np.random.default_rng(0)

@@ -148,6 +148,14 @@ class Design:
         }
         return replace(self, matrix=matrix, **arrays)
 
+    def single(self) -> Design:
+        """Return the design in single precision, or itself where that cannot hold it."""
+        xp = self.xp
+        with np.errstate(over="ignore"):
+            light = self.astype(xp.float32)
+        values = light.matrix.data if sp.issparse(light.matrix) else light.matrix
+        return light if bool(xp.all(xp.isfinite(values))) else self
+
     def take(self, rows: Array) -> Design:
         """Return the design of some rows, in the same coordinates."""
         weight = None if self.weight is None else self.weight[rows]

@@ -92,7 +92,7 @@ INLINE triple squared(float y, float u) {
             float average = (t.g - middle) / (wrong ? score : 1.0f);                               \
             t.h = wrong ? average : t.h;                                                           \
             float weight = c ? c[i] : 1.0f;                                                        \
-            f[i] = weight * t.f;                                                                   \
+            f[i] = weight * t.f + 0.0f * score; /* not a number where the score is none */         \
             u[i] = weight * t.g;                                                                   \
             h[i] = weight * t.h;                                                                   \
         }                                                                                          \
@@ -379,7 +379,7 @@ workspace *lanes_open(const problems *q) {
     ok &= !!(s->H = allocate(n * sizeof(vec)));
     ok &= !!(s->y = allocate(LANES * n * sizeof(float)));
     ok &= !!(s->g = allocate(LANES * s->tile * sizeof(float)));
-    ok &= single(q->mean, q->p, &s->mean) & single(q->weight, q->n, &s->weight);
+    ok &= single(q->mean, q->p - 1, &s->mean) & single(q->weight, q->n, &s->weight);
     ok &= single(q->penalty, q->p, &s->penalty) & single(q->mean_squares, q->p, &s->mean_squares);
     if (q->exact)
         ok &= !!(s->certifier = certify_open(q));

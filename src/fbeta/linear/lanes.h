@@ -21,7 +21,7 @@ typedef struct {
     const int *column_start, *column_index;
     const float *column_value;    /* and by columns */
     const double *exact;          /* the entries of `dense` or `row_value` */
-    const double *mean;           /* (p,) centre that the coordinates leave out, or NULL */
+    const double *mean;           /* (p - 1,) centre that the coordinates leave out, or NULL */
     const double *weight;         /* (n,) of the rows, or NULL */
     const double *penalty;        /* (p,) alpha, 0 for the intercept */
     const double *mean_squares;   /* (p,) of the columns */

@@ -103,7 +103,7 @@ class LinearProblems:
     ) -> None:
         self.design, self.loss, self.memory = design, loss, memory
         large = np.prod(design.matrix.shape) >= SINGLE
-        self.light = design.astype(design.xp.float32) if large else design
+        self.light = design.single() if large else design
         self.problem, first = distinct_columns(targets)
         self.targets = sp.csc_array(targets[:, first])
         self.mean = self._column_means()

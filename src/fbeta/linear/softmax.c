@@ -18,7 +18,7 @@ enum stage { IDLE, MOVE, SEARCH };
 typedef struct {
     enum stage stage;
     int problem, classes, iteration, steps, stalled, started;
-    double value, decrease, scale;
+    double value, initial, decrease, scale;
     float step, loss;
 } slot;
 
@@ -104,7 +104,7 @@ INLINE void exponentials(softmax_workspace *s, int n, int classes, float t, floa
             float u = a[i] + t * b[i] - top[i];
             float e = exp_(u > -80.0f ? u : -80.0f);
             o[i] = e;
-            total[i] += e;
+            total[i] += e + 0.0f * u; /* not a number where the score is none */
         }
     }
 }
@@ -264,9 +264,10 @@ static void take_next(const problems *q, softmax_workspace *s, int at) {
     k->scale = 1;
 }
 
+/* Store a slot's point, if it is better than where it started, and take the next problem. */
 static void finish(const problems *q, softmax_workspace *s, int at) {
     slot *k = &s->slots[at];
-    if (k->iteration > 0)
+    if (k->iteration > 0 && k->value <= k->initial && isfinite(k->decrease))
         for (int c = 0; c < k->classes; c++) {
             double *out = q->W + (size_t)(q->first[k->problem] + c) * q->p;
             for (int j = 0; j < q->p; j++)
@@ -304,6 +305,7 @@ INLINE void restart(const problems *q, softmax_workspace *s, mask moved) {
         double value = k->loss + 0.5 * size[l];
         k->stalled += k->started && value > k->value - 64 * FLT_EPSILON * fabs(value);
         k->iteration += k->started;
+        k->initial = k->started ? k->initial : value;
         k->started = 1;
         k->value = value;
         k->decrease = 0.5 * decrease[l];
@@ -390,7 +392,7 @@ softmax_workspace *softmax_open(const problems *q) {
     }
     ok &= !!(s->score = allocate(2 * width * n * sizeof(float)));
     ok &= !!(s->change = allocate(width * n * sizeof(float)));
-    ok &= single(q->mean, q->p, &s->mean) & single(q->weight, q->n, &s->weight);
+    ok &= single(q->mean, q->p - 1, &s->mean) & single(q->weight, q->n, &s->weight);
     ok &= single(q->penalty, q->p, &s->penalty) & single(q->mean_squares, q->p, &s->mean_squares);
     if (!ok) {
         softmax_close(s);

@@ -87,7 +87,7 @@ class SoftmaxProblems:
 
     def __init__(self, design: Design, classes: NDArray[np.intp]) -> None:
         self.design, self.classes = design, classes
-        self.light = design.astype(np.float32)
+        self.light = design.single()
         self.squares = None if sp.issparse(self.light.matrix) else self.light.matrix**2
         self.groups = Groups(classes.max(axis=0) + 1 if classes.size else np.zeros(0, np.intp))
         self.lanes = Lanes.of(design, self.light, len(self.groups.problem))
