@@ -111,6 +111,14 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
         """Predict label sets for validated X, as booleans of shape (n, s)."""
 
+    def _by_class(self, marginals: NDArray[Any]) -> NDArray[Any]:
+        """Return marginals as ``predict_proba`` does: by class where the target was 1-D."""
+        if self._label_form.kind != "single":
+            return marginals
+        if len(self.classes_) == 1:
+            return np.ones_like(marginals)
+        return np.concatenate([1 - marginals, marginals], axis=1)
+
     def predict(self, X: Any, *, beta: float | None = None) -> Any:
         """Predict label sets.
 
@@ -219,11 +227,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         X = self._validate_X(X, reset=False)
         marginals = np.concatenate([q.marginals() for _, q in self._chunks(X)], axis=0)
         marginals[marginals > 1] = np.nextafter(marginals.dtype.type(1), 0)
-        if self._label_form.kind != "single":
-            return marginals
-        if len(self.classes_) == 1:
-            return np.ones_like(marginals)
-        return np.concatenate([1 - marginals, marginals], axis=1)
+        return self._by_class(marginals)
 
     def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, by the model's own statistics.

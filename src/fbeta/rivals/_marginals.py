@@ -94,12 +94,7 @@ class MarginalClassifier(LinearMarginals):
             elsewhere in scikit-learn.
         """
         check_is_fitted(self)
-        marginals = self._marginals(self._validate_X(X, reset=False))
-        if self._label_form.kind != "single":
-            return marginals
-        if len(self.classes_) == 1:
-            return np.ones_like(marginals)
-        return np.concatenate([1 - marginals, marginals], axis=1)
+        return self._by_class(self._marginals(self._validate_X(X, reset=False)))
 
 
 class HeldOutChoice(LinearMarginals):
