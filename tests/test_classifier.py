@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import warnings
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fbeta import (
+    AlphaSearchCV,
     FBetaClassifier,
     FBetaClassifierCV,
     LabelStatistics,
@@ -23,8 +25,10 @@ from fbeta import (
     fbeta_score,
     make_fbeta_scorer,
 )
+from fbeta._threads import n_threads
 from fbeta.datasets import load, make_calibrated
 from fbeta.losses import SquaredLoss
+from fbeta.rivals import ExactFPlugIn
 
 NAMES = np.array(["sea", "sky", "sun"])
 
@@ -348,3 +352,37 @@ def test_figures_of_the_paper(mulan, name, alpha, score, within):
     d = load(name, data_home=mulan)
     clf = FBetaClassifier(alpha=alpha).fit(d.X_train, d.Y_train)
     assert clf.score(d.X_test, d.Y_test) == pytest.approx(score, abs=within)
+
+
+def test_threads_of_the_user_leave_blas_as_it_was():
+    X, Y, _, _ = make_calibrated(80, n_labels=3, n_features=12)
+    before = n_threads()
+    users = [
+        threading.Thread(target=FBetaClassifierCV(alphas=(0.1, 1.0), cv=2).fit, args=(X, Y))
+        for _ in range(6)
+    ]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join()
+    assert n_threads() == before
+
+
+def test_mistakes_are_named():
+    X, Y, _, _ = make_calibrated(40, n_labels=3, n_features=12)
+    with pytest.raises(ValueError, match="alphas must be a sequence"):
+        FBetaClassifierCV(alphas=1.0).fit(X, Y)
+    with pytest.raises(TypeError, match="estimator of fbeta with a parameter alpha"):
+        AlphaSearchCV(LogisticRegression()).fit(X, Y)
+    with pytest.raises(TypeError, match="from_marginals"):
+        decode(np.full((2, 3), 0.5))
+    with pytest.raises(ValueError, match="scale X"):
+        FBetaClassifier().fit(X * 1e160, Y)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_no_feature_is_used_and_there_is_no_intercept(form):
+    Y = np.tile([[1, 0], [0, 1], [1, 1], [1, 0]], (1000, 1))
+    X = form(np.zeros((4000, 20)))
+    for estimator in (FBetaClassifier(fit_intercept=False), ExactFPlugIn(fit_intercept=False)):
+        assert estimator.fit(X, Y).predict(X[:3]).shape == (3, 2)

@@ -112,3 +112,15 @@ def test_unknown_names_are_named():
         form_of(TRUTH).read(TRUTH[:, :2])
     with pytest.raises(ValueError, match="classes that were not seen"):
         form_of([0, 1]).read([0, 2])
+
+
+def test_a_matrix_of_strings_is_refused_or_read_as_numbers():
+    Y = np.array([["0", "1", "0"], ["1", "1", "0"]])
+    with pytest.raises(ValueError, match="0/1 matrix of strings"):
+        form_of(Y.tolist())
+    form = form_of(Y)
+    assert form.read(Y).toarray().tolist() == [[0, 1, 0], [1, 1, 0]]
+    assert form.write(np.array([[True, False, False]])).tolist() == [[1.0, 0.0, 0.0]]
+    with pytest.raises(ValueError, match="must hold 0 and 1"):
+        form_of(np.array([["a", "b"], ["b", "c"]]))
+    assert form_of([["0"], ["1"], []]).kind == "sets"

@@ -35,16 +35,39 @@ def n_threads() -> int:
     return max(counts, default=1)
 
 
+class _OneThread:
+    """Keeps BLAS to one thread as long as anybody asks for it.
+
+    The setting belongs to the process: the first to come changes it and the last to go puts it
+    back, whatever threads they are on.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.limit = threading.Lock(), 0, None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.users:
+                self.limit = _controller().limit(limits=1, user_api="blas")
+            self.users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                self.limit.restore_original_limits()  # type: ignore[attr-defined]
+
+
+_one_thread = _OneThread()
+
+
 def one_blas_thread(only_if: bool = True) -> AbstractContextManager[Any]:
     """Keep BLAS to one thread for a while.
 
     On small matrices its threads bring nothing, and where other processes keep the cores busy,
     waiting for each other costs them a hundred times the work.
     """
-    if not only_if:
-        return nullcontext()
-    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
-    return limit
+    return _one_thread if only_if else nullcontext()
 
 
 class Scope:
@@ -151,8 +174,9 @@ def run_threaded(
 def run_evenly(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
     """Return ``[work(task) for task in tasks]`` for tasks that are much alike.
 
-    As many as keep every thread busy run side by side on one thread each, which wastes nothing;
-    the rest one after the other, each with all threads to itself.
+    As many as keep every thread busy run side by side on one thread each, which wastes nothing. So
+    does the rest, if it keeps more than half of the threads busy; otherwise one after the other,
+    each with all threads to itself.
 
     Parameters
     ----------
@@ -170,5 +194,8 @@ def run_evenly(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Re
     >>> run_evenly(abs, [-1, 2, -3])
     [1, 2, 3]
     """
-    together = len(tasks) // n_threads() * n_threads()
+    threads = n_threads()
+    together = len(tasks) // threads * threads
+    if 2 * (len(tasks) - together) > threads:
+        together = len(tasks)
     return run_threaded(work, tasks[:together]) + [work(task) for task in tasks[together:]]

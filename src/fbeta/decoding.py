@@ -81,6 +81,11 @@ def decode(
     >>> labels.tolist(), expected.round(3).tolist()
     ([[1, 1, 1]], [0.5])
     """
+    if not isinstance(statistics, LabelStatistics):
+        raise TypeError(
+            "statistics must be LabelStatistics; for probabilities of the labels see "
+            f"LabelStatistics.from_marginals (got {type(statistics).__name__})"
+        )
     beta2 = check_beta(beta) ** 2
     n, K, s = statistics.joint.shape
     labels = np.zeros((n, s), dtype=np.int8)

@@ -142,6 +142,10 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
     if _holds_sets(Y):
         sets = _as_sets(Y, name)
         names = set().union(*sets)
+        if names <= {"0", "1"} and any(len(row) > len(set(row)) for row in Y):
+            raise ValueError(
+                f"{name} is a 0/1 matrix of strings ('0' and '1'): convert it to numbers"
+            )
         if not names:
             raise ValueError(f"{name} names no label: every label set in it is empty")
         kind_ = type(next(iter(Y)))
@@ -150,7 +154,8 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
     array = _as_array(Y, name)
     if array.ndim == 1:
         return LabelForm("single", _binary_classes(array, name), array.dtype, series)
-    if array.dtype.kind == "O":
+    if array.dtype.kind in "USO":
+        _to_indicator(array, name)
         array = array.astype(np.float64)
     return LabelForm("array", np.arange(array.shape[1]), array.dtype)
 

@@ -105,6 +105,8 @@ def search_alpha(
     -------
     SearchResult
     """
+    if np.ndim(alphas) != 1:
+        raise ValueError(f"alphas must be a sequence of numbers, got {alphas!r}")
     grid = np.unique([check_number("alphas", a) for a in alphas])
     if not len(grid):
         raise ValueError("alphas is empty: there is nothing to choose from")
@@ -258,6 +260,13 @@ class AlphaSearchCV(MultiLabelClassifier):
         AlphaSearchCV
             Itself.
         """
+        if not isinstance(self.estimator, MultiLabelClassifier) or not hasattr(
+            self.estimator, "alpha"
+        ):
+            raise TypeError(
+                "estimator must be an estimator of fbeta with a parameter alpha, "
+                f"got {self.estimator!r}"
+            )
         X, Y, _ = self._read_training(X, y)
         weight = check_sample_weight(sample_weight, X.shape[0])
         result = search_alpha(

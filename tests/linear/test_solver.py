@@ -225,6 +225,44 @@ def test_features_beyond_single_precision(sparse):
     assert np.allclose(one.coef, other.coef * scale, rtol=1e-3, atol=1e-4)
 
 
+def heavy_tailed(n, d=2, m=20):
+    """Features whose scores hide the flat directions from any diagonal preconditioner."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, d)) ** 5
+    limits = np.quantile(X, rng.uniform(0.05, 0.95, m))
+    return X, (X @ rng.standard_normal((d, m)) > limits).astype(np.int8)
+
+
+def best_objectives(X, T, alpha):
+    values = []
+    for y in T.T:
+        peer = LogisticRegression(C=1 / alpha, tol=1e-10, solver="newton-cholesky").fit(X, y)
+        u = X @ peer.coef_[0] + peer.intercept_[0]
+        values.append(LOGISTIC.value(y.astype(float), u).sum() + alpha / 2 * (peer.coef_**2).sum())
+    return np.array(values)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_converged_means_converged_on_ill_conditioned_data(sparse):
+    X, T = heavy_tailed(5000)
+    model = fit_linear(sp.csr_array(X) if sparse else X, sp.csc_array(T), LOGISTIC, 1e-3)
+    found, best = objective(LOGISTIC, X, T, model, 1e-3), best_objectives(X, T, 1e-3)
+    assert model.converged.any()
+    assert (found <= best * (1 + 1e-3))[model.converged[model.problem]].all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_start_does_not_pass_for_a_solution():
+    """Along a path, the promises of the preconditioner at the start are not to be trusted."""
+    X, T = heavy_tailed(3000)
+    problems = LinearProblems(Design.of(X), sp.csc_array(T), LOGISTIC)
+    for alpha, solution in solve_path(problems, [1e3, 1e1, 1e-1, 1e-3]):
+        found = objective(LOGISTIC, X, T, problems.model(solution), alpha)
+        gap = found / best_objectives(X, T, alpha) - 1
+        assert (gap <= 1e-3)[solution.converged[problems.problem]].all()
+
+
 def test_sparse_is_never_densified(monkeypatch):
     """A matrix of 40 GB as an array."""
     rng = np.random.default_rng(0)

@@ -26,7 +26,10 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"fbeta {__version__}")
+        from fbeta.linear.lanes import compiled
+
+        how = "with" if compiled() else "without"
+        typer.echo(f"fbeta {__version__} ({how} the compiled solver)")
         raise typer.Exit
 
 

@@ -145,6 +145,7 @@ def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]
         else:
             data = read_meka(path, n_labels=reading.n_labels, **options)
     else:
+        _check_label_options(path, reading)
         data = _table_reader(path)(
             path,
             labels=list(reading.label_columns) or None,
@@ -158,6 +159,16 @@ def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]
         return data, remembered
     means = _column_means(data.X, path)
     return replace(data, X=fill_gaps(data.X, means)), {**remembered, "means": means.tolist()}
+
+
+def _check_label_options(path: Path, reading: Reading) -> None:
+    """See that exactly one option says where the labels of a table are."""
+    chosen = [reading.label_columns, reading.label_prefix, reading.label_column]
+    if sum(bool(option) for option in chosen) != 1:
+        hint = "; --labels is for the XML file of Mulan" if reading.labels_xml else ""
+        raise DatasetError(
+            f"{path}: give exactly one of --label-columns, --label-prefix and --label-column{hint}"
+        )
 
 
 def _refuse_table_options(path: Path, reading: Reading) -> None:

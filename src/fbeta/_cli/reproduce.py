@@ -142,9 +142,12 @@ def table2(
     """F_1 of several methods on several data sets (Table 2 of the paper)."""
     from fbeta.experiments.benchmark import benchmark_cells, compute_benchmark
 
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data {data}: there is no such folder")
+    chosen = _methods(o.words(methods))
     names = _datasets(o.words(datasets), data)
     cells = benchmark_cells(
-        names, _methods(o.words(methods)), seeds=range(seeds), beta=beta,
+        names, chosen, seeds=range(seeds), beta=beta,
         alphas=o.numbers(alphas, ALPHAS), cv=cv,
     )  # fmt: skip
     cells = cells if methods else _runnable(cells)

@@ -18,6 +18,7 @@ class Problems:
         floor: float,
         forcing: float,
         finest: float,
+        doubt: float,
         max_iter: int,
         max_steps: int,
         loose: float = ...,

@@ -35,7 +35,7 @@ cdef extern from "lanes.h" nogil:
         double *W
         int *n_iter
         int *certified
-        double tol, floor, forcing, loose, far, armijo, flat, finest
+        double tol, floor, forcing, loose, far, armijo, flat, finest, doubt
         int max_iter, max_steps, cold
 
     ctypedef struct workspace:
@@ -80,8 +80,10 @@ cdef class Problems:
     def __init__(
         self, int n, int p, dict arrays, double[::1, :] W, int[::1] n_iter, int[::1] certified,
         int loss, *,
-        double tol, double floor, double forcing, double finest, int max_iter, int max_steps,
-        double loose=0, double far=0, double armijo=0, double flat=0, bint cold=False, int width=1,
+        double tol, double floor, double forcing, double finest, double doubt, int max_iter,
+        int max_steps,
+        double loose=0, double far=0, double armijo=0, double flat=0,
+        bint cold=False, int width=1,
     ):
         self.kept = (arrays, W, n_iter, certified)
         self.control = memoryview(bytearray(8)).cast("i")
@@ -107,7 +109,8 @@ cdef class Problems:
         self.q.next, self.q.stop = &self.control[0], &self.control[1]
         self.q.W, self.q.n_iter, self.q.certified = &W[0, 0], &n_iter[0], &certified[0]
         self.q.tol, self.q.floor, self.q.forcing, self.q.loose = tol, floor, forcing, loose
-        self.q.far, self.q.armijo, self.q.flat, self.q.finest = far, armijo, flat, finest
+        self.q.far, self.q.armijo, self.q.flat = far, armijo, flat
+        self.q.finest, self.q.doubt = finest, doubt
         self.q.max_iter, self.q.max_steps, self.q.cold = max_iter, max_steps, cold
 
     def work(self, int passes):

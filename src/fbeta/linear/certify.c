@@ -1,8 +1,9 @@
 /* The gradients of solutions in double precision, eight problems at a time.
  *
- * A solution is certified when it has converged by the rule of newton.py: the decrease that a
- * further step promises is at most `tol` of the objective. Value and curvature, of which the rule
- * needs no more than a few digits, are those of single precision.
+ * A solution is certified when the decrease that a further step promises is at most `tol` of the
+ * objective, for two promises: that of the preconditioner of lanes.c, corrected by what it was too
+ * low by, and that of the exact diagonal of the Hessian. Value and total curvature, of which no more
+ * than a few digits are needed, are those of single precision.
  */
 #include "certify.h"
 
@@ -14,7 +15,8 @@
 typedef double vec __attribute__((vector_size(8 * WIDE)));
 
 struct certifier {
-    vec *V, *G, *U; /* (p,) points, (p,) gradients, (n,) scores */
+    vec *V, *G, *U;    /* (p,) points, (p,) gradients, (n,) scores */
+    vec *H, *S1, *S2;  /* (n,) curvatures, (p,) their sums with the features and their squares */
     candidate found[WIDE];
     int count;
 };
@@ -26,7 +28,10 @@ certifier *certify_open(const problems *q) {
     c->V = allocate((size_t)q->p * sizeof(vec));
     c->G = allocate((size_t)q->p * sizeof(vec));
     c->U = allocate((size_t)q->n * sizeof(vec));
-    if (c->V && c->G && c->U)
+    c->H = allocate((size_t)q->n * sizeof(vec));
+    c->S1 = allocate((size_t)q->p * sizeof(vec));
+    c->S2 = allocate((size_t)q->p * sizeof(vec));
+    if (c->V && c->G && c->U && c->H && c->S1 && c->S2)
         return c;
     certify_close(c);
     return NULL;
@@ -35,10 +40,9 @@ certifier *certify_open(const problems *q) {
 void certify_close(certifier *c) {
     if (!c)
         return;
-    free(c->V);
-    free(c->G);
-    free(c->U);
-    free(c);
+    void *arrays[] = {c->V, c->G, c->U, c->H, c->S1, c->S2, c};
+    for (size_t a = 0; a < sizeof(arrays) / sizeof(*arrays); a++)
+        free(arrays[a]);
 }
 
 /* U = matrix V */
@@ -125,26 +129,76 @@ INLINE double derivative1(enum loss loss, double g) {
     return loss == SQUARED ? g - 4.0 : loss == EXPONENTIAL ? -1.0 / g : g - 1.0;
 }
 
+/* The second derivative for target 0, and for target 1, from the derivative for target 0. */
+INLINE double curvature0(enum loss loss, double g) {
+    return loss == SQUARED ? 2.0 : loss == EXPONENTIAL ? g : g * (1.0 - g);
+}
+
+INLINE double curvature1(enum loss loss, double g) {
+    return loss == SQUARED ? 2.0 : loss == EXPONENTIAL ? 1.0 / g : g * (1.0 - g);
+}
+
 /* Scores become derivatives: as if every target were 0, and then where they are not. */
 INLINE void respond(const problems *q, certifier *c) {
-    double *u = (double *)c->U;
+    double *restrict u = (double *)c->U, *restrict h = (double *)c->H;
     size_t size = (size_t)q->n * WIDE;
     if (q->loss == LOGISTIC)
-        for (size_t e = 0; e < size; e++)
+        for (size_t e = 0; e < size; e++) {
             u[e] = derivative0(LOGISTIC, u[e]);
+            h[e] = curvature0(LOGISTIC, u[e]);
+        }
     else
-        for (size_t e = 0; e < size; e++)
+        for (size_t e = 0; e < size; e++) {
             u[e] = derivative0(q->loss, u[e]);
+            h[e] = curvature0(q->loss, u[e]);
+        }
     for (int l = 0; l < c->count; l++) {
         int column = c->found[l].column;
         for (int e = q->target_start[column]; e < q->target_start[column + 1]; e++) {
-            double *g = u + (size_t)q->target_index[e] * WIDE + l, y = q->target_value[e];
-            *g = (1.0 - y) * *g + y * derivative1(q->loss, *g);
+            size_t at = (size_t)q->target_index[e] * WIDE + l;
+            double y = q->target_value[e], g = u[at];
+            u[at] = (1.0 - y) * g + y * derivative1(q->loss, g);
+            h[at] = (1.0 - y) * h[at] + y * curvature1(q->loss, g);
         }
     }
     if (q->weight)
-        for (int i = 0; i < q->n; i++)
+        for (int i = 0; i < q->n; i++) {
             c->U[i] *= q->weight[i];
+            c->H[i] *= q->weight[i];
+        }
+}
+
+/* The diagonals of the Hessians without the penalty, in S2. */
+INLINE void diagonals(const problems *q, certifier *c) {
+    const double *x = q->exact;
+    size_t p = q->p;
+    memset(c->S2, 0, p * sizeof(vec));
+    if (q->dense) {
+        int i = 0;
+        for (; i + 8 <= q->n; i += 8, x += 8 * p) {
+#define LOAD_H(r) vec h##r = c->H[i + r];
+            EIGHT(LOAD_H)
+            for (size_t j = 0; j < p; j++) {
+#define SQUARE(r) (x[r * p + j] * x[r * p + j]) * h##r
+                c->S2[j] += ((SQUARE(0) + SQUARE(1)) + (SQUARE(2) + SQUARE(3))) +
+                            ((SQUARE(4) + SQUARE(5)) + (SQUARE(6) + SQUARE(7)));
+            }
+        }
+        for (; i < q->n; i++, x += p)
+            for (size_t j = 0; j < p; j++)
+                c->S2[j] += (x[j] * x[j]) * c->H[i];
+        return;
+    }
+    memset(c->S1, 0, p * sizeof(vec));
+    for (int i = 0; i < q->n; i++)
+        for (int k = q->row_start[i]; k < q->row_start[i + 1]; k++) {
+            vec one = x[k] * c->H[i];
+            c->S1[q->row_index[k]] += one;
+            c->S2[q->row_index[k]] += x[k] * one;
+        }
+    if (q->mean)
+        for (size_t j = 0; j + 1 < p; j++)
+            c->S2[j] += q->mean[j] * (q->mean[j] * c->S1[p - 1] - 2.0 * c->S1[j]);
 }
 
 /* The gradients of the candidates. */
@@ -176,14 +230,19 @@ CLONES void certify_flush(const problems *q, certifier *c) {
     if (!c->count)
         return;
     gradients(q, c);
-    vec total = {0}, decrease = {0};
+    diagonals(q, c);
+    vec total = {0}, decrease = {0}, exact = {0};
     for (int l = 0; l < c->count; l++)
         total[l] = c->found[l].curvature;
-    for (int j = 0; j < q->p; j++)
-        decrease += c->G[j] * c->G[j] / (q->penalty[j] + q->mean_squares[j] * total + 1e-154);
+    for (int j = 0; j < q->p; j++) {
+        vec square = c->G[j] * c->G[j];
+        decrease += square / (q->penalty[j] + q->mean_squares[j] * total + 1e-154);
+        exact += square / (q->penalty[j] + c->S2[j] + 1e-154);
+    }
     for (int l = 0; l < c->count; l++) {
         const candidate *k = &c->found[l];
-        q->certified[k->column] = 0.5 * decrease[l] * k->trust <= q->tol * (k->value + q->floor);
+        double limit = 2.0 * q->tol * (k->value + q->floor);
+        q->certified[k->column] = decrease[l] * k->trust <= limit && exact[l] <= limit;
     }
     c->count = 0;
 }

@@ -77,6 +77,7 @@ class Design:
         -------
         Design
         """
+        _check_size(X)
         if sp.issparse(X) or _mostly_zero(X):
             return cls._of_sparse(X, weight, intercept)
         xp = array_namespace(X)
@@ -234,6 +235,17 @@ def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:
     if max(n, d) < 2 * min(n, d):
         return False
     return bool(problems * n * max(1, d // max(n, 1)) >= min(n, d) ** 2)
+
+
+def _check_size(X: Array) -> None:
+    """Refuse features whose squares overflow."""
+    values = X.data if sp.issparse(X) else X
+    if 0 in values.shape:
+        return
+    xp = array_namespace(values)
+    largest, limit = float(xp.max(xp.abs(values))), float(xp.finfo(values.dtype).max)
+    if largest > (limit / max(1, X.shape[0] * X.shape[1])) ** 0.5:
+        raise ValueError(f"X has values up to {largest:.1g}, whose squares overflow: scale X")
 
 
 def _mostly_zero(X: Array) -> bool:

@@ -215,7 +215,7 @@ static void finish(const problems *q, workspace *s, int l, int done) {
     }
     q->n_iter[k->column] = k->iteration;
     if (done && s->certifier)
-        certify_add(q, s->certifier, (candidate){k->column, k->value, k->curvature, k->trust});
+        certify_add(q, s->certifier, (candidate){k->column, k->value, k->curvature, k->iteration ? k->trust : q->doubt});
     take_next(q, s, l);
 }
 
@@ -273,7 +273,8 @@ INLINE mask accepted(const problems *q, workspace *s, mask evaluated) {
 /* The square of the relative residual at which a search ends: what is left to gain then is below
  * the tolerance, or a further iteration will gain it. */
 INLINE double accuracy(const problems *q, const lane *k) {
-    double enough = 0.3 * q->tol * (k->value + q->floor) / (k->decrease * k->trust);
+    double trust = k->iteration ? k->trust : q->doubt;
+    double enough = 0.3 * q->tol * (k->value + q->floor) / (k->decrease * trust);
     double least = q->forcing * q->forcing, most = q->loose * q->loose;
     return enough < least ? least : enough > most ? most : enough;
 }
@@ -305,7 +306,9 @@ INLINE void restart(const problems *q, workspace *s, mask moved) {
         if (!moved[l])
             continue;
         k->decrease = 0.5 * decrease[l];
-        int done = k->decrease * k->trust <= tol * (k->value + q->floor) && !k->far;
+        /* before a search has shown how much the preconditioner promises too little, assume a lot */
+        double trust = k->iteration ? k->trust : q->doubt;
+        int done = k->decrease * trust <= tol * (k->value + q->floor) && !k->far;
         if (done || k->stalled > 1 || k->iteration >= q->max_iter || !isfinite(k->decrease)) {
             finish(q, s, l, done);
             continue;
@@ -378,7 +381,7 @@ workspace *lanes_open(const problems *q) {
     ok &= !!(s->U = allocate(n * sizeof(vec)));
     ok &= !!(s->H = allocate(n * sizeof(vec)));
     ok &= !!(s->y = allocate(LANES * n * sizeof(float)));
-    ok &= !!(s->g = allocate(LANES * s->tile * sizeof(float)));
+    ok &= !!(s->g = allocate((size_t)LANES * s->tile * sizeof(float)));
     ok &= single(q->mean, q->p - 1, &s->mean) & single(q->weight, q->n, &s->weight);
     ok &= single(q->penalty, q->p, &s->penalty) & single(q->mean_squares, q->p, &s->mean_squares);
     if (q->exact)

@@ -36,8 +36,10 @@ typedef struct {
     volatile int *next, *stop;  /* the place in the queue; whether to leave off */
     double *W;                  /* (p, columns) by columns: where to start, then the solution */
     int *n_iter;                /* (m,) */
-    int *certified;             /* (m,) whether the solution was found good in double precision */
+    int *certified;             /* (m,) whether the solution was found good: a binary one in double,
+                                 * a multinomial one in single precision */
     double tol, floor, forcing, loose, far, armijo; /* as in newton.py */
+    double doubt;               /* how much too low a promise may be that nothing has tested */
     double flat;                /* share of the slope that a multinomial step may leave */
     double finest;              /* tolerance that single precision can reach */
     int max_iter, max_steps, cold;

@@ -25,7 +25,7 @@ try:
 except ImportError:  # built without a compiler
     _compiled = None  # type: ignore[assignment]
 
-__all__ = ["Lanes", "knows"]
+__all__ = ["Lanes", "compiled", "knows"]
 
 LANES = 16
 KINDS: dict[type[Loss], int] = {LogisticLoss: 0, ExponentialLoss: 1, SquaredLoss: 2}
@@ -35,6 +35,11 @@ LARGEST = 2**31 - 1  # entries of a sparse matrix
 WORK = 1 << 30  # operations between two looks at whether the user wants to stop
 PARALLEL = 1 << 22  # operations of a pass below which a second thread costs more than it brings
 SMALLEST = 1 << 16  # operations of a pass for all problems below which there is nothing to save
+
+
+def compiled() -> bool:
+    """Tell whether the compiled solver was built."""
+    return _compiled is not None
 
 
 def knows(loss: Loss) -> bool:
@@ -150,7 +155,8 @@ class Lanes:
         self._run(
             arrays, W, n_iter, certified, alpha, loss=KINDS[type(loss)], tol=tol,
             floor=newton.value_floor(self.design, loss), forcing=newton.FORCING,
-            loose=newton.LOOSE, far=newton.FAR, armijo=newton.ARMIJO, max_iter=max_iter, cold=cold,
+            loose=newton.LOOSE, far=newton.FAR, armijo=newton.ARMIJO, max_iter=_share(max_iter),
+            cold=cold,
         )  # fmt: skip
         return W.astype(self.design.dtype), n_iter.astype(np.intp), certified.astype(np.bool_)
 
@@ -166,7 +172,7 @@ class Lanes:
         floor: float,
         forcing: float,
         flat: float,
-    ) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.bool_]]:
         """Solve multinomial problems of 2 to 16 classes; others stay as they are.
 
         Parameters
@@ -187,9 +193,11 @@ class Lanes:
         W : ndarray of shape (p, M)
             The solutions; the start where none was found that is better.
         n_iter : ndarray of shape (m,)
+        good : bool ndarray of shape (m,)
+            Which of them have converged, as far as single precision can tell.
         """
         W = np.array(W, dtype=np.float64, order="F")
-        n_iter, certified = np.zeros((2, len(counts)), dtype=np.intc)
+        n_iter, good = np.zeros((2, len(counts)), dtype=np.intc)
         arrays = {
             "classes": _integers(classes.T).reshape(-1),
             "first": _integers(np.concatenate([[0], np.cumsum(counts)])),
@@ -199,11 +207,11 @@ class Lanes:
             queue = longest[(counts[longest] <= width) & (2 * counts[longest] > width)]
             if len(queue):
                 self._run(
-                    arrays | {"queue": _integers(queue)}, W, n_iter, certified, alpha,
+                    arrays | {"queue": _integers(queue)}, W, n_iter, good, alpha,
                     loss=SOFTMAX, tol=tol, floor=floor, forcing=forcing, flat=flat,
-                    max_iter=max_iter, width=width,
+                    max_iter=_share(max_iter), width=width,
                 )  # fmt: skip
-        return W.astype(self.design.dtype), n_iter.astype(np.intp)
+        return W.astype(self.design.dtype), n_iter.astype(np.intp), good.astype(np.bool_)
 
     def _run(
         self,
@@ -222,7 +230,8 @@ class Lanes:
         penalty = _doubles(alpha * self.design.penalised)
         problems = _compiled.Problems(
             n, p, self.arrays | arrays | {"penalty": penalty}, W, n_iter, certified, loss,
-            finest=FINEST, max_steps=min(2 * p, newton.MAX_STEPS), width=width, **settings,
+            finest=FINEST, doubt=newton.DOUBT, max_steps=min(2 * p, newton.MAX_STEPS), width=width,
+            **settings,
         )  # fmt: skip
         columns, flops = len(arrays["queue"]) * width, 4 * LANES * self.entries
         threads = 1 if flops * columns < LANES * PARALLEL else n_threads()
@@ -233,6 +242,11 @@ class Lanes:
                 problems.work(passes)
 
         run_threaded(work, [max(1, WORK // flops)] * threads)
+
+
+def _share(max_iter: int) -> int:
+    """Return the iterations that may be spent here: some are left for the solver on arrays."""
+    return max(1, max_iter // 2)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import scipy.sparse as sp
+
 from fbeta.linear.design import Design
 from fbeta.losses import Loss
 
@@ -20,6 +22,7 @@ Array = Any
 FORCING = 0.1  # relative accuracy of a Newton direction, in the preconditioner's norm
 LOOSE = 0.45  # the same where less than that is left to gain
 ARMIJO = 1e-4
+DOUBT = 1e4  # factor by which a promise may be too low before a direction has tested it
 FAR = 0.1  # promised relative decrease beyond which curvatures are cautious
 MAX_STEPS = 200  # conjugate gradient steps for one direction
 TILE = 1 << 16  # scores per tile
@@ -67,7 +70,6 @@ class Block:
         self.design, self.light, self.loss = design, light, loss
         self.xp = design.xp
         self.penalty = alpha * design.penalised
-        self.mean_squares = design.mean_squares
         zero = self.xp.zeros(1, dtype=design.dtype)
         self.middle = [float(loss.derivative(y, zero)[0]) for y in (0.0, 1.0)]
         rows = max(TILE // max(targets.shape[1], 1), 2 * min(design.matrix.shape[1], 2048), 256)
@@ -131,14 +133,20 @@ class Block:
         return light.backward(out) + xp.astype(self.penalty, P.dtype) * P
 
     def diagonal(self, curvature: list[Array]) -> Array:
-        """Approximate the diagonal of each Hessian: as if curvature and features were independent.
+        """Compute the diagonal of each Hessian, of shape (p, m).
 
-        Exact for a constant curvature. The penalty keeps it positive; so does a floor where there
-        is none.
+        The penalty keeps it positive; so does a floor where there is none.
         """
-        xp = self.xp
-        total = sum(xp.sum(h, axis=0) for h in curvature)
-        diagonal = self.penalty + self.mean_squares * total
+        xp, light = self.xp, self.light
+        squares = sum(
+            squared(tile).T @ h for tile, h in zip(self.light_tiles, curvature, strict=True)
+        )
+        if light.shifted:
+            once = sum(tile.T @ h for tile, h in zip(self.light_tiles, curvature, strict=True))
+            mean = light.mean[:, None]
+            centred = squares[:-1, :] + mean * (mean * once[-1:, :] - 2 * once[:-1, :])
+            squares = xp.concat([xp.clip(centred, 0.0, None), squares[-1:, :]], axis=0)
+        diagonal = self.penalty + xp.astype(squares, self.design.dtype)
         return xp.clip(diagonal, xp.finfo(diagonal.dtype).smallest_normal ** 0.5, None)
 
     def keep(self, columns: Array) -> None:
@@ -157,6 +165,7 @@ def solve_block(
     tol: float,
     max_iter: int,
     cold: bool = True,
+    used: Array | None = None,
 ) -> BlockResult:
     """Minimise every column's objective.
 
@@ -176,20 +185,24 @@ def solve_block(
         Where to start.
     tol : float
         A column has converged once the decrease that a further step promises is at most ``tol``
-        times its objective. The promise is ``g' D^-1 g / 2`` with the preconditioner D, corrected
-        by what it was wrong by at the step before.
+        times its objective. The promise is ``g' D^-1 g / 2`` with the preconditioner D, times the
+        largest factor by which it was too low at a step before; ``DOUBT`` at the first.
     max_iter : int
         Largest number of iterations.
     cold : bool
         Whether the start is far from the solution.
+    used : int array of shape (m,), optional
+        Iterations that were spent on each column before, and count.
 
     Returns
     -------
     BlockResult
+        With the iterations spent here.
     """
     xp = design.xp
     block = Block(design, light, targets, loss, alpha)
     m = targets.shape[1]
+    left_over = xp.full(m, max_iter) if used is None else max_iter - used
     leaving = Leaving(xp, m)
     floor = value_floor(design, loss)
     tol = max(tol, 32 * float(xp.finfo(start.dtype).eps))
@@ -201,14 +214,19 @@ def solve_block(
     for iteration in range(max_iter + 1):
         diagonal = block.diagonal(point.curvature)
         decrease = 0.5 * xp.sum(point.gradient**2 / diagonal, axis=0)
-        done = (decrease * trust <= tol * (point.value + floor)) & ~far
-        left = xp.nonzero(~done)[0]
-        if left.shape[0] == 0 or iteration == max_iter:
+        trust = trust if iteration else xp.full_like(trust, DOUBT)
+        promise = decrease * trust
+        done = (promise <= tol * (point.value + floor)) & ~far
+        ended = done | (iteration >= left_over)
+        left = xp.nonzero(~ended)[0]
+        if left.shape[0] == 0:
             break
-        if left.shape[0] <= SHRINK * done.shape[0]:
-            leaving.drop(xp.nonzero(done)[0], left, W, iteration)
+        if left.shape[0] <= SHRINK * ended.shape[0]:
+            gone = xp.nonzero(ended)[0]
+            leaving.drop(gone, left, W, xp.take(done, gone), iteration)
             W, step, diagonal, point = _take(xp, left, W, step, diagonal, point)
             decrease, trust = xp.take(decrease, left), xp.take(trust, left)
+            left_over = xp.take(left_over, left)
             block.keep(left)
         # the share of the promised decrease that may be left, for the objective to be accurate
         enough = _ratio(xp, 0.3 * tol * (point.value + floor), decrease * trust)
@@ -216,11 +234,17 @@ def solve_block(
         direction = conjugate_gradients(block, point, diagonal, accuracy)
         slope = xp.sum(point.gradient * direction, axis=0)
         # how much more a Newton step gains than the preconditioner promised
-        trust = xp.maximum(trust, _ratio(xp, -0.5 * slope, decrease))
+        gain = _ratio(xp, -0.5 * slope, decrease)
+        trust = xp.maximum(trust if iteration else xp.ones_like(trust), gain)
         far = -slope > FAR * (point.value + floor)
         trial = block.evaluate(W + step * direction, far)
         W, point, step = _advance(xp, W, step, direction, slope, point, trial)
     return leaving.finish(W, done, iteration)
+
+
+def squared(matrix: Array) -> Array:
+    """Return the squares of the entries of a dense or sparse matrix."""
+    return matrix.power(2) if sp.issparse(matrix) else matrix * matrix
 
 
 def value_floor(design: Design, loss: Loss) -> float:
@@ -241,12 +265,10 @@ class Leaving:
         self.columns = xp.arange(m)
         self.pieces: list[tuple[Array, Array, Array, Array]] = []
 
-    def drop(self, gone: Array, left: Array, W: Array, iteration: int) -> None:
-        """Store the columns ``gone``, which have converged, and go on with those ``left``."""
+    def drop(self, gone: Array, left: Array, W: Array, done: Array, iteration: int) -> None:
+        """Store the columns ``gone``, and go on with those ``left``."""
         xp = self.xp
-        self._store(
-            xp.take(self.columns, gone), xp.take(W, gone, axis=1), xp.ones_like(gone) > 0, iteration
-        )
+        self._store(xp.take(self.columns, gone), xp.take(W, gone, axis=1), done, iteration)
         self.columns = xp.take(self.columns, left)
 
     def finish(self, W: Array, done: Array, iteration: int) -> BlockResult:
@@ -349,7 +371,8 @@ def conjugate_gradients(block: Block, point: Point, diagonal: Array, accuracy: A
         p += z
         rz = xp.where(active, new, xp.zeros_like(new))
         if left.shape[0] <= SHRINK * active.shape[0]:
-            leaving.drop(xp.nonzero(~active)[0], left, x, steps)
+            gone = xp.nonzero(~active)[0]
+            leaving.drop(gone, left, x, xp.ones_like(gone) > 0, steps)
             x, residual, p, inverse = (xp.take(a, left, axis=1) for a in (x, residual, p, inverse))
             rz, accuracy = xp.take(rz, left), xp.take(accuracy, left)
             curvature = [xp.take(h, left, axis=1) for h in curvature]

@@ -159,9 +159,7 @@ class LinearProblems:
                 self.targets, longest, W, self.loss, alpha,
                 tol=tol, max_iter=max_iter, cold=cold,
             )  # fmt: skip
-            converged[columns] = certified[columns] | (n_iter[columns] < max_iter)
-            columns, cold = columns[~certified[columns] & converged[columns]], False
-            max_iter -= int(n_iter[columns].max(initial=0))
+            columns, cold = columns[~certified[columns]], False
         blocks = self._blocks(columns)
 
         def run(columns: NDArray[np.intp]) -> BlockResult:
@@ -178,6 +176,7 @@ class LinearProblems:
                     tol=tol,
                     max_iter=max_iter,
                     cold=cold,
+                    used=xp.asarray(n_iter[columns]),
                 )
 
         results = run_threaded(run, blocks, small=self._is_small())
@@ -201,6 +200,8 @@ class LinearProblems:
         # targets, curvatures, those of a trial and a share of the tiles, for each column
         per_column = 8 * (4 * n + 12 * p)
         width = max(1, min(WIDTH, self.memory // (threads * per_column)))
+        if not p:  # nothing to fit: no features and no intercept
+            return []
         count = threads * -(-len(columns) // (threads * width))
         order = columns[np.argsort(self.mean[columns], kind="stable")]
         return [order[i::count] for i in range(min(count, len(order)))]

@@ -18,7 +18,7 @@ enum stage { IDLE, MOVE, SEARCH };
 typedef struct {
     enum stage stage;
     int problem, classes, iteration, steps, stalled, started;
-    double value, initial, decrease, scale;
+    double value, initial, decrease, trust, promised, scale;
     float step, loss;
 } slot;
 
@@ -261,11 +261,11 @@ static void take_next(const problems *q, softmax_workspace *s, int at) {
         for (int i = 0; i < q->n; i++)
             s->S[i][l] = s->P[i][l] = 0;
     }
-    k->scale = 1;
+    k->scale = k->trust = 1;
 }
 
 /* Store a slot's point, if it is better than where it started, and take the next problem. */
-static void finish(const problems *q, softmax_workspace *s, int at) {
+static void finish(const problems *q, softmax_workspace *s, int at, int done) {
     slot *k = &s->slots[at];
     if (k->iteration > 0 && k->value <= k->initial && isfinite(k->decrease))
         for (int c = 0; c < k->classes; c++) {
@@ -274,6 +274,7 @@ static void finish(const problems *q, softmax_workspace *s, int at) {
                 out[j] = s->W[j][at * s->width + c];
         }
     q->n_iter[k->problem] = k->iteration;
+    q->certified[k->problem] = done;
     take_next(q, s, at);
 }
 
@@ -309,13 +310,15 @@ INLINE void restart(const problems *q, softmax_workspace *s, mask moved) {
         k->started = 1;
         k->value = value;
         k->decrease = 0.5 * decrease[l];
-        int done = k->decrease <= tol * (value + q->floor);
+        double trust = k->iteration ? k->trust : q->doubt;
+        int done = k->decrease * trust <= tol * (value + q->floor);
         if (done || k->stalled > 1 || k->iteration >= q->max_iter || !isfinite(k->decrease)) {
-            finish(q, s, at);
+            finish(q, s, at, done);
             continue;
         }
         k->stage = SEARCH;
         k->steps = 0;
+        k->promised = 0;
         k->scale = sqrt(decrease[l]);
         s->rz[at] = 1;
     }
@@ -343,12 +346,14 @@ INLINE vec searched(const problems *q, softmax_workspace *s, mask searching) {
         int l = at * s->width;
         if (!searching[l])
             continue;
+        k->promised += (double)length[l] * s->rz[at]; /* of the decrease, which is scaled to 1 */
         if (length[l] > 0 && size[l] > q->forcing * q->forcing && ++k->steps < q->max_steps) {
             for (int c = 0; c < s->width; c++)
                 ratio[l + c] = size[l] / s->rz[at];
             s->rz[at] = size[l];
         } else {
             k->stage = MOVE;
+            k->trust = k->promised > k->trust ? k->promised : k->trust;
         }
     }
     return ratio;

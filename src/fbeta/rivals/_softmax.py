@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fbeta._threads import n_threads, run_threaded
 from fbeta.linear import Design, LinearProblems
 from fbeta.linear.lanes import Lanes
+from fbeta.linear.newton import DOUBT, squared
 from fbeta.linear.problems import Solution
 from fbeta.losses import LogisticLoss
 from fbeta.rivals._softmax_newton import (
@@ -88,7 +89,7 @@ class SoftmaxProblems:
     def __init__(self, design: Design, classes: NDArray[np.intp]) -> None:
         self.design, self.classes = design, classes
         self.light = design.single()
-        self.squares = None if sp.issparse(self.light.matrix) else self.light.matrix**2
+        self.squares = squared(self.light.matrix)
         self.groups = Groups(classes.max(axis=0) + 1 if classes.size else np.zeros(0, np.intp))
         self.lanes = Lanes.of(design, self.light, len(self.groups.problem))
         binary = sp.csc_array((classes > 0).astype(np.int8))
@@ -121,19 +122,23 @@ class SoftmaxProblems:
         W = self._first(alpha, max_iter) if start is None else start.copy()
         m = len(self.groups)
         n_iter, converged = np.zeros(m, dtype=np.intp), np.ones(m, dtype=np.bool_)
+        trust = np.full(m, DOUBT)
         if self.lanes is not None:
-            W, n_iter = self.lanes.solve_softmax(
+            W, n_iter, good = self.lanes.solve_softmax(
                 self.classes, self.groups.counts, W, alpha, tol=tol, max_iter=max_iter,
                 floor=value_floor(self.design), forcing=FORCING, flat=FLAT,
             )  # fmt: skip
+            trust[good] = 1.0
 
         def run(problems: NDArray[np.intp]) -> None:
             columns, counts = self.groups.columns(problems), self.groups.counts[problems]
             classes = self.classes[:, problems]
             block = Block(self.design, self.light, self.squares, classes, counts, alpha)
-            left = max(1, max_iter - int(n_iter[problems].max()))
+            left = max_iter - n_iter[problems]
             with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
-                W[:, columns], more, converged[problems] = minimise(block, W[:, columns], tol, left)
+                W[:, columns], more, converged[problems] = minimise(
+                    block, W[:, columns], tol, left, trust[problems]
+                )
             n_iter[problems] += more
 
         run_threaded(run, self._blocks())
@@ -151,6 +156,8 @@ class SoftmaxProblems:
         order = np.argsort((self.classes > 0).sum(axis=0), kind="stable")
         order = order[counts[order] > 1]
         blocks = threads * -(-int(counts[order].sum()) // (threads * width))
+        if not p:  # nothing to fit: no features and no intercept
+            return []
         return [np.sort(order[i::blocks]) for i in range(min(blocks, len(order)))]
 
     def probabilities(self, solution: Solution, design: Design) -> Array:

@@ -88,8 +88,8 @@ class Block:
     ----------
     design, light : Design
         X in its own and in single precision.
-    squares : ndarray of shape (n, p), or None
-        Squares of the entries of ``light.matrix``, where that is dense.
+    squares : ndarray or csr_array of shape (n, p)
+        Squares of the entries of ``light.matrix``.
     classes : int ndarray of shape (n, m)
         Class of each row in each problem, counted from 0.
     counts : ndarray of shape (m,)
@@ -102,7 +102,7 @@ class Block:
         self,
         design: Design,
         light: Design,
-        squares: Array | None,
+        squares: Any,
         classes: Array,
         counts: Array,
         alpha: float,
@@ -157,17 +157,16 @@ class Block:
     def diagonal(self, point: Point) -> Array:
         """Return the diagonal of each Hessian.
 
-        For sparse X, as if curvature and features were independent: there it brings little to be
-        exact. It must stay positive where there is neither curvature nor penalty.
+        It must stay positive where there is neither curvature nor penalty.
         """
-        curvature = point.probability * (1 - point.probability)
-        if self.light.weight is not None:
-            curvature *= self.light.weight
-        if self.squares is None:
-            diagonal = self.penalty + self.design.mean_squares * curvature.sum(axis=0)
-        else:
-            diagonal = self.penalty + self.squares.T @ curvature
-        return np.asarray(np.clip(diagonal, np.finfo(np.float32).eps, None))
+        light, curvature = self.light, point.probability * (1 - point.probability)
+        if light.weight is not None:
+            curvature *= light.weight
+        squares = np.asarray(self.squares.T @ curvature)
+        if light.shifted:
+            once, mean = np.asarray(light.matrix.T @ curvature), light.mean[:, None]
+            squares[:-1] += mean * (mean * once[-1:] - 2 * once[:-1])
+        return np.asarray(np.clip(self.penalty + squares, np.finfo(np.float32).eps, None))
 
 
 def start_from(design: Design, groups: Groups, classes: Array, binary: Array) -> Array:
@@ -218,11 +217,28 @@ def softmax(scores: Array, groups: Groups) -> tuple[Array, Array]:
 
 
 def minimise(
-    block: Block, W: Array, tol: float, max_iter: int
+    block: Block, W: Array, tol: float, budget: NDArray[np.intp], trust: Array
 ) -> tuple[Array, NDArray[np.intp], NDArray[np.bool_]]:
     """Minimise the objective of every problem of a block, from W.
 
-    Returns the solutions (p, M), and for each problem the iterations and whether it converged.
+    Parameters
+    ----------
+    block : Block
+        Of m problems.
+    W : ndarray of shape (p, M)
+        Where to start.
+    tol : float
+        As for :func:`fbeta.linear.newton.solve_block`.
+    budget : int ndarray of shape (m,)
+        The largest number of iterations for each problem.
+    trust : ndarray of shape (m,)
+        Factors by which the preconditioner's promise at the start may be too low.
+
+    Returns
+    -------
+    W : ndarray of shape (p, M)
+    n_iter : ndarray of shape (m,)
+    converged : bool ndarray of shape (m,)
     """
     m = len(block.groups)
     tol = max(tol, 32 * float(np.finfo(block.design.dtype).eps))
@@ -230,24 +246,27 @@ def minimise(
     n_iter, converged = np.zeros(m, dtype=np.intp), np.zeros(m, dtype=np.bool_)
     everything, names = block.groups, np.arange(m)
     solution, point = W.copy(), block.evaluate(W, block.scores(W))
-    for iteration in range(max_iter + 1):
+    for iteration in range(int(budget.max()) + 1):
         diagonal = block.diagonal(point)
         decrease = 0.5 * block.groups.total(_dots(point.gradient, point.gradient / diagonal))
-        done = decrease <= tol * (point.value + floor)
-        if done.all() or iteration == max_iter:
+        done = decrease * trust <= tol * (point.value + floor)
+        ended = done | (iteration >= budget[names])
+        n_iter[names], converged[names] = iteration, done
+        if ended.all():
             break
-        if (~done).sum() <= SHRINK * len(done):
-            left, columns = np.flatnonzero(~done), block.groups.columns(~done)
+        if (~ended).sum() <= SHRINK * len(ended):
+            left, columns = np.flatnonzero(~ended), block.groups.columns(~ended)
             solution[:, everything.columns(names)] = W
-            n_iter[names[done]], converged[names[done]] = iteration, True
             names, W, diagonal = names[left], W[:, columns], diagonal[:, columns]
-            point = point.take(left, columns)
+            point, decrease, trust = point.take(left, columns), decrease[left], trust[left]
             block.keep(left)
         direction = conjugate_gradients(block, point, diagonal)
+        slope = block.groups.total(_dots(point.gradient, direction))
+        gain = -0.5 * slope / np.where(decrease > 0, decrease, 1)
+        trust = np.maximum(trust if iteration else 1.0, gain)
         W, scores = advance(block, W, point, direction)
         point = block.evaluate(W, scores)
     solution[:, everything.columns(names)] = W
-    n_iter[names], converged[names] = iteration, done
     return solution, n_iter, converged
 
 
