@@ -62,8 +62,9 @@ def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, col
     W = np.zeros((p, m)) if start is None else start
     prepared = Lanes.of(design, design, m)
     return prepared.solve(
-        targets, np.arange(m), W, loss, alpha, tol=tol, max_iter=max_iter, cold=cold
-    )
+        targets, np.arange(m), W, loss, alpha, tol=tol, max_iter=max_iter, cold=cold,
+        trust=np.full(m, newton.DOUBT),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
@@ -140,7 +141,7 @@ def test_multinomial_problems_that_single_precision_cannot_hold_are_left_alone()
     start = rng.normal(size=(5, 15)) * 1e-60
     W, n_iter, good = problems.lanes.solve_softmax(
         classes, problems.groups.counts, start, 1.0, tol=1e-6, max_iter=20, floor=0.0, forcing=0.3,
-        flat=0.3,
+        flat=0.3, trust=np.full(5, newton.DOUBT),
     )  # fmt: skip
     assert np.array_equal(W, start)
     assert not n_iter.any()
@@ -177,8 +178,9 @@ def test_multinomial_problems_reach_their_optimum(sparse):
     best = problems.solve(0.7, tol=1e-12).W
     start = np.zeros_like(best)
     W, n_iter, good = problems.lanes.solve_softmax(
-        classes, counts, start, 0.7, tol=1e-6, max_iter=100, floor=0.0, forcing=0.3, flat=0.3
-    )
+        classes, counts, start, 0.7, tol=1e-6, max_iter=100, floor=0.0, forcing=0.3, flat=0.3,
+        trust=np.full(len(counts), newton.DOUBT),
+    )  # fmt: skip
     block = Block(design, design, squared(design.matrix), classes, counts, 0.7)
     found, least, first = (block.evaluate(w, block.scores(w)).value for w in (W, best, start))
     assert (n_iter[counts <= 16] > 0).all()
@@ -222,8 +224,9 @@ def test_threads_stop_when_told():
         "queue": np.arange(400, dtype=np.intc),
     }
     problems = lanes._compiled.Problems(
-        3000, 61, arrays, W, *counts, 0, tol=1e-12, finest=0.0, floor=0.0, doubt=1.0, forcing=1e-6,
-        loose=1e-6,         far=0.1, armijo=1e-4, max_iter=10**6, max_steps=10**6, cold=True,
+        3000, 61, arrays, W, *counts, np.ones(400), 0, tol=1e-12, aim=1.0, finest=0.0,
+        floor=0.0, forcing=1e-6, loose=1e-6, far=0.1, armijo=1e-4, max_iter=10**6,
+        max_steps=10**6, cold=True,
     )  # fmt: skip
     worker = threading.Thread(target=problems.work, args=(10**6,))
     worker.start()

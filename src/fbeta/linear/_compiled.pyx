@@ -35,7 +35,8 @@ cdef extern from "lanes.h" nogil:
         double *W
         int *n_iter
         int *certified
-        double tol, floor, forcing, loose, far, armijo, flat, finest, doubt
+        double *trust
+        double tol, floor, forcing, loose, far, armijo, flat, aim, finest
         int max_iter, max_steps, cold
 
     ctypedef struct workspace:
@@ -79,13 +80,13 @@ cdef class Problems:
 
     def __init__(
         self, int n, int p, dict arrays, double[::1, :] W, int[::1] n_iter, int[::1] certified,
-        int loss, *,
-        double tol, double floor, double forcing, double finest, double doubt, int max_iter,
-        int max_steps,
+        double[::1] trust, int loss, *,
+        double tol, double floor, double forcing, double aim, double finest,
+        int max_iter, int max_steps,
         double loose=0, double far=0, double armijo=0, double flat=0,
         bint cold=False, int width=1,
     ):
-        self.kept = (arrays, W, n_iter, certified)
+        self.kept = (arrays, W, n_iter, certified, trust)
         self.control = memoryview(bytearray(8)).cast("i")
         self.q.n, self.q.p, self.q.loss = n, p, <loss_kind>loss
         self.q.dense = floats(arrays.get("dense"))
@@ -108,9 +109,10 @@ cdef class Problems:
         self.q.queue, self.q.queued = integers(arrays["queue"]), len(arrays["queue"])
         self.q.next, self.q.stop = &self.control[0], &self.control[1]
         self.q.W, self.q.n_iter, self.q.certified = &W[0, 0], &n_iter[0], &certified[0]
+        self.q.trust = &trust[0]
         self.q.tol, self.q.floor, self.q.forcing, self.q.loose = tol, floor, forcing, loose
         self.q.far, self.q.armijo, self.q.flat = far, armijo, flat
-        self.q.finest, self.q.doubt = finest, doubt
+        self.q.aim, self.q.finest = aim, finest
         self.q.max_iter, self.q.max_steps, self.q.cold = max_iter, max_steps, cold
 
     def work(self, int passes):

@@ -205,6 +205,12 @@ static void take_next(const problems *q, workspace *s, int l) {
         y[q->target_index[e]] = (float)q->target_value[e];
 }
 
+/* How much too low the promise of the preconditioner may be: what searches have shown, or what the
+ * caller says before there was one. */
+INLINE double trust(const problems *q, const lane *k) {
+    return k->iteration ? k->trust : q->trust[k->column];
+}
+
 /* Store a lane's point, if it is better than where it started, and take the next problem. */
 static void finish(const problems *q, workspace *s, int l, int done) {
     lane *k = &s->lanes[l];
@@ -214,8 +220,9 @@ static void finish(const problems *q, workspace *s, int l, int done) {
             out[j] = s->W[j][l];
     }
     q->n_iter[k->column] = k->iteration;
+    q->trust[k->column] = trust(q, k);
     if (done && s->certifier)
-        certify_add(q, s->certifier, (candidate){k->column, k->value, k->curvature, k->iteration ? k->trust : q->doubt});
+        certify_add(q, s->certifier, (candidate){k->column, k->value, k->curvature, trust(q, k)});
     take_next(q, s, l);
 }
 
@@ -254,7 +261,7 @@ INLINE mask accepted(const problems *q, workspace *s, mask evaluated) {
         double value = k->loss + 0.5 * size[l], ahead = slope[l] * k->scale;
         if (acceptable(q, k, value, ahead)) {
             moved[l] = -1;
-            k->stalled += k->started && value > k->value - noise(k->value);
+            k->stalled += k->started && value > k->value - 2 * FLT_EPSILON * fabs(value);
             k->iteration += k->started;
             k->value = value;
             k->started = 1;
@@ -273,16 +280,14 @@ INLINE mask accepted(const problems *q, workspace *s, mask evaluated) {
 /* The square of the relative residual at which a search ends: what is left to gain then is below
  * the tolerance, or a further iteration will gain it. */
 INLINE double accuracy(const problems *q, const lane *k) {
-    double trust = k->iteration ? k->trust : q->doubt;
-    double enough = 0.3 * q->tol * (k->value + q->floor) / (k->decrease * trust);
+    double enough = 0.3 * q->tol * (k->value + q->floor) / (k->decrease * trust(q, k));
     double least = q->forcing * q->forcing, most = q->loose * q->loose;
     return enough < least ? least : enough > most ? most : enough;
 }
 
 /* Lanes that moved: start a search for the next direction, or finish. */
 INLINE void restart(const problems *q, workspace *s, mask moved) {
-    /* a little more than asked for, so that rounding does not spoil it */
-    double tol = 0.95 * q->tol > q->finest ? 0.95 * q->tol : q->finest;
+    double tol = q->aim * q->tol > q->finest ? q->aim * q->tol : q->finest;
     vec total = {0}, decrease = {0}, scale = {0};
     for (int l = 0; l < LANES; l++)
         if (moved[l])
@@ -306,11 +311,9 @@ INLINE void restart(const problems *q, workspace *s, mask moved) {
         if (!moved[l])
             continue;
         k->decrease = 0.5 * decrease[l];
-        /* before a search has shown how much the preconditioner promises too little, assume a lot */
-        double trust = k->iteration ? k->trust : q->doubt;
-        int done = k->decrease * trust <= tol * (k->value + q->floor) && !k->far;
+        int done = k->decrease * trust(q, k) <= tol * (k->value + q->floor) && !k->far;
         if (done || k->stalled > 1 || k->iteration >= q->max_iter || !isfinite(k->decrease)) {
-            finish(q, s, l, done);
+            finish(q, s, l, done || k->stalled > 1); /* what is certified is decided elsewhere */
             continue;
         }
         k->stage = SEARCH;

@@ -39,9 +39,9 @@ typedef struct {
     int *certified;             /* (m,) whether the solution was found good: a binary one in double,
                                  * a multinomial one in single precision */
     double tol, floor, forcing, loose, far, armijo; /* as in newton.py */
-    double doubt;               /* how much too low a promise may be that nothing has tested */
+    double *trust;              /* (m,) how much too low a promise may be: at the start; then found */
     double flat;                /* share of the slope that a multinomial step may leave */
-    double finest;              /* tolerance that single precision can reach */
+    double aim, finest;         /* share of `tol` to aim at; what single precision can reach */
     int max_iter, max_steps, cold;
 } problems;
 

@@ -30,7 +30,8 @@ __all__ = ["Lanes", "compiled", "knows"]
 LANES = 16
 KINDS: dict[type[Loss], int] = {LogisticLoss: 0, ExponentialLoss: 1, SquaredLoss: 2}
 SOFTMAX = 3
-FINEST = 5e-7  # the relative decrease of an objective that single precision can promise
+FINEST = 1e-8  # the relative decrease of an objective that single precision can promise
+AIMS = (0.95, 0.05)  # shares of the tolerance to aim at: at first, and where that was not enough
 LARGEST = 2**31 - 1  # entries of a sparse matrix
 WORK = 1 << 30  # operations between two looks at whether the user wants to stop
 PARALLEL = 1 << 22  # operations of a pass below which a second thread costs more than it brings
@@ -118,6 +119,7 @@ class Lanes:
         tol: float,
         max_iter: int,
         cold: bool,
+        trust: NDArray[np.float64],
     ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.bool_]]:
         """Solve binary problems.
 
@@ -135,6 +137,9 @@ class Lanes:
             Strength of the penalty.
         tol, max_iter, cold
             As for :func:`fbeta.linear.newton.solve_block`.
+        trust : ndarray of shape (m,)
+            How much too low a promise of the preconditioner at the start may be; changed to what
+            was found.
 
         Returns
         -------
@@ -150,15 +155,23 @@ class Lanes:
             "target_start": _integers(targets.indptr),
             "target_index": _integers(targets.indices),
             "target_value": _doubles(targets.data),
-            "queue": _integers(queue),
         }
-        self._run(
-            arrays, W, n_iter, certified, alpha, loss=KINDS[type(loss)], tol=tol,
-            floor=newton.value_floor(self.design, loss), forcing=newton.FORCING,
-            loose=newton.LOOSE, far=newton.FAR, armijo=newton.ARMIJO, max_iter=_share(max_iter),
-            cold=cold,
-        )  # fmt: skip
-        return W.astype(self.design.dtype), n_iter.astype(np.intp), certified.astype(np.bool_)
+        total = np.zeros(len(n_iter), dtype=np.intp)
+        for aim in AIMS:
+            queue = queue[(certified[queue] == 0) & (total[queue] < _share(max_iter))]
+            if not len(queue):
+                break
+            n_iter[:] = 0
+            self._run(
+                arrays | {"queue": _integers(queue)}, W, n_iter, certified, trust, alpha,
+                loss=KINDS[type(loss)], tol=tol, aim=aim,
+                floor=newton.value_floor(self.design, loss), forcing=newton.FORCING,
+                loose=newton.LOOSE, far=newton.FAR, armijo=newton.ARMIJO,
+                max_iter=_share(max_iter), cold=cold,
+            )  # fmt: skip
+            total += n_iter
+            cold = False
+        return W.astype(self.design.dtype), total, certified.astype(np.bool_)
 
     def solve_softmax(
         self,
@@ -172,6 +185,7 @@ class Lanes:
         floor: float,
         forcing: float,
         flat: float,
+        trust: NDArray[np.float64],
     ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.bool_]]:
         """Solve multinomial problems of 2 to 16 classes; others stay as they are.
 
@@ -187,6 +201,8 @@ class Lanes:
             Strength of the penalty.
         tol, max_iter, floor, forcing, flat
             As for the solver on arrays.
+        trust : ndarray of shape (m,)
+            As for :meth:`solve`.
 
         Returns
         -------
@@ -207,8 +223,8 @@ class Lanes:
             queue = longest[(counts[longest] <= width) & (2 * counts[longest] > width)]
             if len(queue):
                 self._run(
-                    arrays | {"queue": _integers(queue)}, W, n_iter, good, alpha,
-                    loss=SOFTMAX, tol=tol, floor=floor, forcing=forcing, flat=flat,
+                    arrays | {"queue": _integers(queue)}, W, n_iter, good, trust, alpha,
+                    loss=SOFTMAX, tol=tol, aim=AIMS[0], floor=floor, forcing=forcing, flat=flat,
                     max_iter=_share(max_iter), width=width,
                 )  # fmt: skip
         return W.astype(self.design.dtype), n_iter.astype(np.intp), good.astype(np.bool_)
@@ -219,6 +235,7 @@ class Lanes:
         W: NDArray[np.float64],
         n_iter: NDArray[np.intc],
         certified: NDArray[np.intc],
+        trust: NDArray[np.float64],
         alpha: float,
         *,
         loss: int,
@@ -229,9 +246,8 @@ class Lanes:
         n, p = self.design.matrix.shape
         penalty = _doubles(alpha * self.design.penalised)
         problems = _compiled.Problems(
-            n, p, self.arrays | arrays | {"penalty": penalty}, W, n_iter, certified, loss,
-            finest=FINEST, doubt=newton.DOUBT, max_steps=min(2 * p, newton.MAX_STEPS), width=width,
-            **settings,
+            n, p, self.arrays | arrays | {"penalty": penalty}, W, n_iter, certified, trust, loss,
+            finest=FINEST, max_steps=min(2 * p, newton.MAX_STEPS), width=width, **settings,
         )  # fmt: skip
         columns, flops = len(arrays["queue"]) * width, 4 * LANES * self.entries
         threads = 1 if flops * columns < LANES * PARALLEL else n_threads()

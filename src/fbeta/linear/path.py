@@ -14,13 +14,21 @@ __all__ = ["solve_path"]
 Array = Any
 # share of the second-order term in an extrapolation: all of it overshoots where the path bends
 BEND = 0.5
+# a weaker penalty makes the promises of the preconditioner worse: factor for each step
+CAUTION = 10.0
 
 
 class Problems(Protocol):
     """Problems that can be solved for a strength, from a start."""
 
     def solve(
-        self, alpha: float, start: Array | None = None, *, tol: float = ..., max_iter: int = ...
+        self,
+        alpha: float,
+        start: Array | None = None,
+        *,
+        tol: float = ...,
+        max_iter: int = ...,
+        trust: Any = ...,
     ) -> Solution:
         """Solve them all."""
 
@@ -48,9 +56,11 @@ def solve_path(
     solution : Solution
     """
     known: list[tuple[float, Array]] = []
+    trust = None
     for alpha in sorted(set(alphas), reverse=True):
-        solution = problems.solve(alpha, extrapolate(known, alpha), tol=tol, max_iter=max_iter)
-        known = [*known[-2:], (alpha, solution.W)]
+        start = extrapolate(known, alpha)
+        solution = problems.solve(alpha, start, tol=tol, max_iter=max_iter, trust=trust)
+        known, trust = [*known[-2:], (alpha, solution.W)], CAUTION * solution.trust
         yield alpha, solution
 
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.lanes import Lanes, knows
-from fbeta.linear.newton import BlockResult, solve_block
+from fbeta.linear.newton import DOUBT, BlockResult, solve_block
 from fbeta.losses import Loss
 
 __all__ = ["LinearModel", "LinearProblems", "Solution", "fit_linear"]
@@ -36,11 +36,14 @@ class Solution:
     W : array of shape (p, m)
     n_iter : ndarray of shape (m,)
     converged : bool ndarray of shape (m,)
+    trust : ndarray of shape (m,)
+        How much too low the promises of the preconditioner were found to be, at most.
     """
 
     W: Array
     n_iter: NDArray[np.intp]
     converged: NDArray[np.bool_]
+    trust: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,13 @@ class LinearProblems:
         return xp.asarray(W, dtype=self.design.dtype)
 
     def solve(
-        self, alpha: float, start: Array | None = None, *, tol: float = 1e-6, max_iter: int = 100
+        self,
+        alpha: float,
+        start: Array | None = None,
+        *,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        trust: NDArray[np.float64] | None = None,
     ) -> Solution:
         """Solve every problem that is not constant.
 
@@ -143,6 +152,8 @@ class LinearProblems:
             Where to start; the models that ignore X by default.
         tol, max_iter
             As for :func:`fbeta.linear.newton.solve_block`.
+        trust : ndarray of shape (m,), optional
+            How much too low a promise of the preconditioner at the start may be, by experience.
 
         Returns
         -------
@@ -153,11 +164,12 @@ class LinearProblems:
         W = self.null_solution() if start is None else start
         n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
         columns = self.open
+        trust = np.full(len(self), DOUBT) if trust is None else trust.copy()
         if self.lanes is not None:
             longest = columns[np.argsort(-self.mean[columns], kind="stable")]
             W, n_iter, certified = self.lanes.solve(
                 self.targets, longest, W, self.loss, alpha,
-                tol=tol, max_iter=max_iter, cold=cold,
+                tol=tol, max_iter=max_iter, cold=cold, trust=trust,
             )  # fmt: skip
             columns, cold = columns[~certified[columns]], False
         blocks = self._blocks(columns)
@@ -185,7 +197,8 @@ class LinearProblems:
             W[:, columns] = result.W
             n_iter[columns] += np.asarray(result.n_iter)
             converged[columns] = np.asarray(result.converged)
-        return Solution(W, n_iter, converged)
+            trust[columns] = DOUBT  # that of another preconditioner
+        return Solution(W, n_iter, converged, trust)
 
     def _is_small(self) -> bool:
         return bool(self.design.matrix.shape[0] * len(self.open) < PARALLEL)

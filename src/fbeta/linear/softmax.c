@@ -275,12 +275,13 @@ static void finish(const problems *q, softmax_workspace *s, int at, int done) {
         }
     q->n_iter[k->problem] = k->iteration;
     q->certified[k->problem] = done;
+    q->trust[k->problem] = k->iteration ? k->trust : q->trust[k->problem];
     take_next(q, s, at);
 }
 
 /* Slots that moved: start a search for the next direction, or finish. */
 INLINE void restart(const problems *q, softmax_workspace *s, mask moved) {
-    double tol = 0.95 * q->tol > q->finest ? 0.95 * q->tol : q->finest;
+    double tol = q->aim * q->tol > q->finest ? q->aim * q->tol : q->finest;
     vec decrease = {0}, size = {0}, scale = {0};
     for (int j = 0; j < q->p; j++) {
         vec diagonal = s->penalty[j] + s->mean_squares[j] * s->curvature, smallest = {0};
@@ -304,13 +305,13 @@ INLINE void restart(const problems *q, softmax_workspace *s, mask moved) {
         if (!moved[l])
             continue;
         double value = k->loss + 0.5 * size[l];
-        k->stalled += k->started && value > k->value - 64 * FLT_EPSILON * fabs(value);
+        k->stalled += k->started && value > k->value - 2 * FLT_EPSILON * fabs(value);
         k->iteration += k->started;
         k->initial = k->started ? k->initial : value;
         k->started = 1;
         k->value = value;
         k->decrease = 0.5 * decrease[l];
-        double trust = k->iteration ? k->trust : q->doubt;
+        double trust = k->iteration ? k->trust : q->trust[k->problem];
         int done = k->decrease * trust <= tol * (value + q->floor);
         if (done || k->stalled > 1 || k->iteration >= q->max_iter || !isfinite(k->decrease)) {
             finish(q, s, at, done);

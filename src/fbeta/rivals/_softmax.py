@@ -102,7 +102,13 @@ class SoftmaxProblems:
         return W.astype(self.design.dtype)
 
     def solve(
-        self, alpha: float, start: Array | None = None, *, tol: float = 1e-6, max_iter: int = 100
+        self,
+        alpha: float,
+        start: Array | None = None,
+        *,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        trust: Array | None = None,
     ) -> Solution:
         """Solve every problem of two classes or more.
 
@@ -114,6 +120,8 @@ class SoftmaxProblems:
             Where to start.
         tol, max_iter
             As for :func:`fit_softmax`.
+        trust : ndarray of shape (m,), optional
+            As for :meth:`fbeta.linear.LinearProblems.solve`.
 
         Returns
         -------
@@ -122,13 +130,15 @@ class SoftmaxProblems:
         W = self._first(alpha, max_iter) if start is None else start.copy()
         m = len(self.groups)
         n_iter, converged = np.zeros(m, dtype=np.intp), np.ones(m, dtype=np.bool_)
-        trust = np.full(m, DOUBT)
+        trust = np.full(m, DOUBT) if trust is None else trust.copy()
+        first = np.full(m, DOUBT)
         if self.lanes is not None:
             W, n_iter, good = self.lanes.solve_softmax(
                 self.classes, self.groups.counts, W, alpha, tol=tol, max_iter=max_iter,
                 floor=value_floor(self.design), forcing=FORCING, flat=FLAT,
+                trust=trust,
             )  # fmt: skip
-            trust[good] = 1.0
+            first[good] = 1.0
 
         def run(problems: NDArray[np.intp]) -> None:
             columns, counts = self.groups.columns(problems), self.groups.counts[problems]
@@ -137,12 +147,12 @@ class SoftmaxProblems:
             left = max_iter - n_iter[problems]
             with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
                 W[:, columns], more, converged[problems] = minimise(
-                    block, W[:, columns], tol, left, trust[problems]
+                    block, W[:, columns], tol, left, first[problems]
                 )
             n_iter[problems] += more
 
         run_threaded(run, self._blocks())
-        return Solution(W, n_iter, converged)
+        return Solution(W, n_iter, converged, trust)
 
     def _blocks(self) -> list[NDArray[np.intp]]:
         """Deal the problems with two classes or more into blocks of at most about WIDTH classes.
