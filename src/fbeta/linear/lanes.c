@@ -211,8 +211,10 @@ INLINE double trust(const problems *q, const lane *k) {
     return k->iteration ? k->trust : q->trust[k->column];
 }
 
-/* Store a lane's point, if it is better than where it started, and take the next problem. */
-static void finish(const problems *q, workspace *s, int l, int done) {
+/* Store a lane's point, if it is better than where it started, and take the next problem.
+ *
+ * Unless `salt` is 0, have it certified, with promises that may be so many times lower than found. */
+static void finish(const problems *q, workspace *s, int l, int salt) {
     lane *k = &s->lanes[l];
     if (k->iteration > 0) {
         double *out = q->W + (size_t)k->column * q->p;
@@ -221,8 +223,8 @@ static void finish(const problems *q, workspace *s, int l, int done) {
     }
     q->n_iter[k->column] = k->iteration;
     q->trust[k->column] = trust(q, k);
-    if (done && s->certifier)
-        certify_add(q, s->certifier, (candidate){k->column, k->value, k->curvature, trust(q, k)});
+    if (salt && s->certifier)
+        certify_add(q, s->certifier, (candidate){k->column, k->value, k->curvature, salt * trust(q, k)});
     take_next(q, s, l);
 }
 
@@ -313,7 +315,8 @@ INLINE void restart(const problems *q, workspace *s, mask moved) {
         k->decrease = 0.5 * decrease[l];
         int done = k->decrease * trust(q, k) <= tol * (k->value + q->floor) && !k->far;
         if (done || k->stalled > 1 || k->iteration >= q->max_iter || !isfinite(k->decrease)) {
-            finish(q, s, l, done || k->stalled > 1); /* what is certified is decided elsewhere */
+            /* at the end of what single precision can do, promises are taken with more salt */
+            finish(q, s, l, done ? 1 : k->stalled > 1 ? 10 : 0);
             continue;
         }
         k->stage = SEARCH;
