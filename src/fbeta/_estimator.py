@@ -226,7 +226,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         check_is_fitted(self)
         X = self._validate_X(X, reset=False)
         marginals = np.concatenate([q.marginals() for _, q in self._chunks(X)], axis=0)
-        marginals[marginals > 1] = np.nextafter(marginals.dtype.type(1), 0)
+        marginals[marginals >= 1] = np.nextafter(marginals.dtype.type(1), 0)
         return self._by_class(marginals)
 
     def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
