@@ -326,7 +326,10 @@ def test_meka_number_of_labels_by_argument(write) -> None:
 @pytest.mark.parametrize(
     ("relation", "expected"),
     [
-        ("toy", "the number of labels as -C in @relation (or n_labels=), found 'toy'"),
+        (
+            "toy",
+            "the number of labels as -C in @relation (or as an option; Mulan's files come with",
+        ),
         ("'toy: -C'", "the number of labels as -C in @relation"),
         ("'toy: -C x'", "the number of labels as -C in @relation"),
         ("'toy: -C 0'", "a number of labels from 1 to 3 (negative if they come last), found 0"),

@@ -89,7 +89,7 @@ def test_missing(write) -> None:
         ('a,y\n"1"2,1\n', {"labels": ["y"]}, 2, "cells separated by ','"),
         ("a,y\n1,1\n1_0,1\n", {"labels": ["y"]}, 3, "a number in column 'a', found '1_0'"),
         ("a,y\ninf,1\n", {"labels": ["y"]}, 2, "a finite number in column 'a', found inf"),
-        ("a,y\n1,1\n,1\n", {"labels": ["y"]}, 3, "a value in column 'a' (or missing="),
+        ("a,y\n1,1\n,1\n", {"labels": ["y"]}, 3, "a value in column 'a' (the option 'missing'"),
         ("a,y\n1,2\n", {"labels": ["y"]}, 2, "0 or 1 in label column 'y', found 2.0"),
         ("a,y\n1,\n", {"labels": ["y"], "missing": "nan"}, 2, "0 or 1 in label column 'y'"),
         ("a,y\n1,u;;v\n", {"label_column": "y"}, 2, "label names separated by ';' in 'y'"),

@@ -132,7 +132,7 @@ def _features(table: Table, columns: Sequence[int], missing: Missing) -> Matrix:
     if place is not None:
         row, column = place
         attribute = table.header.attributes[columns[column]]
-        expected = f"a value for attribute {attribute.name!r} (or missing='nan' or 'mean')"
+        expected = f"a value for attribute {attribute.name!r} (the option 'missing' fills gaps)"
         raise fail(table.path, int(table.lines[row]), expected, "?")
     return matrix
 

@@ -183,7 +183,10 @@ def _label_count(table: Table) -> int:
     header = table.header
     match = _LABEL_COUNT.search(header.relation)
     if match is None:
-        expected = "the number of labels as -C in @relation (or n_labels=)"
+        expected = (
+            "the number of labels as -C in @relation "
+            "(or as an option; Mulan's files come with an XML file of labels)"
+        )
         raise fail(table.path, header.relation_line, expected, header.relation)
     return int(match[1])
 

@@ -285,7 +285,7 @@ class _Table:
             return numbers
         row = int(np.flatnonzero(gaps)[0])
         if missing == "error":
-            expected = f"a value in column {column!r} (or missing='nan' or 'mean')"
+            expected = f"a value in column {column!r} (the option 'missing' fills gaps)"
             raise fail(self.path, self.place(row), expected, "a missing value")
         if gaps.all():
             expected = f"at least one value in column {column!r} to take the mean of"
