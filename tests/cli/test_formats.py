@@ -1,0 +1,187 @@
+"""Fit, evaluate, predict and compare, for every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fbeta import FBetaClassifier, fbeta_score
+from fbeta.storage import load_model
+
+from .toys import (
+    LABELS,
+    TEST,
+    TRAIN,
+    Run,
+    rows_of,
+    write_arff,
+    write_csv,
+    write_sets,
+    write_svmlight,
+)
+
+pytest.importorskip("typer", reason="typer is not installed")
+pytest.importorskip("skops", reason="skops is not installed")
+
+
+def expected_score(beta: float = 1.0, alpha: float = 1.0) -> float:
+    fitted = FBetaClassifier(alpha=alpha).fit(*TRAIN)
+    return fbeta_score(TEST[1], fitted.predict(TEST[0], beta=beta), beta)
+
+
+def formats(folder: Path) -> dict[str, tuple[Path, Path, list[str]]]:
+    xml = folder / "toy.xml"
+    xml.write_text("<labels>" + "".join(f'<label name="{n}"/>' for n in LABELS) + "</labels>")
+    tags = ["--label-column", "tags", "--delimiter", "|", "--drop", "id"]
+    return {
+        "csv": (write_csv(folder / "a.csv", *TRAIN), write_csv(folder / "b.csv", *TEST),
+                ["--label-columns", "is_sea,is_sky,is_sun"]),
+        "tsv": (write_csv(folder / "a.tsv", *TRAIN, sep="\t"),
+                write_csv(folder / "b.tsv", *TEST, sep="\t"), ["--label-prefix", "is_"]),
+        "sets": (write_sets(folder / "c.csv", *TRAIN), write_sets(folder / "d.csv", *TEST), tags),
+        "mulan": (write_arff(folder / "a.arff", *TRAIN), write_arff(folder / "b.arff", *TEST),
+                  ["--labels", str(xml)]),
+        "meka": (write_arff(folder / "c.arff", *TRAIN, "toy: -C 3"),
+                 write_arff(folder / "d.arff", *TEST, "toy: -C 3"), []),
+        "svmlight": (write_svmlight(folder / "a.svm", *TRAIN),
+                     write_svmlight(folder / "b.svm", *TEST), []),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "sets", "mulan", "meka", "svmlight"])
+def test_fit_evaluate_predict(kind: str, tmp_path: Path, run: Run) -> None:
+    train, test, options = formats(tmp_path)[kind]
+    path = tmp_path / "new" / "model.skops"
+    code, out, err = run(
+        "fit", train, *options, "--alphas", "0.1,1", "--cv", 3, "--json", "-o", path
+    )
+    assert (code, err) == (0, "")
+    summary = json.loads(out)
+    assert (summary["rows"], summary["features"], summary["labels"]) == (80, 4, 3)
+    code, out, err = run("evaluate", path, test, "--json", "--beta", 2)
+    assert (code, err) == (0, "")
+    scores = json.loads(out)
+    assert scores["fbeta"] == pytest.approx(expected_score(2.0, summary["alpha"]))
+    code, out, err = run("predict", path, test, "-o", tmp_path / "out.csv")
+    assert (code, out) == (0, "")
+    rows = [list(row.values()) for row in rows_of(tmp_path / "out.csv")]
+    predicted = FBetaClassifier(alpha=summary["alpha"]).fit(*TRAIN).predict(TEST[0])
+    np.testing.assert_array_equal(np.array(rows, dtype=int), predicted)
+
+
+def test_parquet(tmp_path: Path, run: Run) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    for name, data in (("train", TRAIN), ("test", TEST)):
+        frame = pandas.read_csv(write_csv(tmp_path / f"{name}.csv", *data))
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    path = tmp_path / "m.skops"
+    train, test = tmp_path / "train.parquet", tmp_path / "test.parquet"
+    assert run("fit", train, "--label-prefix", "is_", "--alpha", 1, "-o", path)[0] == 0
+    code, out, _ = run("evaluate", path, test, "--json")
+    assert code == 0
+    assert json.loads(out)["fbeta"] == pytest.approx(expected_score())
+    # the same model reads the same columns from a CSV file
+    code, out, _ = run("predict", path, test)
+    assert (code, out) == (0, run("predict", path, tmp_path / "test.csv")[1])
+
+
+def test_predict_needs_only_the_features_by_name(model: Path, tmp_path: Path, run: Run) -> None:
+    X = TEST[0]
+    plain = write_csv(tmp_path / "plain.csv", X)
+    rows = [["note", "x3", "x1", "x0", "x2"]] + [["?!", x[3], x[1], x[0], x[2]] for x in X.tolist()]
+    mixed = tmp_path / "mixed.csv"
+    mixed.write_text("\n".join(",".join(map(str, row)) for row in rows))
+    code, out, err = run("predict", model, plain)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "is_sea,is_sky,is_sun"
+    assert run("predict", model, mixed)[1] == out
+
+
+def test_predict_an_arff_file_whose_labels_are_unknown(tmp_path: Path, run: Run) -> None:
+    train, test, _ = formats(tmp_path)["meka"]
+    path = tmp_path / "m.skops"
+    assert run("fit", train, "--alpha", 1, "-o", path)[0] == 0
+    known = run("predict", path, test)[1]
+    head, _, rows = test.read_text().partition("@data\n")
+    unknown = "".join("?,?,?," + ",".join(r.split(",")[3:]) + "\n" for r in rows.splitlines())
+    (tmp_path / "u.arff").write_text(head + "@data\n" + unknown)
+    assert run("predict", path, tmp_path / "u.arff") == (0, known, "")
+    bare = "\n".join(line for line in head.splitlines() if "{0,1}" not in line)
+    bare += "\n@data\n" + "".join(",".join(r.split(",")[3:]) + "\n" for r in rows.splitlines())
+    (tmp_path / "b.arff").write_text(bare)
+    assert run("predict", path, tmp_path / "b.arff") == (0, known, "")
+
+
+def test_predict_forms(model: Path, tmp_path: Path, run: Run) -> None:
+    test = write_csv(tmp_path / "t.csv", TEST[0])
+    fitted = FBetaClassifier().fit(*TRAIN)
+    code, out, _ = run("predict", model, test, "--form", "sets", "--delimiter", "/", "--expected",
+                       "--beta", 2)  # fmt: skip
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    sets = [
+        {f"is_{LABELS[j]}" for j in np.flatnonzero(row)} for row in fitted.predict(TEST[0], beta=2)
+    ]
+    assert [set(filter(None, row["labels"].split("/"))) for row in rows] == sets
+    np.testing.assert_allclose(
+        [float(row["expected_fbeta"]) for row in rows], fitted.expected_fbeta(TEST[0], beta=2)
+    )
+    code, out, _ = run("predict", model, test, "--json")
+    assert [list(row.values()) for row in json.loads(out)] == fitted.predict(TEST[0]).tolist()
+    assert run("predict", model, test, "--form", "sets", "--delimiter", "s")[0] == 2
+
+
+def test_missing_values_are_filled_with_the_means_of_the_training(tmp_path: Path, run: Run) -> None:
+    X, Y = TRAIN
+    train = write_csv(tmp_path / "a.csv", X, Y)
+    text = train.read_text().splitlines()
+    cells = text[1].split(",")
+    cells[-1] = ""
+    train.write_text("\n".join([text[0], ",".join(cells), *text[2:]]))
+    path = tmp_path / "m.skops"
+    code, _, err = run("fit", train, "--label-prefix", "is_", "--alpha", 1, "-o", path)
+    assert code == 2
+    assert "line 2" in err
+    options = ("--label-prefix", "is_", "--alpha", 1, "--missing", "mean", "-o", path)
+    assert run("fit", train, *options)[0] == 0
+    means = load_model(path).reading["means"]
+    np.testing.assert_allclose(means[:3], X[:, :3].mean(axis=0))
+    np.testing.assert_allclose(means[3], X[1:, 3].mean())
+    new = tmp_path / "n.csv"
+    new.write_text("x0,x1,x2,x3\n1,,2,\n")
+    filled = tmp_path / "f.csv"
+    filled.write_text(f"x0,x1,x2,x3\n1,{means[1]!r},2,{means[3]!r}\n")
+    first, second = (run("predict", path, file, "--expected") for file in (new, filled))
+    assert first[0] == 0
+    assert first == second
+
+
+def test_evaluate_prints_a_table_and_draws(model: Path, tmp_path: Path, run: Run) -> None:
+    pytest.importorskip("matplotlib")
+    test = write_csv(tmp_path / "t.csv", *TEST)
+    code, out, err = run("evaluate", model, test, "--plots", tmp_path / "plots")
+    assert (code, err) == (0, "")
+    assert f"{expected_score():.4f}" in out
+    for word in ("precision", "recall", "Hamming", "subset", "micro", "macro"):
+        assert word in out
+    assert "\x1b" not in out
+    assert {p.name for p in (tmp_path / "plots").iterdir()} == {"betas.png", "calibration.png"}
+
+
+def test_compare(tmp_path: Path, run: Run) -> None:
+    train, test, options = formats(tmp_path)["mulan"]
+    command = ["compare", train, test, *options, "--methods", "fbeta,fbeta-all", "--alphas", "1"]
+    code, out, err = run(*command, "--json")
+    assert (code, err) == (0, "")
+    first, second = json.loads(out)["methods"]
+    assert first["fbeta"] == pytest.approx(expected_score())
+    assert second["method"] == "fbeta-all"
+    code, out, _ = run(*command)
+    assert code == 0
+    assert "FBeta, all sizes" in out

@@ -1,0 +1,85 @@
+"""The paper's experiments and the demo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .toys import Run, rows_of
+
+pytest.importorskip("typer", reason="typer is not installed")
+pytest.importorskip("skops", reason="skops is not installed")
+
+
+def test_reproduce_table2_resumes(tmp_path: Path, run: Run) -> None:
+    command = ["reproduce", "table2", "--datasets", "calibrated", "--alphas", "1", "--cv", 2,
+               "--json", "-o", tmp_path]  # fmt: skip
+    code, out, err = run(*command, "--methods", "fbeta")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["computed"] == 1
+    code, out, _ = run(*command, "--methods", "fbeta,fbeta-all")
+    summary = json.loads(out)
+    assert (code, summary["cells"], summary["computed"]) == (0, 2, 1)
+    for suffix in ("md", "tex", "csv", "png"):
+        assert (tmp_path / f"table2.{suffix}").stat().st_size > 100
+    cell = json.loads(next((tmp_path / "cells" / "table2").glob("*.json")).read_text())
+    assert {"seed", "alphas", "cv", "beta"} <= cell["parameters"].keys()
+    assert {"alpha", "cv", "scores", "seconds"} <= cell["result"].keys()
+    assert {"numpy", "scikit-learn", "fbeta"} <= cell["versions"].keys()
+
+
+def test_reproduce_figure1(tmp_path: Path, run: Run) -> None:
+    code, out, err = run("reproduce", "figure1", "--sizes", "50,500", "--seeds", 2, "-o", tmp_path)
+    assert (code, err) == (0, "")
+    assert "report.html" in out
+    rows = rows_of(tmp_path / "figure1.csv")
+    assert [row["n"] for row in rows] == ["50", "500"]
+    assert float(rows[1]["regret"]) < float(rows[0]["regret"])
+
+
+def test_reproduce_leaves_out_what_it_cannot_have(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fbeta.experiments import benchmark
+
+    def absent(name: str, data_home: Path | None = None) -> None:
+        raise benchmark_error(f"{name}: not here")
+
+    benchmark_error = ValueError
+    monkeypatch.setattr(benchmark, "load_dataset", absent)
+    code, _, err = run("reproduce", "table2", "-o", tmp_path)
+    assert code == 2
+    assert "scene is left out: scene: not here" in err
+    assert "--data" in err.splitlines()[-1]
+
+
+def test_a_cell_that_fails_is_a_bug_but_the_rest_is_kept(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fbeta.experiments import benchmark
+
+    real = benchmark.compute_benchmark
+
+    def fail_once(cell: Any, **options: Any) -> Any:
+        if cell.method == "fbeta-all":
+            raise ZeroDivisionError("oh")
+        return real(cell, **options)
+
+    monkeypatch.setattr(benchmark, "compute_benchmark", fail_once)
+    code, _, err = run("reproduce", "table2", "--datasets", "calibrated", "--alphas", 1, "--cv", 2,
+                       "--methods", "fbeta-all,fbeta", "-o", tmp_path)  # fmt: skip
+    assert code == 1
+    assert "ZeroDivisionError: oh" in err
+    assert "0." in (tmp_path / "table2.md").read_text()
+
+
+def test_demo(tmp_path: Path, run: Run) -> None:
+    code, out, err = run("demo", "-o", tmp_path / "demo")
+    assert (code, err) == (0, "")
+    rows = rows_of(tmp_path / "demo" / "convergence.csv")
+    assert float(rows[-1]["regret"]) < 0.001 < float(rows[0]["regret"])
+    assert (tmp_path / "demo" / "convergence.png").read_bytes().startswith(b"\x89PNG")
+    assert "30,000" in out
