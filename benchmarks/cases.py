@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fbeta.datasets import load
 from fbeta.encoding import encode, observed_cardinalities
-from fbeta.linear.problems import constant_values, distinct_columns
+from fbeta.linear.binary import constant_values, distinct_columns
 
 
 @dataclass

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _num_samples, has_fit_parameter, validate_d
 from fbeta._estimator import StatisticsClassifier
 from fbeta._validation import check_choice
 from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
-from fbeta.linear.problems import constant_values, distinct_columns
+from fbeta.linear.binary import constant_values, distinct_columns
 
 __all__ = ["FBetaReduction"]
 

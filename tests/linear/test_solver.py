@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
 from fbeta.linear.newton import solve_block
-from fbeta.linear.problems import constant_values, distinct_columns
+from fbeta.linear.binary import constant_values, distinct_columns
 from fbeta.losses import LOSSES, LogisticLoss
 
 from .. import reference

@@ -1,13 +1,24 @@
-"""The solver: every binary problem of the reduction at once, on the same X.
+"""The solver: every problem of a reduction at once, on the same X.
 
-``design`` holds X in coordinates in which the problems are easy, ``newton`` solves a block of
-problems together on arrays of any library, ``lanes`` comes before it with a compiled solver where
-there is one, ``problems`` leaves out what needs no solving and hands out the rest, ``path`` walks
-along the strengths of regularisation.
+``design`` holds X in coordinates in which the problems are easy, ``objectives`` what is minimised,
+``newton`` the one method on arrays of any library, with the ``preconditioners`` it knows,
+``compiled`` the same method in C++ where there is a compiler, ``problems`` hands them out,
+``binary`` and ``multinomial`` are the two kinds there are, ``path`` walks along the strengths of
+regularisation.
 """
 
+from fbeta.linear.binary import LinearModel, LinearProblems, fit_linear
 from fbeta.linear.design import Design
+from fbeta.linear.multinomial import SoftmaxModel, SoftmaxProblems, fit_softmax
 from fbeta.linear.path import solve_path
-from fbeta.linear.problems import LinearModel, LinearProblems, fit_linear
 
-__all__ = ["Design", "LinearModel", "LinearProblems", "fit_linear", "solve_path"]
+__all__ = [
+    "Design",
+    "LinearModel",
+    "LinearProblems",
+    "SoftmaxModel",
+    "SoftmaxProblems",
+    "fit_linear",
+    "fit_softmax",
+    "solve_path",
+]

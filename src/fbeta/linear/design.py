@@ -1,4 +1,4 @@
-"""X in the coordinates in which the problems are solved.
+"""X in the coordinates in which the problems are solved, as an operator on blocks of rows.
 
 The penalty ``alpha / 2 |w|^2`` does not change under rotations of the features, and an intercept
 without penalty absorbs any shift of them. So for dense X the solver works on centred scores ``Z =
@@ -10,6 +10,7 @@ X that is mostly zero.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -20,12 +21,16 @@ import scipy.sparse as sp
 from fbeta._array import array_namespace
 from fbeta._threads import one_blas_thread
 
+__all__ = ["Design", "Rows", "rotation_pays"]
+
 Array: TypeAlias = Any
 # beyond this many dimensions the eigendecomposition may cost more than it saves
 MAX_ROTATED = 1500
 MAX_DENSITY = 0.2  # share of entries that are not zero up to which dense X is taken as sparse
 MIN_ENTRIES = 1 << 16  # below which that saves nothing
 SMALL = 400  # dimensions below which BLAS threads bring nothing
+PART = 1 << 20  # entries of X that are squared at a time
+EXACT = 1 << 24  # entries of X up to which it is kept in double precision
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Design:
     weight : array of shape (n, 1), or None
         Weights of the rows.
     penalised : array of shape (p, 1)
-        1 for the coordinates in the penalty, 0 for the intercept.
+        1 for the coordinates in the penalty, 0 for the intercept; in double precision.
     mean : array of shape (d,), or None
         The centre of the rows of X: subtracted from dense X, kept aside for sparse X.
     rotation : array or csr_array of shape (d, p - 1 or p), or None
@@ -47,6 +52,10 @@ class Design:
         belong to features which are not zero on every row.
     intercept : bool
         Whether the last coordinate is an intercept.
+    reach : array of shape (d,)
+        The largest absolute value of each feature.
+    dtype : floating type
+        Of X; that of ``matrix`` may be more precise.
     """
 
     matrix: Array
@@ -55,6 +64,8 @@ class Design:
     mean: Any
     rotation: Any
     intercept: bool
+    reach: Array
+    dtype: Any
 
     @classmethod
     def of(
@@ -77,11 +88,15 @@ class Design:
         -------
         Design
         """
-        _check_size(X)
+        reach, dtype = _check_size(X), X.dtype
         if sp.issparse(X) or _mostly_zero(X):
-            return cls._of_sparse(X, weight, intercept)
+            return cls._of_sparse(X, weight, intercept, reach)
         xp = array_namespace(X)
-        column = None if weight is None else xp.astype(weight, X.dtype)[:, None]
+        if X.shape[0] * X.shape[1] <= EXACT:
+            # what centring and rotation round is no more than what X itself does not hold
+            X = _cast(xp, X, xp.float64)
+        there = {"dtype": X.dtype, "device": X.device}
+        column = None if weight is None else xp.asarray(weight, **there)[:, None]
         mean = None
         if intercept:
             mean = xp.mean(X, axis=0) if column is None else _weighted_mean(xp, X, column)
@@ -90,24 +105,26 @@ class Design:
         if rotate and min(X.shape) <= MAX_ROTATED:
             with one_blas_thread(min(X.shape) < SMALL):
                 X, rotation = _orthogonal_scores(xp, X, column)
-        penalised = xp.ones((X.shape[1], 1), dtype=X.dtype)
+        double = {"dtype": xp.float64, "device": X.device}
+        penalised = xp.ones((X.shape[1], 1), **double)
         if intercept:
-            X = xp.concat([X, xp.ones((X.shape[0], 1), dtype=X.dtype)], axis=1)
-            penalised = xp.concat([penalised, xp.zeros((1, 1), dtype=X.dtype)], axis=0)
-        return cls(X, column, penalised, mean, rotation, intercept)
+            X = xp.concat([X, xp.ones((X.shape[0], 1), **there)], axis=1)
+            penalised = xp.concat([penalised, xp.zeros((1, 1), **double)], axis=0)
+        return cls(X, column, penalised, mean, rotation, intercept, reach, dtype)
 
     @classmethod
-    def _of_sparse(cls, X: Any, weight: Array | None, intercept: bool) -> Design:
+    def _of_sparse(cls, X: Any, weight: Array | None, intercept: bool, reach: Array) -> Design:
+        dtype = X.dtype
         X, selection = _used_columns(sp.csr_array(X))
-        penalised = np.ones((X.shape[1] + intercept, 1), dtype=X.dtype)
+        penalised = np.ones((X.shape[1] + intercept, 1))
         column = None if weight is None else weight.astype(X.dtype)[:, None]
         mean = None
         if intercept:
             share = np.full((X.shape[0], 1), 1 / X.shape[0]) if column is None else column
-            mean = (X.T @ (share / share.sum()))[:, 0].astype(X.dtype)
+            mean = (X.T @ (share / share.sum()))[:, 0].astype(np.float64)
             X = sp.hstack([X, np.ones((X.shape[0], 1), dtype=X.dtype)], format="csr")
             penalised[-1] = 0
-        return cls(sp.csr_array(X), column, penalised, mean, selection, intercept)
+        return cls(sp.csr_array(X), column, penalised, mean, selection, intercept, reach, dtype)
 
     @property
     def xp(self) -> Any:
@@ -115,9 +132,9 @@ class Design:
         return array_namespace(self.penalised)
 
     @property
-    def dtype(self) -> Any:
-        """The floating type of the solver's state."""
-        return self.matrix.dtype
+    def device(self) -> Any:
+        """Where the arrays are."""
+        return self.penalised.device
 
     @property
     def shifted(self) -> bool:
@@ -128,62 +145,97 @@ class Design:
         """Return what ``matrix`` has to be multiplied with to get the scores of W, (p, m)."""
         if not self.shifted:
             return W
-        offset = W[-1:, :] - (self.mean @ W[:-1, :])[None, :]
+        offset = W[-1:, :] - (self.mean.astype(W.dtype) @ W[:-1, :])[None, :]
         return self.xp.concat([W[:-1, :], offset], axis=0)
 
     def backward(self, G: Array) -> Array:
         """Apply the transpose of :meth:`forward`, to ``matrix.T @ residuals``, (p, m)."""
         if not self.shifted:
             return G
-        return self.xp.concat([G[:-1, :] - self.mean[:, None] * G[-1:, :], G[-1:, :]], axis=0)
+        mean = self.mean.astype(G.dtype)[:, None]
+        return self.xp.concat([G[:-1, :] - mean * G[-1:, :], G[-1:, :]], axis=0)
+
+    def scores(self, W: Array) -> Array:
+        """Return the scores of all rows, (n, m)."""
+        return self.matrix @ self.xp.astype(self.forward(W), self.matrix.dtype)
 
     def astype(self, dtype: Any) -> Design:
         """Return the design in another floating type."""
-        xp = self.xp
-        matrix = self.matrix
-        matrix = matrix.astype(dtype) if sp.issparse(matrix) else xp.astype(matrix, dtype)
-        arrays: dict[str, Any] = {
-            name: None if value is None else xp.astype(value, dtype)
-            for name, value in vars(self).items()
-            if name in ("weight", "penalised", "mean")
-        }
-        return replace(self, matrix=matrix, **arrays)
+        if self.matrix.dtype == dtype:
+            return self
+        weight = None if self.weight is None else self.xp.astype(self.weight, dtype)
+        return replace(self, matrix=_cast(self.xp, self.matrix, dtype), weight=weight)
 
-    def single(self) -> Design:
-        """Return the design in single precision, or itself where that cannot hold it."""
-        xp = self.xp
-        with np.errstate(over="ignore"):
-            light = self.astype(xp.float32)
-        values = light.matrix.data if sp.issparse(light.matrix) else light.matrix
-        return light if bool(xp.all(xp.isfinite(values))) else self
+    def holds_in(self, dtype: Any) -> bool:
+        """Tell whether the entries, and sums of their squares, are numbers of a floating type."""
+        xp, values = self.xp, self.matrix.data if sp.issparse(self.matrix) else self.matrix
+        if 0 in values.shape:
+            return True
+        top = float(xp.finfo(dtype).max)
+        largest = float(xp.max(xp.abs(values)))
+        return largest <= (top / max(1, self.matrix.shape[0] * self.matrix.shape[1])) ** 0.5
 
     def take(self, rows: Array) -> Design:
         """Return the design of some rows, in the same coordinates."""
+        if not sp.issparse(self.matrix) and not isinstance(self.matrix, np.ndarray):
+            rows = self.xp.asarray(rows, device=self.device)
+            matrix = self.xp.take(self.matrix, rows, axis=0)
+            weight = None if self.weight is None else self.xp.take(self.weight, rows, axis=0)
+            return replace(self, matrix=matrix, weight=weight)
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, matrix=self.matrix[rows], weight=weight)
 
     @cached_property
-    def mean_squares(self) -> Array:
-        """The weighted mean of the squares of each column, of shape (p, 1)."""
+    def orthogonal(self) -> tuple[Design, Array]:
+        """The same rows in double precision with orthogonal columns, and what leads there.
+
+        The second is (p or p - 1, q) with orthonormal columns, for all but the intercept.
+        """
+        xp = self.xp
+        matrix = _cast(xp, self.matrix, xp.float64)
+        matrix = matrix.toarray() if sp.issparse(matrix) else matrix
+        ones = matrix[:, -1:] if self.intercept else matrix[:, :0]
+        matrix = matrix[:, :-1] if self.intercept else matrix
+        weight = None if self.weight is None else xp.astype(self.weight, xp.float64)
+        Z, V = _orthogonal_scores(xp, matrix - self.mean if self.shifted else matrix, weight)
+        kinds = [xp.ones_like(V[0, :]), xp.zeros_like(ones[0, :])]
+        penalised = xp.concat(kinds)[:, None]
+        matrix = xp.concat([Z, ones], axis=1)
+        return replace(self, matrix=matrix, weight=weight, penalised=penalised, mean=None), V
+
+    @cached_property
+    def moments(self) -> tuple[Array, Array]:
+        """The weighted means of the columns of ``matrix`` and of their squares, (p, 1) each."""
         xp, total = self.xp, self.total_weight
-        if sp.issparse(self.matrix):
-            squares = self.matrix.power(2).T
-            weight = xp.ones((self.matrix.shape[0], 1)) if self.weight is None else self.weight
-            mean = xp.asarray(squares @ weight, dtype=self.dtype) / total
-            if self.shifted:
-                mean = xp.concat([mean[:-1, :] - self.mean[:, None] ** 2, mean[-1:, :]], axis=0)
-            return xp.clip(mean, 0.0, None)
-        squares = self.matrix * self.matrix
-        if self.weight is not None:
-            squares = squares * self.weight
-        return xp.sum(squares, axis=0)[:, None] / total
+        n, p = self.matrix.shape
+        once = xp.zeros(p, dtype=xp.float64, device=self.device)
+        twice = xp.zeros_like(once)
+        # sums and not products: the threads of BLAS would outlast them
+        size = max(1, PART // max(p, 1)) if not sp.issparse(self.matrix) else max(n, 1)
+        for start in range(0, n, size):
+            part = slice(start, start + size)
+            tile = _cast(xp, self.matrix[part, :], xp.float64)
+            weighted = tile
+            if self.weight is not None:
+                weight = xp.astype(self.weight[part, :], xp.float64)
+                weighted = sp.csr_array(tile.multiply(weight)) if sp.issparse(tile) else tile * weight
+            once = once + weighted.sum(axis=0) if sp.issparse(tile) else once + xp.sum(weighted, axis=0)
+            both = tile.multiply(weighted) if sp.issparse(tile) else tile * weighted
+            twice = twice + (both.sum(axis=0) if sp.issparse(tile) else xp.sum(both, axis=0))
+        return once[:, None] / total, twice[:, None] / total
+
+    @property
+    def spread(self) -> Array:
+        """The weighted variance of each coordinate, (p, 1)."""
+        mean, square = self.moments
+        return self.xp.clip(square - mean * mean, 0.0, None)
 
     @cached_property
     def total_weight(self) -> float:
         """The sum of the weights of the rows."""
         if self.weight is None:
             return float(self.matrix.shape[0])
-        return float(self.xp.sum(self.weight))
+        return float(self.xp.sum(self.xp.astype(self.weight, self.xp.float64)))
 
     def coefficients(self, W: Array) -> tuple[Array, Array]:
         """Go back to the coordinates of X.
@@ -199,13 +251,73 @@ class Design:
         intercept : array of shape (m,)
         """
         xp = self.xp
-        offset = xp.zeros(W.shape[1], dtype=W.dtype)
+        offset = xp.zeros(W.shape[1], dtype=W.dtype, device=self.device)
         if self.intercept:
             W, offset = W[:-1, :], W[-1, :]
-        coef = W if self.rotation is None else self.rotation @ W
+        coef = W
+        if self.rotation is not None:
+            coef = _cast(xp, self.rotation, W.dtype) @ W
         if self.mean is not None:
-            offset = offset - self.mean @ (W if self.shifted else coef)
+            offset = offset - xp.astype(self.mean, W.dtype) @ (W if self.shifted else coef)
         return coef, offset
+
+
+class Rows:
+    """The rows of a design in blocks that fit the device's fastest memory.
+
+    Parameters
+    ----------
+    design : Design
+    size : int
+        Rows of a block.
+    dtype : floating type
+        Of the products. Blocks are kept in the type of X, and converted as they are visited where
+        that is another.
+    """
+
+    def __init__(self, design: Design, size: int, dtype: Any) -> None:
+        self.design, self.dtype = design, dtype
+        n = design.matrix.shape[0]
+        self.parts = [slice(at, min(at + size, n)) for at in range(0, n, size)]
+        self.tiles = [design.matrix[part, :] for part in self.parts]
+
+    def split(self, values: Array) -> list[Array]:
+        """Return the blocks of an array with a row for each row."""
+        return [values[part, :] for part in self.parts]
+
+    def __iter__(self) -> Iterator[Array]:
+        return (_cast(self.design.xp, tile, self.dtype) for tile in self.tiles)
+
+    def product(self, W: Array) -> list[Array]:
+        """Return the scores of W, (p, m), block by block."""
+        moved = self.design.forward(W)
+        return [tile @ moved for tile in self]
+
+    def adjoint(self, blocks: list[Array]) -> Array:
+        """Multiply the transpose with (rows, m) blocks: (p, m)."""
+        total = sum(tile.T @ part for tile, part in zip(self, blocks, strict=True))
+        return self.design.backward(total)
+
+    def round_trip(self, W: Array, respond: Callable[[int, Array], Array]) -> Array:
+        """Multiply the transpose with what each block responds to its scores of W: (p, m)."""
+        moved = self.design.forward(W)
+        total = None
+        for at, tile in enumerate(self):
+            part = tile.T @ respond(at, tile @ moved)
+            total = part if total is None else total + part
+        return self.design.backward(total)
+
+    def sandwich(self, weights: list[Array], *, positive: bool) -> Array:
+        """Return ``Z' diag(weight) Z``, (p, p), for (rows, 1) blocks of weights."""
+        xp, total = self.design.xp, 0.0
+        for tile, weight in zip(self, weights, strict=True):
+            dense = tile.toarray() if sp.issparse(tile) else tile
+            # a product of a matrix with its own transpose costs half
+            half = dense * xp.sqrt(weight) if positive else dense
+            total = total + half.T @ (half if positive else weight * dense)
+        if not self.design.shifted:
+            return total
+        return self.design.backward(self.design.backward(total).T).T
 
 
 def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:
@@ -237,15 +349,27 @@ def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:
     return bool(problems * n * max(1, d // max(n, 1)) >= min(n, d) ** 2)
 
 
-def _check_size(X: Array) -> None:
-    """Refuse features whose squares overflow."""
-    values = X.data if sp.issparse(X) else X
-    if 0 in values.shape:
-        return
-    xp = array_namespace(values)
-    largest, limit = float(xp.max(xp.abs(values))), float(xp.finfo(values.dtype).max)
-    if largest > (limit / max(1, X.shape[0] * X.shape[1])) ** 0.5:
+def _cast(xp: Any, matrix: Array, dtype: Any) -> Array:
+    if matrix.dtype == dtype:
+        return matrix
+    with np.errstate(over="ignore"):
+        return matrix.astype(dtype) if sp.issparse(matrix) else xp.astype(matrix, dtype)
+
+
+def _check_size(X: Array) -> Array:
+    """Return the largest absolute value of each feature; refuse those whose squares overflow."""
+    if sp.issparse(X):
+        reach = abs(sp.csc_array(X)).max(axis=0).toarray() if X.shape[0] else np.zeros(X.shape[1])
+    else:
+        xp = array_namespace(X)
+        if 0 in X.shape:
+            return xp.zeros(X.shape[1], dtype=X.dtype, device=X.device)
+        reach = xp.maximum(xp.max(X, axis=0), -xp.min(X, axis=0))
+    xp = array_namespace(reach)
+    largest = float(xp.max(reach)) if reach.shape[0] else 0.0
+    if largest > (float(xp.finfo(X.dtype).max) / max(1, X.shape[0] * X.shape[1])) ** 0.5:
         raise ValueError(f"X has values up to {largest:.1g}, whose squares overflow: scale X")
+    return reach
 
 
 def _mostly_zero(X: Array) -> bool:
@@ -277,19 +401,37 @@ def _orthogonal_scores(xp: Any, X: Array, column: Array | None) -> tuple[Array, 
 
     With more features than rows, a QR decomposition of X' gives orthonormal coordinates of the
     row space first. Errors of the eigenvectors cost preconditioning, never accuracy: V is
-    orthonormal to rounding whatever they are.
+    orthonormal to rounding whatever they are. The products are in double precision, or features
+    of a large scale would leave their rounding errors in the coordinates of the others.
     """
-    basis = None
+    basis, dtype = None, X.dtype
     if X.shape[0] < X.shape[1]:
-        basis, R = xp.linalg.qr(X.T, mode="reduced")
+        basis, R = xp.linalg.qr(_cast(xp, X, xp.float64).T, mode="reduced")
         X = R.T
-    weighted = X if column is None else X * column
-    _, V = xp.linalg.eigh(weighted.T @ X)
-    Z = X @ V
-    size = xp.sqrt(xp.sum(Z * Z, axis=0))
-    keep = size > xp.finfo(Z.dtype).eps * xp.max(size)
+    parts = list(_parts(X))
+    tiles = (_cast(xp, X[part, :], xp.float64) for part in parts)
+    if column is None:
+        gram = sum(tile.T @ tile for tile in tiles)
+    else:
+        weights = (_cast(xp, column[part, :], xp.float64) for part in parts)
+        gram = sum((tile * c).T @ tile for tile, c in zip(tiles, weights, strict=True))
+    _, V = xp.linalg.eigh(gram)
+    size, scores = 0.0, []
+    for part in parts:
+        Z = _cast(xp, X[part, :], xp.float64) @ V
+        size = size + xp.sum(Z * Z, axis=0)
+        scores.append(_cast(xp, Z, dtype))
+    Z, size = xp.concat(scores, axis=0), xp.sqrt(size)
+    keep = size > xp.finfo(xp.float64).eps * xp.max(size)
     if not bool(xp.all(keep)) and bool(xp.any(keep)):
         # directions in which no row has a component: their coefficients are zero
         index = xp.nonzero(keep)[0]
         Z, V = xp.take(Z, index, axis=1), xp.take(V, index, axis=1)
     return Z, V if basis is None else basis @ V
+
+
+def _parts(X: Array) -> Iterator[slice]:
+    """Split the rows into blocks of which a copy in double precision does no harm."""
+    size = X.shape[0] if X.dtype == array_namespace(X).float64 else PART // max(X.shape[1], 1)
+    for start in range(0, max(X.shape[0], 1), max(size, 1)):
+        yield slice(start, start + max(size, 1))

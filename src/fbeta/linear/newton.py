@@ -1,50 +1,62 @@
-"""A block of problems at once: Newton's method with conjugate gradients.
+"""Many problems at once: Newton's method with conjugate gradients, and a certificate.
 
-Column m minimises ``f_m(w) = sum_i c_i phi(y_im, z_i.w) + alpha / 2 |w|^2``. All columns share Z,
-so that scores, gradients and products with the Hessians are matrix products; each column has its
-own step size and stopping, and converged columns leave the block. Rows are visited in tiles that
-stay in the cache between the product, the elementwise work and the product back. Objective and
-gradient are computed in the precision of X; the directions, which need not be accurate, in single
-precision.
+All problems share Z, so that scores, gradients and products with the Hessians are matrix products;
+each has its own step and stopping, and leaves once it is done. Rows are visited in blocks. Scores,
+objectives and gradients are in double precision; conjugate gradients, which need not be accurate,
+in single precision where the conditioning allows it.
+
+A problem has converged when its Newton decrement ``g' H^-1 g / 2``, which is what there is left to
+gain, is at most ``tol`` times its objective. Conjugate gradients bound ``g' H^-1 g`` from below by
+Gauss quadrature and, since no eigenvalue of the preconditioned Hessian is below a number that is
+known, from above by Gauss-Radau quadrature: it is the upper bound that decides.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-import scipy.sparse as sp
+import numpy as np
 
-from fbeta.linear.design import Design
-from fbeta.losses import Loss
+from fbeta.linear.design import Design, Rows
+from fbeta.linear.objectives import Objective
+from fbeta.linear.preconditioners import Eliminating, Factored, Preconditioner
+
+__all__ = ["Block", "Result", "minimise"]
 
 Array = Any
-FORCING = 0.1  # relative accuracy of a Newton direction, in the preconditioner's norm
-LOOSE = 0.45  # the same where less than that is left to gain
-ARMIJO = 1e-4
-DOUBT = 1e4  # factor by which a promise may be too low before a direction has tested it
-FAR = 0.1  # promised relative decrease beyond which curvatures are cautious
-MAX_STEPS = 200  # conjugate gradient steps for one direction
-TILE = 1 << 16  # scores per tile
-SHRINK = 0.9  # columns are dropped from the arrays once this share of them is left
+FORCING = 0.01  # share of the Newton decrement that a direction may leave
+LOOSE = 0.2  # the same where less than that is left to gain
+FLAT = (0.3, 0.3)  # shares of the slope that a step may leave: before and beyond the minimum
+FAR = 0.3  # relative decrease beyond which curvatures are cautious
+MAX_TRIALS = 40  # steps tried along one direction
+MAX_STALLED = 2  # iterations without a decrease that can be seen
+SHRINK = 0.9  # problems are dropped from the arrays once this share of them is left
+CACHE = 1 << 16  # scores of a block of rows that stay in a processor's cache
+MEMORY = 1 << 26  # the same on other devices, where large products are the fast ones
 
 
 @dataclass
-class BlockResult:
-    """Solutions of a block: ``W`` (p, m); per column, the iterations and whether it converged."""
+class Result:
+    """Solutions ``W`` (p, m c); for each problem the iterations, whether it converged, whether it
+    was given up because its directions cost more than a factorisation.
+    """
 
     W: Array
     n_iter: Array
     converged: Array
+    hard: Array
 
 
 @dataclass
 class Point:
-    """Objective (m,), gradient (p, m) and curvatures (one (rows, m) array per tile) at W."""
+    """Objective (m,), gradient (p, M), curvature (blocks of (rows, M)), its diagonal's sum (M,)."""
 
     value: Array
     gradient: Array
     curvature: list[Array]
+    total: Array
 
 
 class Block:
@@ -55,335 +67,392 @@ class Block:
     design : Design
         With n rows and p columns.
     light : Design
-        The same in single precision.
+        The same in single precision, or the design itself where that would not do.
+    objective : Objective
+        With c columns for each problem.
     targets : array of shape (n, m)
-        In [0, 1], in the type of the design.
-    loss : Loss
-        The binary loss phi.
+        As the objective has them.
     alpha : float >= 0
         Strength of the penalty.
     """
 
     def __init__(
-        self, design: Design, light: Design, targets: Array, loss: Loss, alpha: float
+        self, design: Design, light: Design, objective: Objective, targets: Array, alpha: float
     ) -> None:
-        self.design, self.light, self.loss = design, light, loss
-        self.xp = design.xp
-        self.penalty = alpha * design.penalised
-        zero = self.xp.zeros(1, dtype=design.dtype)
-        self.middle = [float(loss.derivative(y, zero)[0]) for y in (0.0, 1.0)]
-        rows = max(TILE // max(targets.shape[1], 1), 2 * min(design.matrix.shape[1], 2048), 256)
-        n = targets.shape[0]
-        tiles = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
-        self.tiles = [design.matrix[tile, :] for tile in tiles]
-        self.light_tiles = [light.matrix[tile, :] for tile in tiles]
-        self.targets = [targets[tile, :] for tile in tiles]
-        c = design.weight
-        self.weights = [None if c is None else c[tile, :] for tile in tiles]
+        self.design, self.objective, self.xp = design, objective, design.xp
+        self.alpha, self.penalty = alpha, alpha * design.penalised
+        self.width = objective.width
+        n, p = design.matrix.shape
+        scores = CACHE if "cpu" in str(design.device).lower() else MEMORY
+        columns = max(targets.shape[1] * self.width, 1)
+        size = max(scores // columns, 2 * min(p, 2048), 256)
+        self.heavy = Rows(design, size, self.xp.float64)
+        self.light = Rows(light, size, light.matrix.dtype)
+        self.targets = self.heavy.split(targets)
+        self.weights = [None] * len(self.targets)
+        if design.weight is not None:
+            self.weights = self.heavy.split(self.xp.astype(design.weight, self.xp.float64))
 
-    def evaluate(self, W: Array, far: Array) -> Point:
-        """Compute objective, gradient and curvatures at W.
+    def total(self, values: Array) -> Array:
+        """Sum over the columns of each problem: (..., m c) to (..., m)."""
+        if self.width == 1:
+            return values
+        return self.xp.sum(self.xp.reshape(values, (*values.shape[:-1], -1, self.width)), axis=-1)
 
-        Parameters
-        ----------
-        W : array of shape (p, m)
-        far : bool array of shape (m,)
-            Columns that are far from their solution and get cautious curvatures.
+    def spread(self, values: Array) -> Array:
+        """Repeat the value of a problem for its columns: (m,) to (m c,)."""
+        return values if self.width == 1 else self.xp.repeat(values, self.width)
 
-        Returns
-        -------
-        Point
+    def columns(self, problems: Array) -> Array:
+        """Return the columns of some problems."""
+        if self.width == 1:
+            return problems
+        own = self.xp.arange(self.width, dtype=problems.dtype, device=self.design.device)
+        return self.xp.reshape(problems[:, None] * self.width + own[None, :], (-1,))
+
+    def alone(self, problem: int) -> Block:
+        """Return the block of one problem."""
+        out = copy(self)
+        out.keep(self.xp.asarray([problem], device=self.design.device))
+        return out
+
+    def keep(self, problems: Array) -> None:
+        """Forget all problems but these."""
+        self.targets = [self.xp.take(y, problems, axis=1) for y in self.targets]
+        self.objective = self.objective.take(problems)
+
+    def evaluate(self, W: Array, scores: list[Array], far: Array | None) -> Point:
+        """Compute everything at W, (p, M), which has these scores.
+
+        ``far``, (m,), tells the problems that are far from their solution and get a cautious
+        curvature.
         """
         xp = self.xp
-        any_far = bool(xp.any(far))
-        value = 0.5 * xp.sum(self.penalty * W * W, axis=0)
-        gradient = xp.zeros_like(W)
-        curvature = []
-        moved = self.design.forward(W)
-        for tile, y, c in zip(self.tiles, self.targets, self.weights, strict=True):
-            u = tile @ moved
-            f, g, h = self.loss.evaluate(y, u)
-            if any_far:
-                h = xp.where(far, self._cautious(y, u, g, h), h)
+        cautious = self.spread(far) if far is not None and bool(xp.any(far)) else None
+        value = 0.5 * self.total(xp.sum(self.penalty * W * W, axis=0))
+        total, residuals, curvature = xp.zeros_like(W[0, :]), [], []
+        for y, u, c in zip(self.targets, scores, self.weights, strict=True):
+            f, g, h = self.objective.evaluate(y, u, cautious)
+            diagonal = self.objective.diagonal(h)
             if c is not None:
-                f, g, h = c * f, c * g, c * h
-            value = value + xp.sum(f, axis=0)
-            gradient = gradient + tile.T @ g
+                f, g, diagonal = c * f, c * g, c * diagonal
+            value, total = value + xp.sum(f, axis=0), total + xp.sum(diagonal, axis=0)
+            residuals.append(g)
             curvature.append(xp.astype(h, self.light.dtype))
-        return Point(value, self.design.backward(gradient) + self.penalty * W, curvature)
+        gradient = self.objective.project(self.heavy.adjoint(residuals) + self.penalty * W)
+        return Point(value, gradient, curvature, total)
 
-    def _cautious(self, y: Array, u: Array, g: Array, h: Array) -> Array:
-        """Replace the curvature of rows on the wrong side by its average on the way to score 0.
+    def slope(self, scores: list[Array], changes: list[Array], step: Array) -> Array:
+        """Return the derivative of the losses along the change of the scores, (m,), at a step."""
+        xp, out = self.xp, 0.0
+        for y, u, v, c in zip(self.targets, scores, changes, self.weights, strict=True):
+            g = self.objective.residual(y, u + self.spread(step) * v)
+            out = out + self.total(xp.sum((g if c is None else c * g) * v, axis=0))
+        return out
 
-        A saturated loss has almost no curvature, and a Newton step for it would overshoot by far.
-        """
+    def respond(self, curvature: list[Array], at: int, v: Array) -> Array:
+        """Multiply the Hessians of a block's rows with changes of their scores."""
+        out, weight = self.objective.response(curvature[at], v), self.weights[at]
+        return out if weight is None else self.xp.astype(weight, out.dtype) * out
+
+    def hessian_product(self, rows: Rows, curvature: list[Array], P: Array) -> Array:
+        """Multiply each problem's Hessian with its columns of P, (p, M)."""
+        out = rows.round_trip(P, lambda at, v: self.respond(curvature, at, v))
+        return out + self.xp.astype(self.penalty, P.dtype) * P
+
+    def curvatures(self, curvature: list[Array], column: int) -> list[Array]:
+        """Return the columns of each row's Hessian that belong to one column of each problem."""
         xp = self.xp
-        wrong = g * u > 0
-        middle = self.middle[0] + (self.middle[1] - self.middle[0]) * y
-        return xp.where(wrong, (g - middle) / xp.where(wrong, u, xp.ones_like(u)), h)
-
-    def hessian_product(self, curvature: list[Array], P: Array) -> Array:
-        """Compute the product of each column's Hessian with the column of P, of shape (p, m)."""
-        xp, light = self.xp, self.light
-        moved, out = light.forward(P), xp.zeros_like(P)
-        for tile, h in zip(self.light_tiles, curvature, strict=True):
-            scores = tile @ moved
-            scores *= h
-            out += tile.T @ scores
-        return light.backward(out) + xp.astype(self.penalty, P.dtype) * P
-
-    def diagonal(self, curvature: list[Array]) -> Array:
-        """Compute the diagonal of each Hessian, of shape (p, m).
-
-        The penalty keeps it positive; so does a floor where there is none.
-        """
-        xp, light = self.xp, self.light
-        squares = sum(
-            squared(tile).T @ h for tile, h in zip(self.light_tiles, curvature, strict=True)
-        )
-        if light.shifted:
-            once = sum(tile.T @ h for tile, h in zip(self.light_tiles, curvature, strict=True))
-            mean = light.mean[:, None]
-            centred = squares[:-1, :] + mean * (mean * once[-1:, :] - 2 * once[:-1, :])
-            squares = xp.concat([xp.clip(centred, 0.0, None), squares[-1:, :]], axis=0)
-        diagonal = self.penalty + xp.astype(squares, self.design.dtype)
-        return xp.clip(diagonal, xp.finfo(diagonal.dtype).smallest_normal ** 0.5, None)
-
-    def keep(self, columns: Array) -> None:
-        """Forget all columns but these."""
-        self.targets = [self.xp.take(y, columns, axis=1) for y in self.targets]
+        one = xp.asarray(np.arange(self.width) == column, device=self.design.device)
+        parts = []
+        for at, h in enumerate(curvature):
+            m = h.shape[1] // self.width
+            v = xp.astype(xp.tile(one, (m,)), h.dtype)[None, :]
+            parts.append(self.respond(curvature, at, xp.broadcast_to(v, h.shape)))
+        return parts
 
 
-def solve_block(
-    design: Design,
-    light: Design,
-    targets: Array,
-    loss: Loss,
-    alpha: float,
-    start: Array,
+def minimise(
+    block: Block,
+    W: Array,
     *,
     tol: float,
-    max_iter: int,
-    cold: bool = True,
-    used: Array | None = None,
-) -> BlockResult:
-    """Minimise every column's objective.
+    floor: float,
+    budget: Array,
+    cold: bool,
+    max_steps: int,
+    direct: bool = False,
+) -> Result:
+    """Minimise the objective of every problem.
 
     Parameters
     ----------
-    design : Design
-        With n rows and p columns.
-    light : Design
-        The same in single precision.
-    targets : array of shape (n, m)
-        In [0, 1], in the type of the design.
-    loss : Loss
-        The binary loss phi.
-    alpha : float >= 0
-        Strength of the penalty.
-    start : array of shape (p, m)
-        Where to start.
+    block : Block
+        Of m problems with c columns each. It shrinks.
+    W : array of shape (p, m c)
+        Where to start, in double precision.
     tol : float
-        A column has converged once the decrease that a further step promises is at most ``tol``
-        times its objective. The promise is ``g' D^-1 g / 2`` with the preconditioner D, times the
-        largest factor by which it was too low at a step before; ``DOUBT`` at the first.
-    max_iter : int
-        Largest number of iterations.
+        A problem has converged once its Newton decrement is certified to be at most ``tol`` times
+        its objective plus ``floor``.
+    floor : float
+        What is added to an objective that decreases are compared with.
+    budget : int array of shape (m,)
+        The largest number of iterations for each problem.
     cold : bool
         Whether the start is far from the solution.
-    used : int array of shape (m,), optional
-        Iterations that were spent on each column before, and count.
+    max_steps : int
+        Of conjugate gradients for one direction; a problem that needs more is given up as hard,
+        unless ``direct``.
+    direct : bool
+        Precondition with factorised Hessians.
 
     Returns
     -------
-    BlockResult
-        With the iterations spent here.
+    Result
     """
-    xp = design.xp
-    block = Block(design, light, targets, loss, alpha)
-    m = targets.shape[1]
-    left_over = xp.full(m, max_iter) if used is None else max_iter - used
-    leaving = Leaving(xp, m)
-    floor = value_floor(design, loss)
-    tol = max(tol, 32 * float(xp.finfo(start.dtype).eps))
-
-    step = xp.ones(m, dtype=start.dtype)
-    trust = xp.ones_like(step)
-    far = xp.full(m, cold, dtype=xp.bool)
-    W, point = start, block.evaluate(start, far)
-    for iteration in range(max_iter + 1):
-        diagonal = block.diagonal(point.curvature)
-        decrease = 0.5 * xp.sum(point.gradient**2 / diagonal, axis=0)
-        trust = trust if iteration else xp.full_like(trust, DOUBT)
-        promise = decrease * trust
-        done = (promise <= tol * (point.value + floor)) & ~far
-        ended = done | (iteration >= left_over)
+    xp, m = block.xp, budget.shape[0]
+    tol = max(tol, 32 * float(xp.finfo(xp.float64).eps))
+    leaving = Leaving(block, m)
+    far = xp.full(m, cold, dtype=xp.bool, device=block.design.device)
+    stalled = xp.zeros(m, dtype=budget.dtype, device=block.design.device)
+    scores = block.heavy.product(W)
+    point = block.evaluate(W, scores, far)
+    make = Factored if direct else Eliminating
+    preconditioner, steps = None, None
+    iteration = 0
+    while True:
+        preconditioner = make.at(block, point, preconditioner, steps)
+        limit = 2 * tol * (point.value + floor)
+        search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
+        converged = (search.upper <= limit) & ~far
+        # conjugate gradients ended without a word on what is left, or cost too much
+        hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
+        hard = hard & (not direct)
+        lost = ~xp.isfinite(point.value) | (stalled >= MAX_STALLED)
+        ended = converged | hard | lost | (iteration >= budget)
         left = xp.nonzero(~ended)[0]
-        if left.shape[0] == 0:
-            break
-        if left.shape[0] <= SHRINK * ended.shape[0]:
-            gone = xp.nonzero(ended)[0]
-            leaving.drop(gone, left, W, xp.take(done, gone), iteration)
-            W, step, diagonal, point = _take(xp, left, W, step, diagonal, point)
-            decrease, trust = xp.take(decrease, left), xp.take(trust, left)
-            left_over = xp.take(left_over, left)
+        if left.shape[0] < ended.shape[0]:
+            leaving.drop(xp.nonzero(ended)[0], left, W, iteration, converged, hard)
+            if left.shape[0] == 0:
+                return leaving.finish()
+            columns = block.columns(left)
+            W, direction = (xp.take(a, columns, axis=1) for a in (W, search.direction))
+            scores = [xp.take(u, columns, axis=1) for u in scores]
+            budget, stalled, value, lower = (
+                xp.take(a, left) for a in (budget, stalled, point.value, search.lower)
+            )
+            gradient = xp.take(point.gradient, columns, axis=1)
             block.keep(left)
-        # the share of the promised decrease that may be left, for the objective to be accurate
-        enough = _ratio(xp, 0.3 * tol * (point.value + floor), decrease * trust)
-        accuracy = xp.clip(enough, FORCING**2, LOOSE**2)
-        direction = conjugate_gradients(block, point, diagonal, accuracy)
-        slope = xp.sum(point.gradient * direction, axis=0)
-        # how much more a Newton step gains than the preconditioner promised
-        gain = _ratio(xp, -0.5 * slope, decrease)
-        trust = xp.maximum(trust if iteration else xp.ones_like(trust), gain)
-        far = -slope > FAR * (point.value + floor)
-        trial = block.evaluate(W + step * direction, far)
-        W, point, step = _advance(xp, W, step, direction, slope, point, trial)
-    return leaving.finish(W, done, iteration)
-
-
-def squared(matrix: Array) -> Array:
-    """Return the squares of the entries of a dense or sparse matrix."""
-    return matrix.power(2) if sp.issparse(matrix) else matrix * matrix
-
-
-def value_floor(design: Design, loss: Loss) -> float:
-    """Return what is added to an objective that decreases are compared with.
-
-    It is a small share of the objective of a model that knows nothing: where everything is
-    predicted with certainty, a decrease of next to nothing need not be pursued.
-    """
-    zero = design.xp.zeros(1, dtype=design.dtype)
-    return 1e-4 * design.total_weight * float(loss.value(0.5, zero)[0])
+            preconditioner = preconditioner.take(left, columns)
+            steps = xp.take(search.steps, left)
+        else:
+            direction, value, lower = search.direction, point.value, search.lower
+            gradient, steps = point.gradient, search.steps
+        far = lower > FAR * (value + floor)
+        changes = block.heavy.product(direction)
+        step = find_step(block, W, gradient, direction, scores, changes)
+        wide = block.spread(step)
+        W = W + wide * direction
+        scores = [u + wide * v for u, v in zip(scores, changes, strict=True)]
+        point = block.evaluate(W, scores, far)
+        seen = point.value < value - 4 * float(xp.finfo(xp.float64).eps) * xp.abs(value)
+        stalled = xp.where(seen, xp.zeros_like(stalled), stalled + 1)
+        iteration += 1
 
 
 class Leaving:
-    """Puts the columns of a shrinking block back into their places."""
+    """Puts the problems of a shrinking block back into their places."""
 
-    def __init__(self, xp: Any, m: int) -> None:
-        self.xp = xp
-        self.columns = xp.arange(m)
-        self.pieces: list[tuple[Array, Array, Array, Array]] = []
+    def __init__(self, block: Block, m: int) -> None:
+        self.block, self.xp = block, block.xp
+        self.names = block.xp.arange(m, device=block.design.device)
+        self.pieces: list[tuple[Array, ...]] = []
 
-    def drop(self, gone: Array, left: Array, W: Array, done: Array, iteration: int) -> None:
-        """Store the columns ``gone``, and go on with those ``left``."""
+    def drop(self, gone: Array, left: Array, W: Array, *values: Any) -> None:
+        """Store the problems ``gone`` with some values, and go on with those ``left``."""
+        xp, names = self.xp, self.xp.take(self.names, gone)
+        full = (xp.full_like(names, v) if isinstance(v, int) else xp.take(v, gone) for v in values)
+        wide = xp.take(W, self.block.columns(gone), axis=1)
+        self.pieces.append((names, wide, *full))
+        self.names = xp.take(self.names, left)
+
+    def finish(self) -> Any:
+        """Return all problems in their order."""
+        names, W, *values = self.collect()
+        return Result(W, *values)
+
+    def collect(self) -> tuple[Array, ...]:
+        """Return names, columns and values of all problems in their order."""
         xp = self.xp
-        self._store(xp.take(self.columns, gone), xp.take(W, gone, axis=1), done, iteration)
-        self.columns = xp.take(self.columns, left)
-
-    def finish(self, W: Array, done: Array, iteration: int) -> BlockResult:
-        """Store what is in the block now, and return all columns in their order."""
-        xp = self.xp
-        self._store(self.columns, W, done, iteration)
-        columns, W, n_iter, done = (
-            xp.concat(parts, axis=-1) for parts in zip(*self.pieces, strict=True)
-        )
-        order = xp.argsort(columns)
-        return BlockResult(xp.take(W, order, axis=1), xp.take(n_iter, order), xp.take(done, order))
-
-    def _store(self, columns: Array, W: Array, done: Array, iteration: int) -> None:
-        self.pieces.append((columns, W, self.xp.full_like(columns, iteration), done))
+        names, W, *values = (xp.concat(a, axis=-1) for a in zip(*self.pieces, strict=True))
+        order = xp.argsort(names)
+        W = xp.take(W, self.block.columns(order), axis=1)
+        return (xp.take(names, order), W, *(xp.take(v, order) for v in values))
 
 
-def _take(
-    xp: Any, left: Array, W: Array, step: Array, diagonal: Array, point: Point
-) -> tuple[Array, Array, Array, Point]:
-    point = Point(
-        xp.take(point.value, left),
-        xp.take(point.gradient, left, axis=1),
-        [xp.take(h, left, axis=1) for h in point.curvature],
-    )
-    return xp.take(W, left, axis=1), xp.take(step, left), xp.take(diagonal, left, axis=1), point
+def find_step(
+    block: Block,
+    W: Array,
+    gradient: Array,
+    direction: Array,
+    scores: list[Array],
+    changes: list[Array],
+) -> Array:
+    """Find for each problem a step along its direction at which the slope all but vanishes: (m,).
 
-
-def _advance(
-    xp: Any, W: Array, step: Array, direction: Array, slope: Array, point: Point, trial: Point
-) -> tuple[Array, Point, Array]:
-    """Move the columns whose trial is acceptable; shorten the step of the others.
-
-    A trial is acceptable when it decreases the objective enough, or when rounding hides the
-    decrease and it all but cancels the slope. NaN is never acceptable.
+    The slope grows with the step. It needs the scores and how they change, but no product with Z.
     """
-    new_slope = xp.sum(trial.gradient * direction, axis=0)
-    noise = 64 * xp.finfo(W.dtype).eps * xp.abs(point.value)
-    enough = trial.value <= point.value + ARMIJO * step * slope
-    flat = (xp.abs(new_slope) <= 0.1 * xp.abs(slope)) & (trial.value <= point.value + noise)
-    ok = enough | flat
-    moved = W + step * direction
-    if bool(xp.all(ok)):
-        return moved, trial, xp.ones_like(step)
-    merged = Point(
-        xp.where(ok, trial.value, point.value),
-        xp.where(ok, trial.gradient, point.gradient),
-        [xp.where(ok, new, old) for new, old in zip(trial.curvature, point.curvature, strict=True)],
-    )
-    # where the slope is known at both ends, the secant's zero is a better guess than a half
-    secant = slope / (slope - new_slope)
-    secant = xp.where(xp.isfinite(secant), secant, xp.full_like(secant, 0.1))
-    shorter = step * xp.clip(secant, 0.1, 0.5)
-    return xp.where(ok, moved, W), merged, xp.where(ok, xp.ones_like(step), shorter)
+    xp = block.xp
+    first = block.total(xp.sum(gradient * direction, axis=0))
+    pull = block.total(xp.sum(block.penalty * W * direction, axis=0))
+    bend = block.total(xp.sum(block.penalty * direction * direction, axis=0))
+    step, low = xp.ones_like(first), xp.zeros_like(first)
+    high = xp.full_like(first, xp.inf)
+    at_low, at_high = first, xp.zeros_like(first)
+    for _ in range(MAX_TRIALS):
+        now = pull + step * bend + block.slope(scores, changes, step)
+        good = (now >= FLAT[0] * first) & (now <= -FLAT[1] * first)
+        if bool(xp.all(good)):
+            return step
+        short = now < 0  # false for NaN: an overflow is too far
+        low, at_low = xp.where(short, step, low), xp.where(short, now, at_low)
+        high, at_high = xp.where(short, high, step), xp.where(short, at_high, now)
+        # between two points, where a straight line would vanish; else farther
+        secant = xp.clip(at_low / (at_low - at_high), 0.1, 0.9)
+        secant = xp.where(xp.isfinite(secant), secant, xp.full_like(secant, 0.1))
+        between = low + secant * (high - low)
+        trial = xp.where(xp.isfinite(high), between, 4 * low)
+        step = xp.where(good, step, trial)
+    return xp.where(good, step, low)
 
 
-def conjugate_gradients(block: Block, point: Point, diagonal: Array, accuracy: Array) -> Array:
-    """Solve ``H x = -g`` for each column until the residual is small in the inverse preconditioner.
+@dataclass
+class Search:
+    """Directions (p, M); for each problem bounds of ``g' H^-1 g`` and the steps taken."""
+
+    direction: Array
+    lower: Array
+    upper: Array
+    steps: Array
+
+
+def conjugate_gradients(
+    block: Block,
+    point: Point,
+    preconditioner: Preconditioner,
+    limit: Array,
+    far: Array,
+    max_steps: int,
+) -> Search:
+    """Solve ``H x = -g`` until x is accurate enough, or ``g' H^-1 g`` is known to be below a limit.
 
     Parameters
     ----------
     block : Block
         For products with the Hessians.
     point : Point
-        Gradient and curvatures.
-    diagonal : array of shape (p, m)
-        The preconditioner.
-    accuracy : array of shape (m,)
-        The square of the size of the residual, relative to the gradient's.
+        Gradient and curvature.
+    preconditioner : Preconditioner
+        With a lower bound of the spectrum.
+    limit : array of shape (m,)
+        What the upper bound is compared with.
+    far : bool array of shape (m,)
+        Problems that do not end here.
+    max_steps : int
+        The largest number of steps.
 
     Returns
     -------
-    array of shape (p, m)
-        Descent directions.
+    Search
     """
-    xp, curvature = block.xp, point.curvature
-    size = xp.sqrt(xp.sum(point.gradient**2 / diagonal, axis=0))
-    scale = xp.where(size > 0, size, xp.ones_like(size))
-    residual = xp.astype(-point.gradient / scale, block.light.dtype)
-    inverse = xp.astype(1 / diagonal, block.light.dtype)
-    x = xp.zeros_like(residual)
-    p = residual * inverse
-    rz = xp.sum(residual * p, axis=0)
-    accuracy = xp.astype(accuracy, rz.dtype)
-    leaving = Leaving(xp, x.shape[1])
-    for steps in range(min(2 * x.shape[0], MAX_STEPS)):
-        product = block.hessian_product(curvature, p)
-        bend = xp.sum(p * product, axis=0)
-        active = (rz > accuracy) & (bend > 0)
-        length = xp.where(active, _ratio(xp, rz, bend), xp.zeros_like(rz))
-        x += length * p
-        product *= length
-        residual -= product
-        z = residual * inverse
-        new = xp.sum(residual * z, axis=0)
-        active = active & (new > accuracy)
+    xp = block.xp
+    size = preconditioner.apply(-point.gradient)[1]
+    scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
+    rows = block.light if preconditioner.single else block.heavy
+    preconditioner = preconditioner.astype(rows.dtype)
+    r = xp.astype(-point.gradient / block.spread(scale), rows.dtype)
+    z, rz = preconditioner.apply(r)
+    x, p, curvature = xp.zeros_like(r), z, point.curvature
+    limit = xp.where(far, xp.zeros_like(limit), limit / scale**2)
+    # what may be left: a share of the decrease, or of the tolerance where that is more
+    share = xp.clip(0.3 * limit, FORCING, LOOSE)
+    gamma, lower, upper = _first_bounds(xp, rz, preconditioner.smallest)
+    # nothing left at all
+    upper = xp.where(block.total(xp.sum(xp.abs(r), axis=0)) == 0, lower, upper)
+    leaving = Leaving(block, scale.shape[0])
+    steps = 0
+    while True:
+        size = xp.astype(rz, xp.float64)
+        accurate = (size <= share) & (lower > limit) | (upper - lower <= FORCING * lower)
+        active = (upper > limit) & ~accurate & (size > 0) & (steps < max_steps)
         left = xp.nonzero(active)[0]
-        if left.shape[0] == 0:
-            break
-        p *= _ratio(xp, new, rz)
-        p += z
-        rz = xp.where(active, new, xp.zeros_like(new))
         if left.shape[0] <= SHRINK * active.shape[0]:
             gone = xp.nonzero(~active)[0]
-            leaving.drop(gone, left, x, xp.ones_like(gone) > 0, steps)
-            x, residual, p, inverse = (xp.take(a, left, axis=1) for a in (x, residual, p, inverse))
-            rz, accuracy = xp.take(rz, left), xp.take(accuracy, left)
-            curvature = [xp.take(h, left, axis=1) for h in curvature]
-    x = xp.astype(leaving.finish(x, active, steps).W, point.gradient.dtype) * scale
+            leaving.drop(gone, left, x, lower, upper, steps)
+            if left.shape[0] == 0:
+                break
+            columns = block.columns(left)
+            x, r, p = (xp.take(a, columns, axis=1) for a in (x, r, p))
+            rz, size, lower, upper, gamma, limit, share = (
+                xp.take(a, left) for a in (rz, size, lower, upper, gamma, limit, share)
+            )
+            curvature = [xp.take(h, columns, axis=1) for h in curvature]
+            preconditioner = preconditioner.take(left, columns)
+            active = xp.take(active, left)
+        q = block.hessian_product(rows, curvature, p)
+        bend = block.total(xp.sum(p * q, axis=0))
+        going = active & (bend > 0)
+        length = xp.where(going, rz / xp.where(going, bend, xp.ones_like(bend)), 0 * rz)
+        x = x + block.spread(length) * p
+        r = r - block.spread(length) * q
+        z, new = preconditioner.apply(r)
+        ratio = xp.where(going, new / rz, 0 * rz)
+        p = z + block.spread(ratio) * p
+        lower, upper, gamma = _bounds(
+            xp, size, new, length, ratio, lower, gamma, preconditioner.smallest, going
+        )
+        # a direction without curvature is the end: rounding has the last word
+        rz = xp.where(going, new, 0 * new)
+        steps += 1
+    _, x, lower, upper, steps_ = leaving.collect()
+    x = block.objective.project(xp.astype(x, xp.float64) * block.spread(scale))
     # rounding may spoil a direction, never the descent
-    uphill = xp.sum(x * point.gradient, axis=0) >= 0
-    return xp.where(uphill, -point.gradient / diagonal, x)
+    uphill = block.total(xp.sum(x * point.gradient, axis=0)) >= 0
+    return Search(
+        xp.where(block.spread(uphill), -point.gradient, x), lower * scale**2, upper * scale**2,
+        steps_,
+    )  # fmt: skip
 
 
-def _ratio(xp: Any, numerator: Array, denominator: Array) -> Array:
-    """Divide, with 0 where the denominator is not positive."""
-    positive = denominator > 0
-    safe = xp.where(positive, denominator, xp.ones_like(denominator))
-    return xp.where(positive, numerator / safe, xp.zeros_like(numerator))
+def _first_bounds(xp: Any, rz: Array, smallest: Array) -> tuple[Array, Array, Array]:
+    """Return the factor of the residual, and the bounds of ``g' H^-1 g`` before any step."""
+    known = (smallest > 0) & (rz > 0)
+    none = xp.full_like(smallest, xp.inf)
+    gamma = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
+    upper = xp.where(known, gamma * xp.astype(rz, xp.float64), none)
+    return gamma, xp.zeros_like(smallest), upper
+
+
+def _bounds(
+    xp: Any,
+    size: Array,
+    new: Array,
+    length: Array,
+    ratio: Array,
+    lower: Array,
+    gamma: Array,
+    smallest: Array,
+    going: Array,
+) -> tuple[Array, Array, Array]:
+    """Update the bounds of ``g' H^-1 g`` after a step.
+
+    Gauss: the sum of length times residual. Gauss-Radau, with the lower end of the spectrum
+    prescribed: plus ``gamma`` times the residual, by the recurrence of Meurant and Tichy. Where that
+    breaks down the lower end was none for the products as they are computed, and there is no bound.
+    """
+    length, ratio, new = (xp.astype(a, xp.float64) for a in (length, ratio, new))
+    lower = lower + length * size
+    rest = gamma - length
+    sound = going & (rest > 0) & (rest < xp.inf) & (new >= 0)
+    gamma = xp.where(sound, rest / (smallest * rest + ratio), xp.full_like(gamma, xp.inf))
+    return lower, xp.where(sound, lower + gamma * new, xp.full_like(gamma, xp.inf)), gamma

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from fbeta.linear.problems import Solution
+from fbeta.linear.problems import Problems, Solution
 
 __all__ = ["solve_path"]
 
 Array = Any
 # share of the second-order term in an extrapolation: all of it overshoots where the path bends
 BEND = 0.5
-# a weaker penalty makes the promises of the preconditioner worse: factor for each step
-CAUTION = 10.0
-
-
-class Problems(Protocol):
-    """Problems that can be solved for a strength, from a start."""
-
-    def solve(
-        self,
-        alpha: float,
-        start: Array | None = None,
-        *,
-        tol: float = ...,
-        max_iter: int = ...,
-        trust: Any = ...,
-    ) -> Solution:
-        """Solve them all."""
 
 
 def solve_path(
@@ -43,12 +26,12 @@ def solve_path(
 
     Parameters
     ----------
-    problems : LinearProblems
-        The binary problems over one design, or anything that is solved in the same way.
+    problems : Problems
+        Over one design.
     alphas : sequence of float
         In any order.
     tol, max_iter
-        As for :meth:`LinearProblems.solve`.
+        As for :meth:`Problems.solve`.
 
     Yields
     ------
@@ -56,11 +39,10 @@ def solve_path(
     solution : Solution
     """
     known: list[tuple[float, Array]] = []
-    trust = None
     for alpha in sorted(set(alphas), reverse=True):
         start = extrapolate(known, alpha)
-        solution = problems.solve(alpha, start, tol=tol, max_iter=max_iter, trust=trust)
-        known, trust = [*known[-2:], (alpha, solution.W)], CAUTION * solution.trust
+        solution = problems.solve(alpha, start, tol=tol, max_iter=max_iter)
+        known = [*known[-2:], (alpha, solution.W)]
         yield alpha, solution
 
 

@@ -15,15 +15,18 @@ from fbeta._validation import check_choice, check_count, check_number
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics, observed_cardinalities
 from fbeta.labels import Indicator
-from fbeta.linear import Design, LinearModel, LinearProblems, fit_linear, solve_path
-from fbeta.linear.problems import distinct_columns
-from fbeta.losses import LogisticLoss
-from fbeta.rivals._softmax import (
+from fbeta.linear import (
+    Design,
+    LinearModel,
+    LinearProblems,
     SoftmaxModel,
     SoftmaxProblems,
+    fit_linear,
     fit_softmax,
-    warn_if_not_converged,
+    solve_path,
 )
+from fbeta.linear.binary import distinct_columns
+from fbeta.losses import LogisticLoss
 
 __all__ = ["ExactFPlugIn"]
 
@@ -216,7 +219,7 @@ class ExactFPlugIn(StatisticsClassifier):
             solve_path(emptiness, alphas, **solver),
             strict=True,
         ):
-            warn_if_not_converged(solution, self.max_iter)
+            problems.warn_if_not_converged(solution, alpha, self.max_iter)
             emptiness.warn_if_not_converged(q0, alpha, self.max_iter, lambda _: "no labels")
             out = []
             for chunk in chunks:

@@ -1,0 +1,170 @@
+"""Problems that solvers get wrong, and their optima by other means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import log_softmax, softmax
+
+SHAPES = ("plain", "collinear", "low rank", "heavy tails", "shifted", "scales", "rare", "wide")
+
+
+@dataclass
+class Case:
+    """One X with several problems over it.
+
+    ``targets`` is (n, m): 0/1 for binary problems, class numbers for multinomial ones.
+    """
+
+    X: Any
+    targets: np.ndarray
+    alpha: float
+    weight: np.ndarray | None
+    intercept: bool
+    words: str
+
+    @property
+    def dense(self):
+        X = self.X.toarray() if sp.issparse(self.X) else self.X
+        return np.asarray(X, dtype=np.float64)
+
+
+def features(rng, shape):
+    n, d = int(rng.integers(20, 160)), int(rng.integers(1, 25))
+    X = rng.normal(size=(n, d))
+    if shape == "collinear":
+        X = np.hstack([X, X + 10.0 ** rng.uniform(-8, -1) * rng.normal(size=X.shape)])
+    elif shape == "low rank":
+        X = X[:, : 1 + d // 4] @ rng.normal(size=(1 + d // 4, d))
+    elif shape == "heavy tails":
+        X = X**5
+    elif shape == "shifted":
+        X = X + 10.0 ** rng.uniform(0, 5) * rng.normal(size=d if rng.random() < 0.5 else 1)
+    elif shape == "scales":
+        X = X * 10.0 ** rng.uniform(-4, 4, d)
+    elif shape == "rare":
+        X = np.where(rng.random(X.shape) < 0.1, 1.0, 0.0)
+    elif shape == "wide":
+        X = rng.normal(size=(int(rng.integers(5, 40)), int(rng.integers(40, 120))))
+    return X
+
+
+def make_case(seed, multinomial=False, problems=10):
+    """Draw a case."""
+    rng = np.random.default_rng(seed)
+    shape = SHAPES[seed % len(SHAPES)]
+    X = features(rng, shape)
+    n, d = X.shape
+    scale = 10.0 ** rng.choice([0, 0, rng.uniform(-8, 8)])
+    truth = rng.normal(size=(d, problems)) * 10.0 ** rng.uniform(-1, 1) / np.maximum(X.std(0), 1e-9)[:, None]
+    truth /= np.sqrt(d)
+    u = (X - X.mean(axis=0)) @ truth
+    if multinomial:
+        counts = rng.integers(2, 6, problems)
+        columns = []
+        for m, c in enumerate(counts):
+            noise = rng.gumbel(size=(n, c)) + u[:, [m]] * np.linspace(-1, 1, c)
+            columns.append(np.unique(noise.argmax(axis=1), return_inverse=True)[1])
+        targets = np.stack(columns, axis=1)
+    else:
+        limit = np.quantile(u, rng.uniform(0.02, 0.98, problems), axis=0).diagonal()
+        noise = 10.0 ** rng.uniform(-2, 0.5) * rng.logistic(size=u.shape)
+        targets = (u + noise > limit).astype(np.int64)
+    alpha = 10.0 ** rng.uniform(-4, 3)
+    if rng.random() < 0.5:
+        alpha *= scale**2
+    X = X * scale
+    single = rng.random() < 0.4
+    X = X.astype(np.float32 if single else np.float64)
+    sparse = rng.random() < 0.4
+    weight = 10.0 ** rng.uniform(-2, 2, n) if rng.random() < 0.4 else None
+    intercept = bool(rng.random() < 0.6)
+    words = f"seed {seed}: {shape}, {n} x {d}, scale {scale:.1e}, alpha {alpha:.1e}, {X.dtype}" + (
+        ", sparse" * sparse + ", weighted" * (weight is not None) + ", intercept" * intercept
+    )
+    return Case(sp.csr_array(X) if sparse else X, targets, alpha, weight, intercept, words)
+
+
+def objectives(case, coef, intercept, multinomial=False):
+    """Compute the objective of each problem; multinomial coefficients are lists by problem."""
+    weight = np.ones(len(case.dense)) if case.weight is None else case.weight
+    out = []
+    for m, y in enumerate(case.targets.T):
+        W, b = np.asarray(coef[m], dtype=np.float64), np.asarray(intercept[m], dtype=np.float64)
+        out.append(_loss(case.dense @ W.T + b, y, weight, multinomial) + case.alpha / 2 * (W**2).sum())
+    return np.array(out)
+
+
+def _loss(u, y, weight, multinomial):
+    if multinomial:
+        return -weight @ log_softmax(u, axis=1)[np.arange(len(y)), y]
+    return weight @ (np.logaddexp(0, u) - y * u)
+
+
+def optimum(case, m, multinomial=False):
+    """Minimise one problem by Newton's method with factorised Hessians.
+
+    In coordinates in which the data have orthonormal columns, whatever their scales: only the
+    penalty differs between them, and a diagonal scaling makes the Hessian well conditioned.
+    """
+    X, y, n = case.dense, case.targets[:, m], len(case.dense)
+    weight = np.ones(n) if case.weight is None else case.weight
+    scale = np.abs(X).max() or 1.0
+    A = X / scale
+    if case.intercept:
+        A = A - weight @ A / weight.sum()
+    U, s, _ = np.linalg.svd(A, full_matrices=False)
+    keep = s > 1e-15 * s.max(initial=0)
+    U, s = U[:, keep], s[keep]
+    if case.intercept:
+        U = np.column_stack([U, np.ones(n)])
+    penalty = case.alpha / scale**2 / s**2
+    penalty = np.append(penalty, 0.0) if case.intercept else penalty
+    C = y.max() + 1 if multinomial else 1
+    T = np.zeros((U.shape[1], C))
+
+    def value(T):
+        u = U @ T
+        return _loss(u if multinomial else u[:, 0], y, weight, multinomial) + 0.5 * (
+            penalty[:, None] * T**2
+        ).sum()
+
+    f = value(T)
+    for _ in range(500):
+        g, H = _derivatives(U, T, y, weight, penalty, multinomial)
+        D = 1 / np.sqrt(np.maximum(H.diagonal(), 1e-300))
+        H = D[:, None] * H * D
+        step = D * cho_solve(cho_factor(H + 1e-15 * np.eye(len(H))), -D * g.T.ravel())
+        step = step.reshape(C, -1).T
+        t, decrement = 1.0, -(g * step).sum()
+        if decrement <= 1e-13 * f:
+            return f, decrement / 2
+        while t > 1e-12 and not value(T + t * step) <= f - 1e-4 * t * decrement:
+            t /= 2
+        if t <= 1e-12:
+            return f, decrement / 2
+        T, f = T + t * step, value(T + t * step)
+    return f, decrement / 2
+
+
+def _derivatives(U, T, y, weight, penalty, multinomial):
+    k, C = T.shape
+    if not multinomial:
+        p = 1 / (1 + np.exp(-np.clip(U @ T[:, 0], -500, 500)))
+        g = U.T @ (weight * (p - y)) + penalty * T[:, 0]
+        return g[:, None], (U.T * (weight * p * (1 - p))) @ U + np.diag(penalty)
+    P = softmax(U @ T, axis=1)
+    g = U.T @ (weight[:, None] * (P - np.eye(C)[y])) + penalty[:, None] * T
+    H = np.zeros((C, k, C, k))
+    for a in range(C):
+        for b in range(C):
+            B = weight * P[:, a] * ((a == b) - P[:, b])
+            H[a, :, b] = (U.T * B) @ U + (a == b) * np.diag(penalty)
+    # a shift of all classes changes nothing
+    H = H.reshape(C * k, C * k)
+    shift = np.tile(np.eye(k), (C, 1))
+    return g, H + 1e-3 * np.abs(H.diagonal()).max() * (penalty.min() == 0) * shift @ np.diag(penalty == 0) @ shift.T
