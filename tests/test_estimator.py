@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import pytest
@@ -14,8 +15,19 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 import fbeta
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaReduction, rivals
+from fbeta import (
+    AlphaSearchCV,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    FBetaReduction,
+    LabelStatistics,
+    decode,
+    rivals,
+)
 from fbeta._estimator import MultiLabelClassifier, StatisticsClassifier
+from fbeta.codes import Code
+from fbeta.encoding import observed_cardinalities
+from fbeta.learners import Learner
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 5))
@@ -173,3 +185,66 @@ def test_parameters_that_change_after_a_fit_do_not_change_its_model():
     clf = FBetaClassifier(loss="logistic").fit(X, Y)
     before = clf.predict_proba(X)
     assert np.array_equal(clf.set_params(loss="squared").predict_proba(X), before)
+
+
+@dataclass(frozen=True)
+class SetCode(Code):
+    """The label sets of the training rows themselves."""
+
+    sets: np.ndarray
+
+    def width(self):
+        return len(self.sets)
+
+    def targets(self, Y):
+        return np.arange(Y.shape[0])
+
+    def statistics(self, P):
+        return LabelStatistics.from_distribution(P, self.sets)
+
+
+@dataclass(frozen=True)
+class KernelModel:
+    """The weight of each training row, by its distance."""
+
+    X: np.ndarray
+    alpha: float
+
+    def probabilities(self, X):
+        squares = ((X[:, None, :] - self.X[None]) ** 2).sum(axis=2)
+        weight = np.exp((squares.min(axis=1, keepdims=True) - squares) / self.alpha)
+        return weight / weight.sum(axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class KernelLearner(Learner):
+    def fit(self, X, targets, weight, alpha, name=str):
+        return KernelModel(X, alpha)
+
+
+@dataclass(eq=False, repr=False)
+class KernelClassifier(StatisticsClassifier):
+    """A method that the library does not have: label sets of near rows."""
+
+    beta: float = 1.0
+    _: KW_ONLY
+    alpha: float = 1.0
+
+    def _make_code(self, Y):
+        return SetCode(observed_cardinalities(Y), Y.shape[1], Y.toarray())
+
+    def _make_learner(self):
+        return KernelLearner()
+
+
+def test_a_new_method_is_its_parts_and_a_thin_estimator():
+    search = AlphaSearchCV(KernelClassifier(beta=2.0), alphas=(1e-3, 1.0, 1e3), cv=3)
+    assert repr(search.estimator) == "KernelClassifier(beta=2.0)"
+    search.fit(X, SETS)
+    assert search.alpha_ == 1.0
+    statistics = search.predict_statistics(OTHER[:, :5])
+    np.testing.assert_allclose(statistics.cardinality_distribution().sum(axis=1), 1)
+    names = [["ghi"[j] for j in np.flatnonzero(row)] for row in decode(statistics, 2.0)]
+    assert search.predict(OTHER[:, :5]) == names
+    assert search.expected_fbeta(X).shape == (40,)
+    assert KernelClassifier(alpha=1e-3).fit(X, Y).score(X, Y) == 1.0

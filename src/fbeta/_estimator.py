@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, Self, TypeAlias, TypeVar, cast
 
@@ -226,10 +227,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         float
         """
         X, beta = self._read_features(X)
-        truth = self._label_form.read(y, "y")
-        return fbeta_score(
-            truth, self._predict_indicator(X, beta), beta, sample_weight=sample_weight
-        )
+        truth, predicted = self._label_form.read(y, "y"), self._predict_indicator(X, beta)
+        return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
 
 
 @dataclass(frozen=True)
@@ -272,11 +271,9 @@ class StatisticsClassifier(MultiLabelClassifier):
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         learner, code = self._make_learner(), self._make_code(Y)
         # a 1-D binary target has two classes and one label, the second of them
-        labels = self.classes_[-self.n_labels_ :]
-        self._code, self._model = code, learner.fit(
-            X, code.targets(Y), weight, getattr(self, "alpha", None),
-            lambda target: code.name(target, labels),
-        )  # fmt: skip
+        name = partial(code.name, labels=self.classes_[-self.n_labels_ :])
+        alpha = getattr(self, "alpha", None)
+        self._code, self._model = code, learner.fit(X, code.targets(Y), weight, alpha, name)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return X in coordinates that all folds and strengths of a search for alpha share."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from fbeta._validation import check_count, check_number
-from fbeta.labels import Indicator
-from fbeta.learners import LinearScores, Weight
+from fbeta.learners import LinearScores
 from fbeta.metrics import fbeta_of_counts
 
 Array = NDArray[np.float64]
@@ -35,8 +33,8 @@ class BundleModel(LinearScores):
 
 
 @dataclass(frozen=True)
-class BundleLearner(ABC):
-    """Fits scores with the bundle method, for the measure of beta."""
+class BundleLearner:
+    """What scores are fitted with by the bundle method, for the measure of beta."""
 
     beta: float
     fit_intercept: bool  # whether there is a constant feature 1, penalised like the others
@@ -46,10 +44,6 @@ class BundleLearner(ABC):
     def __post_init__(self) -> None:
         check_number("tol", self.tol, strict=True)
         check_count("max_iter", self.max_iter)
-
-    @abstractmethod
-    def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> BundleModel:
-        """Fit to label sets, of shape (n, s), with a penalty of strength alpha > 0."""
 
 
 def linear_scores(X: Any, W: Array, constant: float) -> Array:

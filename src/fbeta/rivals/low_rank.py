@@ -154,26 +154,19 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError("labelsets need a loss_matrix or factors")
             form = form_of(self.labelsets, "labelsets")
             self._sets = form.read(self.labelsets, "labelsets")
-            own = form_of(y, "y")
-            self._form = form if form.kind == "sets" else own
-            self.classes_ = self._form.classes
-            A, B = given
-            if not self._sets.shape[0] == A.shape[0] == B.shape[1]:
+            self._form = form if form.kind == "sets" else form_of(y, "y")
+            self.classes_, shape = self._form.classes, (len(given[0]), given[1].shape[1])
+            if shape != 2 * self._sets.shape[:1]:
                 raise ValueError(
                     f"there are {self._sets.shape[0]} label sets, but the loss matrix has shape "
-                    f"{(A.shape[0], B.shape[1])}"
+                    f"{shape}"
                 )
-            self._code = FactorCode(*given)
-            return self._ids(y)
-        y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
-        check_classification_targets(y)
-        if given is None:
-            self.classes_ = np.unique(y)
-            identity = np.eye(len(self.classes_))
-            given = identity, 1 - identity
         else:
-            self.classes_ = np.arange(len(given[0]))
-        self._code = FactorCode(*given)
+            y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
+            check_classification_targets(y)
+            self.classes_ = np.unique(y) if given is None else np.arange(len(given[0]))
+        identity = np.eye(len(self.classes_))
+        self._code = FactorCode(*((identity, 1 - identity) if given is None else given))
         return self._ids(y)
 
     def _given_factors(self) -> Factors | None:
@@ -250,9 +243,7 @@ def _first_smallest(loss: NDArray[np.float64]) -> NDArray[np.intp]:
 def _find_sets(indicator: Indicator, sets: Indicator) -> NDArray[np.intp]:
     """Return the number of the set that each row is."""
     places = {set_.tobytes(): i for i, set_ in enumerate(sets.toarray())}
-    out = np.empty(indicator.shape[0], dtype=np.intp)
-    for i, row in enumerate(indicator.toarray()):
-        if row.tobytes() not in places:
-            raise ValueError(f"y has a label set in row {i} that is not one of labelsets")
-        out[i] = places[row.tobytes()]
-    return out
+    ids = [places.get(row.tobytes(), -1) for row in indicator.toarray()]
+    if -1 in ids:
+        raise ValueError(f"y has a label set in row {ids.index(-1)} that is not one of labelsets")
+    return np.array(ids, dtype=np.intp)

@@ -30,7 +30,7 @@ class ReverseLearner(BundleLearner):
     """Scores with large margins between the label set of an instance and all others."""
 
     def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> BundleModel:
-        """Fit to the sum of the losses of the instances."""
+        """Fit to the sum of the losses of the instances, with a penalty of strength alpha > 0."""
         alpha = check_number("alpha", alpha, strict=True)
         truth, constant = Y.toarray(), float(self.fit_intercept)
         share = np.ones(len(truth)) if weight is None else weight

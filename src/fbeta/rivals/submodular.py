@@ -69,7 +69,7 @@ class PairwiseLearner(BundleLearner):
     alpha_pair: float | None  # strength of the penalty on the attractions; alpha by default
 
     def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> PairwiseModel:
-        """Fit to the sum of the losses of the instances."""
+        """Fit to the sum of the losses of the instances, with a penalty of strength alpha > 0."""
         alpha = check_number("alpha", alpha, strict=True)
         pair = alpha if self.alpha_pair is None else self.alpha_pair
         alpha_pair = check_number("alpha_pair", pair, strict=True)
