@@ -56,8 +56,7 @@ class Code(ABC):
         more.
         """
         marginals = self.statistics(P).marginals()
-        marginals[marginals >= 1] = np.nextafter(marginals.dtype.type(1), 0)
-        return marginals
+        return np.asarray(np.minimum(marginals, np.nextafter(marginals.dtype.type(1), 0)))
 
     def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
         """Return what a target is called in a warning, given the names of the labels."""
@@ -100,7 +99,7 @@ class JointCode(Code):
         return cls(observed_cardinalities(Y, which), Y.shape[1])
 
     def width(self) -> int:
-        """Return number of targets, ``1 + K s``."""
+        """Return the number of targets, ``1 + K s``."""
         return 1 + len(self.cardinalities) * self.n_labels
 
     def targets(self, Y: Indicator) -> sp.csc_array:
@@ -136,7 +135,7 @@ class MarginalCode(Code):
         return cls(observed_cardinalities(Y, "all"), Y.shape[1])
 
     def width(self) -> int:
-        """Return number of targets s."""
+        """Return the number of targets s."""
         return self.n_labels
 
     def targets(self, Y: Indicator) -> sp.csc_array:
@@ -213,7 +212,7 @@ class PlugInCode(Code):
         )  # fmt: skip
 
     def width(self) -> int:
-        """Return one column for "no labels" and one for each class."""
+        """Return the number of classes, and one for "no labels"."""
         return 1 + len(self.sizes)
 
     def targets(self, Y: Indicator) -> PlugInTargets:
