@@ -13,8 +13,8 @@ from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaReduct
         FBetaClassifier(),
         FBetaClassifier(loss="exponential"),
         FBetaClassifier(loss="squared", fit_intercept=False),
-        FBetaClassifierCV(alphas=(0.1, 1.0), cv=2),
-        AlphaSearchCV(FBetaClassifier(), alphas=(0.1, 1.0), cv=2),
+        FBetaClassifierCV(),
+        AlphaSearchCV(FBetaClassifier()),
         FBetaReduction(LogisticRegression()),
     ]
 )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,10 @@ from sklearn.metrics import fbeta_score as sklearn_fbeta
 from sklearn.metrics import precision_score as sklearn_precision
 
 from fbeta.metrics import (
+    AVERAGES,
+    averaged_fbeta,
+    best_thresholds,
+    fbeta_of_counts,
     fbeta_per_instance,
     fbeta_score,
     make_fbeta_scorer,
@@ -114,3 +120,113 @@ def test_scorer_uses_its_own_beta():
     assert make_fbeta_scorer(2.0)(Fixed(), [[0]], Y) == pytest.approx(5 / 8)
     with pytest.raises(ValueError, match="beta"):
         make_fbeta_scorer(-1)
+
+
+@pytest.mark.parametrize("beta", [1e-150, 1e-8, 0.3, 1.0, 7.0, 1e8, 1e150])
+def test_counts_are_the_fraction_for_any_beta(beta):
+    beta2 = Fraction(beta) ** 2
+    for true in range(4):
+        for pred in range(4):
+            for both in range(min(true, pred) + 1):
+                bottom = beta2 * true + pred
+                exact = float((1 + beta2) * both / bottom) if bottom else 1.0
+                assert float(fbeta_of_counts(both, true, pred, beta)) == pytest.approx(exact)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+def test_counts_at_the_ends(scale):
+    """Precision for small beta, recall for large beta, also where beta^2 is no number."""
+    both, true, pred = scale * np.array([[1, 2, 4], [0, 3, 0], [0, 0, 3], [0, 0, 0]]).T
+    for beta in (1e-150, 1e-170, 1e-300):
+        assert fbeta_of_counts(both, true, pred, beta).tolist() == [0.25, 0, 0, 1]
+    for beta in (1e150, 1e170, 1e300):
+        assert fbeta_of_counts(both, true, pred, beta).tolist() == [0.5, 0, 0, 1]
+
+
+def test_counts_broadcast():
+    values = fbeta_of_counts(1, np.array([1, 3])[:, None], np.array([1, 2, 5]), 1.0)
+    assert values.shape == (2, 3)
+    assert values[1, 2] == pytest.approx(2 / 8)
+
+
+def slow_average(Y, predicted, beta, average, weight):
+    """Loops over the entries; macro gives one value for each label."""
+    n, s = Y.shape
+    groups = {
+        "instance": [[(i, j) for j in range(s)] for i in range(n)],
+        "micro": [[(i, j) for i in range(n) for j in range(s)]],
+        "macro": [[(i, j) for i in range(n)] for j in range(s)],
+    }[average]
+    values = []
+    for group in groups:
+        tp = fn = fp = 0.0
+        for i, j in group:
+            c = 1.0 if average == "instance" else weight[i]
+            tp += c * (Y[i, j] and predicted[i, j])
+            fn += c * (Y[i, j] and not predicted[i, j])
+            fp += c * (not Y[i, j] and predicted[i, j])
+        bottom = (1 + beta**2) * tp + beta**2 * fn + fp
+        values.append(1.0 if bottom == 0 else (1 + beta**2) * tp / bottom)
+    if average == "macro":
+        return values
+    return np.average(values, weights=weight) if average == "instance" else values[0]
+
+
+# few distinct scores, so that ties are frequent, and the ends of the range
+scored = st.tuples(st.integers(1, 5), st.integers(1, 4)).flatmap(
+    lambda shape: st.tuples(
+        arrays(
+            np.float64,
+            shape,
+            elements=st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1)),
+        ),
+        arrays(np.bool_, shape),
+        arrays(np.float64, shape[0], elements=st.sampled_from([0.5, 1.0, 2.0])),
+    )
+)
+averages = st.sampled_from(AVERAGES)
+
+
+@given(scored, st.sampled_from([0.5, 1.0]), averages)
+def test_averages(case, beta, average):
+    P, Y, weight = case
+    own = averaged_fbeta(Y, P > 0.3, beta, average=average, sample_weight=weight)
+    np.testing.assert_allclose(own, slow_average(Y, P > 0.3, beta, average, weight))
+    plain = averaged_fbeta(sp.csr_array(Y), P > 0.3, beta, average=average)
+    np.testing.assert_allclose(plain, slow_average(Y, P > 0.3, beta, average, np.ones(len(Y))))
+
+
+@given(scored, st.sampled_from([0.5, 1.0, 2.0]), averages, st.sampled_from([(0.0, 1.0), None]))
+def test_no_threshold_is_better(case, beta, average, ends):
+    P, Y, weight = case
+    if ends is None:
+        P = 6 * P - 3
+    threshold = best_thresholds(P, Y, beta, average=average, weight=weight, ends=ends)
+    cuts = [P.min() - 1, *np.unique(P)]  # p > t changes nowhere else
+    if average == "macro":
+        for j in range(P.shape[1]):
+            own = slow_average(Y[:, [j]], P[:, [j]] > threshold[j], beta, "macro", weight)[0]
+            all_ = [slow_average(Y[:, [j]], P[:, [j]] > t, beta, "macro", weight)[0] for t in cuts]
+            assert own == pytest.approx(max(all_), abs=1e-12)
+        return
+    own = slow_average(Y, threshold < P, beta, average, weight)
+    best = max(slow_average(Y, t < P, beta, average, weight) for t in cuts)
+    assert own == pytest.approx(best, abs=1e-12)
+
+
+def test_where_the_thresholds_lie():
+    scores, Y = np.array([[3.0, 1.0, 0.0]]), np.array([[1, 0, 0]])
+    # each row by itself is each column of the transposed by itself
+    assert best_thresholds(scores.T, Y.T, average="macro").tolist() == [2.0]
+    assert float(best_thresholds(scores, np.array([[1, 1, 1]]))) == -0.5
+    assert float(best_thresholds(scores, np.array([[0, 0, 0]]))) == 3.5
+    P = np.array([[0.9, 0.5]])
+    assert float(best_thresholds(P, np.array([[0, 0]]), ends=(0.0, 1.0))) == pytest.approx(0.95)
+    assert float(best_thresholds(P, np.array([[1, 1]]), ends=(0.0, 1.0))) == pytest.approx(0.25)
+    low = 0.3
+    high = np.nextafter(low, 1)
+    for average in ("instance", "micro"):
+        threshold = best_thresholds(np.array([[low, high]]), np.array([[0, 1]]), average=average)
+        assert low <= threshold < high
+    with pytest.raises(ValueError, match="average must be one of"):
+        best_thresholds(P, Y, average="samples")

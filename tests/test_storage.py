@@ -155,7 +155,7 @@ DANGEROUS = [
     ("operator", "methodcaller", "OperatorFuncNode"),
     ("builtins", "method", "MethodNode"),
     ("numpy", "load", "FunctionNode"),
-    ("fbeta.classifier", "FBetaClassifier", "FunctionNode"),
+    ("fbeta.models.linear", "FBetaClassifier", "FunctionNode"),
     ("fbeta.rivals.limo", "os", "ObjectNode"),
     ("fbeta.rivals.limo.os", "Limo", "ObjectNode"),
     ("evil.fbeta.rivals.limo", "Limo", "ObjectNode"),

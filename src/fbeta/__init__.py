@@ -1,10 +1,9 @@
 """Multi-label classification that is optimal for the F_beta-measure."""
 
-from fbeta.classifier import FBetaClassifier, FBetaClassifierCV
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
-from fbeta.reduction import FBetaReduction
+from fbeta.models import FBetaClassifier, FBetaClassifierCV, FBetaReduction
 from fbeta.selection import AlphaSearchCV
 
 __version__ = "0.1.0"

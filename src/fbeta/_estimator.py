@@ -1,10 +1,15 @@
-"""What every estimator of the library shares: labels in and out, decode, score."""
+"""What every estimator of the library shares: labels in and out, one fit, predict and score."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,24 +18,64 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from fbeta._validation import check_beta, check_sample_weight
-from fbeta.decoding import decode
+from fbeta.codes import Code, Estimates, concatenate
 from fbeta.encoding import LabelStatistics
 from fbeta.labels import Indicator, LabelForm, form_of
+from fbeta.learners import Alphas, Learner, Model, Rows, Weight, count_rows, take_rows
 from fbeta.metrics import fbeta_score
+from fbeta.rules import ExactDecode, StatisticsRule
 
-# bytes of statistics that predict keeps at a time
+# bytes of what a model gives that predict keeps at a time
 CHUNK = 1 << 27
+
+Fold: TypeAlias = tuple[Rows, Rows]
+Looks: TypeAlias = "Iterator[tuple[float, HeldOut]]"
+Estimator = TypeVar("Estimator", bound=BaseEstimator)
+
+
+@contextmanager
+def all_or_nothing(estimator: Estimator) -> Iterator[Estimator]:
+    """Give a copy of an estimator to be fitted, whose state the estimator takes at the end.
+
+    It does so in one assignment: whatever stops the fit, and whenever, the estimator is left with
+    the state that it had, and no other thread sees a part of the new one.
+    """
+    draft = copy(estimator)
+    yield draft
+    estimator.__dict__ = draft.__dict__
+
+
+def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return X as an array or CSR matrix of float64 or float32 that agrees with the one of fit."""
+    return validate_data(
+        estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
+    )
+
+
+def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
+    """Leave out the rows of weight zero."""
+    if weight is None:
+        return X, Y, None
+    rows = np.flatnonzero(weight)
+    return _safe_indexing(X, rows), Y[rows], weight[rows]
+
+
+def views(part: str, *names: str) -> tuple[property, ...]:
+    """Return properties of an estimator that show attributes of one of its parts."""
+    return tuple(property(attrgetter(f"{part}.{name}")) for name in names)
 
 
 class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: reads X and Y, writes predictions in the form Y came in.
 
-    A subclass has a parameter ``beta`` and implements ``fit`` (through :meth:`_read_training`)
-    and ``_predict_indicator``.
+    A subclass has a parameter ``beta``, implements ``_fit``, which keeps a model in ``_model``, and
+    has a rule in ``_rule``, by which it predicts.
     """
 
     beta: float
     _label_form: LabelForm
+    _model: Any
+    _rule: Any
     classes_: NDArray[Any]
     n_labels_: int
 
@@ -45,71 +90,91 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         tags.classifier_tags.poor_score = True
         return tags
 
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to labelled instances.
+
+        A fit that fails or is interrupted leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features; sparse X is not densified, float32 stays float32.
+        y : labels of n instances
+            0/1 array or sparse matrix of shape (n, s), DataFrame, or a sequence of label sets
+            such as ``[["sky", "sea"], []]``; also a 1-D binary target, which is one label.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the instances. One of weight zero is as if it were not there.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+        with all_or_nothing(self) as draft:
+            draft._fit(*drop_weightless(*draft._read_training(X, y, sample_weight)))
+        return self
+
+    @abstractmethod
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        """Fit to validated X, the indicator of shape (n, s), and positive weights."""
+
     def _read_training(
-        self, X: Any, Y: Any, sample_weight: ArrayLike | None = None
-    ) -> tuple[Any, Indicator, NDArray[np.float64] | None]:
-        """Validate the training data, remember the form of Y, and drop rows of weight zero."""
+        self, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Indicator, Weight]:
+        """Validate the training data, and remember the form of y."""
         check_beta(self.beta)
-        form = form_of(Y, "y")
-        indicator = form.read(Y, "y")
+        form = form_of(y, "y")
+        indicator = form.read(y, "y")
         X = self._validate_X(X, reset=True)
         n = _num_samples(X)
         if n != indicator.shape[0]:
             raise ValueError(f"X has {n} rows and y has {indicator.shape[0]}")
-        weight = check_sample_weight(sample_weight, n)
-        if weight is not None:
-            rows = np.flatnonzero(weight)
-            X, indicator, weight = _safe_indexing(X, rows), indicator[rows], weight[rows]
         self._label_form, self.classes_ = form, form.classes
         self.n_labels_ = form.n_labels
-        return X, indicator, weight
+        return X, indicator, check_sample_weight(sample_weight, n)
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
-        )
+        return validate_features(self, X, reset=reset)
 
-    def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Any:
+    def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and strengths of a search for alpha share: here X itself."""
         return X
 
     def alpha_path(
-        self,
-        shared: Any,
-        Y: Indicator,
-        weight: NDArray[np.float64] | None,
-        train: NDArray[np.intp],
-        test: NDArray[np.intp],
-        alphas: Sequence[float],
-    ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
-        """Fit on some rows and predict others for each strength of regularisation.
+        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
+    ) -> Looks:
+        """Fit to some rows and look at others, for each strength of regularisation.
 
-        Parameters
-        ----------
-        shared : object
-            From :meth:`alpha_shared`.
-        Y : csr_array of shape (n, s)
-            0/1 indicator.
-        weight : ndarray of shape (n,), or None
-            Weights of the rows, positive on ``train``.
-        train, test : ndarray
-            Indices of rows.
-        alphas : sequence of float
-            Strengths.
-
-        Yields
-        ------
-        alpha : float
-        predicted : bool ndarray of shape (number of test rows, s)
+        ``shared`` is from :meth:`alpha_shared`, Y the indicator of shape (n, s), ``fold`` the
+        indices of the rows to fit to, whose weights are positive, and of the others. Each strength
+        is yielded with what the estimator that was fitted says of these.
         """
+        train, test = fold
+        X, held = take_rows(shared, train), take_rows(shared, test)
         weights = {} if weight is None else {"sample_weight": weight[train]}
         for alpha in alphas:
-            model = clone(self).set_params(alpha=alpha).fit(shared[train], Y[train], **weights)
-            yield alpha, model._predict_indicator(shared[test], self.beta)
+            fitted = clone(self).set_params(alpha=alpha).fit(X, Y[train], **weights)
+            yield alpha, HeldOut(fitted, held)
 
-    @abstractmethod
+    def _output(self, X: Any) -> Any:
+        """Return what the rule decides on, for validated X."""
+        return self._model.scores(X)
+
+    def _row_bytes(self) -> int:
+        """Return the size of that for one instance, to bound the memory of predict."""
+        return 8 * self.n_labels_
+
+    def _chunks(self, X: Any, row_bytes: int) -> Iterator[Any]:
+        """Yield the output for some rows at a time."""
+        n, rows = count_rows(X), max(1, CHUNK // row_bytes)
+        for start in range(0, max(n, 1), rows):
+            chunk = slice(start, start + rows)
+            yield self._output(X if rows >= n else take_rows(X, chunk))
+
     def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
         """Predict label sets for validated X, as booleans of shape (n, s)."""
+        parts = [self._rule(output, beta) for output in self._chunks(X, self._row_bytes())]
+        return np.concatenate(parts)
 
     def _by_class(self, marginals: NDArray[Any]) -> NDArray[Any]:
         """Return marginals as ``predict_proba`` does: by class where the target was 1-D."""
@@ -119,6 +184,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return np.ones_like(marginals)
         return np.concatenate([1 - marginals, marginals], axis=1)
 
+    def _read_features(self, X: Any, beta: float | None = None) -> tuple[Any, float]:
+        """Validate what a fitted estimator is asked about; beta is its own by default."""
+        check_is_fitted(self)
+        beta = check_beta(self.beta if beta is None else beta)
+        return self._validate_X(X, reset=False), beta
+
     def predict(self, X: Any, *, beta: float | None = None) -> Any:
         """Predict label sets.
 
@@ -127,18 +198,16 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array-like or sparse matrix of shape (n, d)
             Features.
         beta : float, optional
-            The measure to be optimal for; that of the estimator by default. The model does not
-            depend on it.
+            The measure to be optimal for; that of the estimator by default. Methods whose models
+            depend on it take no other.
 
         Returns
         -------
         labels of n instances
             In the form of the labels in ``fit``: array, sparse matrix, DataFrame or label sets.
         """
-        check_is_fitted(self)
-        beta = check_beta(self.beta if beta is None else beta)
         index = X.index if hasattr(X, "iloc") else None
-        predicted = self._predict_indicator(self._validate_X(X, reset=False), beta)
+        predicted = self._predict_indicator(*self._read_features(X, beta))
         return self._label_form.write(predicted, index)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -157,40 +226,85 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         -------
         float
         """
-        check_is_fitted(self)
-        truth = self._label_form.read(y, "y")
-        X = self._validate_X(X, reset=False)
-        predicted = self._predict_indicator(X, check_beta(self.beta))
-        return fbeta_score(truth, predicted, self.beta, sample_weight=sample_weight)
+        X, beta = self._read_features(X)
+        truth, predicted = self._label_form.read(y, "y"), self._predict_indicator(X, beta)
+        return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What an estimator that was fitted to other rows says of the rows of a fold."""
+
+    estimator: MultiLabelClassifier
+    rows: Any  # as its model takes them
+
+    def labels(self, beta: float) -> NDArray[np.bool_]:
+        """Return the predicted label sets, of shape (n, s)."""
+        return self.estimator._predict_indicator(self.rows, beta)
+
+    def statistics(self) -> LabelStatistics:
+        """Return the label statistics, of estimators that have them."""
+        return cast(StatisticsClassifier, self.estimator)._statistics(self.rows)
 
 
 class StatisticsClassifier(MultiLabelClassifier):
-    """Base of the estimators that estimate label statistics and decode them.
+    """Base of the estimators of label statistics: a code, a model of its targets and a rule.
 
-    A subclass implements ``_statistics``.
+    A subclass implements ``_make_code`` and ``_make_learner``; the rule is the exact decode unless
+    it has another. Whatever follows from the three is here.
     """
 
-    cardinalities_: NDArray[np.intp]
+    _code: Code
+    _model: Model
+    _rule: StatisticsRule = ExactDecode()
+
+    (cardinalities_,) = views("_code", "cardinalities")
 
     @abstractmethod
-    def _statistics(self, X: Any) -> LabelStatistics:
-        """Estimate the statistics for validated X."""
+    def _make_code(self, Y: Indicator) -> Code:
+        """Return the code for label sets of the training rows."""
+
+    @abstractmethod
+    def _make_learner(self) -> Learner:
+        """Return what fits the model, or raise where a parameter is wrong."""
+
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        learner, code = self._make_learner(), self._make_code(Y)
+        # a 1-D binary target has two classes and one label, the second of them
+        name = partial(code.name, labels=self.classes_[-self.n_labels_ :])
+        alpha = getattr(self, "alpha", None)
+        self._code, self._model = code, learner.fit(X, code.targets(Y), weight, alpha, name)
+
+    def alpha_shared(self, X: Any, weight: Weight) -> Any:
+        """Return X in coordinates that all folds and strengths of a search for alpha share."""
+        return self._make_learner().share(X, weight)
+
+    def alpha_path(
+        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
+    ) -> Looks:
+        """Follow the path of the learner on some rows, and look at others."""
+        train, test = fold
+        code, held = self._make_code(Y[train]), take_rows(shared, test)
+        path = self._make_learner().path(shared, code.targets(Y[train]), weight, train, alphas)
+        for alpha, model in path:
+            fitted = clone(self)
+            fitted._code, fitted._model = code, model
+            yield alpha, HeldOut(fitted, held)
+
+    def _output(self, X: Any) -> Estimates:
+        return Estimates(self._code, self._model.probabilities(X))
 
     def _row_bytes(self) -> int:
-        """Return the size of the statistics of one instance, to bound the memory of predict."""
-        return 8 * self.n_labels_ * max(len(self.cardinalities_), 1)
+        return 8 * self._code.width()
 
-    def _chunks(self, X: Any) -> Iterator[tuple[slice, LabelStatistics]]:
-        n, rows = _num_samples(X), max(1, CHUNK // self._row_bytes())
-        for start in range(0, n, rows):
-            chunk = slice(start, start + rows)
-            yield chunk, self._statistics(X if rows >= n else _safe_indexing(X, chunk))
+    def _unfolded(self, X: Any) -> Iterator[Estimates]:
+        """Yield estimates of as many rows at a time as there is room for the statistics of."""
+        size = 8 * self._code.n_labels * max(len(self._code.cardinalities), 1)
+        return self._chunks(X, max(self._row_bytes(), size))
 
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
-        out = np.zeros((_num_samples(X), self.n_labels_), dtype=np.bool_)
-        for rows, statistics in self._chunks(X):
-            out[rows] = decode(statistics, beta)
-        return out
+    def _statistics(self, X: Any) -> LabelStatistics:
+        """Estimate the statistics for validated X."""
+        return concatenate([estimates.statistics() for estimates in self._unfolded(X)])
 
     def predict_statistics(self, X: Any) -> LabelStatistics:
         """Estimate everything the decoder needs.
@@ -205,8 +319,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         LabelStatistics
             ``P(no labels | x)`` and ``P(|y| = k, y_j = 1 | x)`` for n instances.
         """
-        check_is_fitted(self)
-        return self._statistics(self._validate_X(X, reset=False))
+        return self._statistics(self._read_features(X)[0])
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Estimate the marginal probability of each label.
@@ -219,15 +332,13 @@ class StatisticsClassifier(MultiLabelClassifier):
         Returns
         -------
         ndarray of shape (n, s)
-            ``P(y_j = 1 | x)``. It is a sum of separate estimates over the sizes, and kept below 1
-            where they add up to more. For a 1-D binary target, the probability of each class, as
-            elsewhere in scikit-learn.
+            ``P(y_j = 1 | x)``. Where it is a sum of separate estimates over the sizes, it is kept
+            below 1. For a 1-D binary target, the probability of each class, as elsewhere in
+            scikit-learn.
         """
-        check_is_fitted(self)
-        X = self._validate_X(X, reset=False)
-        marginals = np.concatenate([q.marginals() for _, q in self._chunks(X)], axis=0)
-        marginals[marginals >= 1] = np.nextafter(marginals.dtype.type(1), 0)
-        return self._by_class(marginals)
+        X, _ = self._read_features(X)
+        marginals = [estimates.marginals() for estimates in self._chunks(X, self._row_bytes())]
+        return self._by_class(np.concatenate(marginals))
 
     def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, by the model's own statistics.
@@ -245,8 +356,6 @@ class StatisticsClassifier(MultiLabelClassifier):
             Estimates from independent fits need not agree with each other, and the sum that the
             decoder maximises may then exceed 1: it is cut there.
         """
-        check_is_fitted(self)
-        beta = check_beta(self.beta if beta is None else beta)
-        X = self._validate_X(X, reset=False)
-        parts = [decode(q, beta, return_expected=True)[1] for _, q in self._chunks(X)]
+        X, beta = self._read_features(X, beta)
+        parts = [self._rule.expected(estimates, beta) for estimates in self._unfolded(X)]
         return np.minimum(np.concatenate(parts), 1.0)

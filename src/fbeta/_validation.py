@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import has_fit_parameter
 
 
 def _is_number(value: Any, kind: type) -> bool:
@@ -77,3 +78,9 @@ def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.f
     if n and not weight.any():
         raise ValueError("sample_weight is zero on every row: nothing is left")
     return weight
+
+
+def check_takes_weight(estimator: Any, sample_weight: Any) -> None:
+    """Raise where there are weights and an estimator cannot be fitted with them."""
+    if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
+        raise ValueError(f"{type(estimator).__name__} does not support sample_weight in fit")

@@ -1,4 +1,7 @@
-"""The F_beta-measure of label sets, averaged over instances, with 0/0 = 1."""
+"""The F_beta-measure: of counts, averaged over label sets, and the thresholds that maximise it.
+
+``F_beta(y, yhat) = (1 + beta^2) |y & yhat| / (beta^2 |y| + |yhat|)``, with 0/0 = 1.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import make_scorer
 
-from fbeta._validation import check_beta, check_sample_weight
-from fbeta.labels import common_indicators
+from fbeta._validation import check_beta, check_choice, check_sample_weight
+from fbeta.labels import Indicator, common_indicators
 
 __all__ = [
+    "averaged_fbeta",
+    "best_thresholds",
+    "fbeta_of_counts",
     "fbeta_per_instance",
     "fbeta_score",
     "make_fbeta_scorer",
@@ -19,41 +25,117 @@ __all__ = [
     "recall_score",
 ]
 
+Array = NDArray[np.float64]
 
-def _counts(Y_true: Any, Y_pred: Any) -> tuple[NDArray[np.float64], ...]:
-    """Return |y & yhat|, |y| and |yhat| of each row, each of shape (n,)."""
-    true, pred = common_indicators(Y_true, Y_pred)
-    both = true.multiply(pred)
-    tp, size_true, size_pred = (
-        np.asarray(m.sum(axis=1, dtype=np.float64)).ravel() for m in (both, true, pred)
-    )
-    return tp, size_true, size_pred
+#: What F_beta may be averaged over: the rows, all entries together, or the columns.
+AVERAGES = ("instance", "micro", "macro")
 
 
-def _ratio(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide with 0/0 = 1."""
-    return np.divide(numerator, denominator, out=np.ones_like(numerator), where=denominator > 0)
-
-
-def _average(values: NDArray[np.float64], sample_weight: ArrayLike | None) -> float:
-    weight = check_sample_weight(sample_weight, len(values))
-    if weight is None:
-        return float(values.mean())
-    return float(np.average(values, weights=weight))
-
-
-def fbeta_per_instance(Y_true: Any, Y_pred: Any, beta: float = 1.0) -> NDArray[np.float64]:
-    """Compute F_beta of each instance.
-
-    ``F_beta(y, yhat) = (1 + beta^2) |y & yhat| / (beta^2 |y| + |yhat|)``, and 1 where both sets
-    are empty.
+def fbeta_of_counts(
+    both: ArrayLike, size_true: ArrayLike, size_pred: ArrayLike, beta: float = 1.0
+) -> Array:
+    """Compute F_beta from the sizes of label sets, for any beta that is positive and finite.
 
     Parameters
     ----------
-    Y_true, Y_pred : labels of n instances
-        0/1 arrays or sparse matrices of shape (n, s), DataFrames, or sequences of label sets.
+    both, size_true, size_pred : array-like
+        ``|y & yhat|``, ``|y|`` and ``|yhat|``, or the weights of these labels.
     beta : float > 0
         Weight of recall against precision.
+
+    Returns
+    -------
+    ndarray
+        Of the shape that the three have together; 1 where both sets are empty.
+
+    Examples
+    --------
+    >>> fbeta_of_counts(1, 1, [1, 2, 4], beta=2.0).round(3).tolist()
+    [1.0, 0.833, 0.625]
+
+    It goes to precision for small beta, and to recall for large beta:
+
+    >>> [float(fbeta_of_counts(1, 2, 4, beta)) for beta in (1e-150, 1e150)]
+    [0.25, 0.5]
+    """
+    both, true, pred = (np.asarray(a, dtype=np.float64) for a in (both, size_true, size_pred))
+    # the larger of beta^2 and 1 is factored out, and what is left cannot overflow
+    small = min(beta, 1 / beta) ** 2
+    bottom = small * true + pred if beta <= 1 else true + small * pred
+    return _ratio((1 + small) * both, bottom, np.asarray(true + pred == 0, dtype=np.float64))
+
+
+def _ratio(numerator: Array, denominator: Array, otherwise: Array | float = 1.0) -> Array:
+    """Divide, with another value where the denominator is zero."""
+    shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
+    out = np.array(np.broadcast_to(otherwise, shape), dtype=np.float64)
+    return np.divide(numerator, denominator, out=out, where=np.asarray(denominator) > 0)
+
+
+def _indicators(Y_true: Any, Y_pred: Any) -> tuple[Indicator, Indicator, Indicator]:
+    """Return ``y & yhat``, ``y`` and ``yhat``, each of shape (n, s)."""
+    true, pred = common_indicators(Y_true, Y_pred)
+    return true.multiply(pred), true, pred
+
+
+def _sizes(Y_true: Any, Y_pred: Any) -> tuple[Array, Array, Array]:
+    """Return ``|y & yhat|``, ``|y|`` and ``|yhat|`` of each row, each of shape (n,)."""
+    both, true, pred = (
+        np.asarray(m.sum(axis=1, dtype=np.float64)) for m in _indicators(Y_true, Y_pred)
+    )
+    return both, true, pred
+
+
+def _mean(values: Array, sample_weight: ArrayLike | None) -> float:
+    return float(np.average(values, weights=check_sample_weight(sample_weight, len(values))))
+
+
+def averaged_fbeta(
+    Y_true: Any,
+    Y_pred: Any,
+    beta: float = 1.0,
+    *,
+    average: str = "instance",
+    sample_weight: ArrayLike | None = None,
+) -> Array:
+    """Compute F_beta averaged over instances, of all entries together, or for each label.
+
+    Parameters
+    ----------
+    Y_true, Y_pred, beta, sample_weight
+        As for :func:`fbeta_score`.
+    average : {"instance", "micro", "macro"}
+        The mean over the rows; one value of all counts together; or one value for each label, of
+        which the macro-averaged F_beta is the mean.
+
+    Returns
+    -------
+    ndarray of shape (), or (s,) for ``"macro"``
+
+    Examples
+    --------
+    >>> averaged_fbeta([[1, 0], [1, 1]], [[1, 1], [1, 0]], average="macro").tolist()
+    [1.0, 0.0]
+    """
+    check_choice("average", average, AVERAGES)
+    if average == "instance":
+        return np.asarray(fbeta_score(Y_true, Y_pred, beta, sample_weight=sample_weight))
+    indicators = _indicators(Y_true, Y_pred)
+    n = indicators[0].shape[0]
+    weight = check_sample_weight(sample_weight, n)
+    both, true, pred = (m.T @ (np.ones(n) if weight is None else weight) for m in indicators)
+    if average == "micro":
+        both, true, pred = both.sum(), true.sum(), pred.sum()
+    return fbeta_of_counts(both, true, pred, check_beta(beta))
+
+
+def fbeta_per_instance(Y_true: Any, Y_pred: Any, beta: float = 1.0) -> Array:
+    """Compute F_beta of each instance.
+
+    Parameters
+    ----------
+    Y_true, Y_pred, beta
+        As for :func:`fbeta_score`.
 
     Returns
     -------
@@ -64,9 +146,7 @@ def fbeta_per_instance(Y_true: Any, Y_pred: Any, beta: float = 1.0) -> NDArray[n
     >>> fbeta_per_instance([[1, 1, 0], [0, 0, 0]], [[1, 0, 0], [0, 0, 0]]).round(3).tolist()
     [0.667, 1.0]
     """
-    beta2 = check_beta(beta) ** 2
-    tp, size_true, size_pred = _counts(Y_true, Y_pred)
-    return _ratio((1 + beta2) * tp, beta2 * size_true + size_pred)
+    return fbeta_of_counts(*_sizes(Y_true, Y_pred), check_beta(beta))
 
 
 def fbeta_score(
@@ -97,7 +177,7 @@ def fbeta_score(
     >>> fbeta_score([["sky", "sea"], []], [["sky"], []], beta=1.0)
     0.8333333333333333
     """
-    return _average(fbeta_per_instance(Y_true, Y_pred, beta), sample_weight)
+    return _mean(fbeta_per_instance(Y_true, Y_pred, beta), sample_weight)
 
 
 def precision_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = None) -> float:
@@ -105,10 +185,8 @@ def precision_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None
 
     Parameters
     ----------
-    Y_true, Y_pred : labels of n instances
+    Y_true, Y_pred, sample_weight
         As for :func:`fbeta_score`.
-    sample_weight : array-like of shape (n,), optional
-        Weights of the instances.
 
     Returns
     -------
@@ -119,8 +197,8 @@ def precision_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None
     >>> precision_score([[1, 1, 0], [0, 1, 0]], [[1, 0, 0], [1, 1, 0]])
     0.75
     """
-    tp, _, size_pred = _counts(Y_true, Y_pred)
-    return _average(_ratio(tp, size_pred), sample_weight)
+    both, _, size_pred = _sizes(Y_true, Y_pred)
+    return _mean(_ratio(both, size_pred), sample_weight)
 
 
 def recall_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = None) -> float:
@@ -128,10 +206,8 @@ def recall_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = 
 
     Parameters
     ----------
-    Y_true, Y_pred : labels of n instances
+    Y_true, Y_pred, sample_weight
         As for :func:`fbeta_score`.
-    sample_weight : array-like of shape (n,), optional
-        Weights of the instances.
 
     Returns
     -------
@@ -142,8 +218,8 @@ def recall_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = 
     >>> recall_score([[1, 1, 0], [0, 1, 0]], [[1, 0, 0], [1, 1, 0]])
     0.75
     """
-    tp, size_true, _ = _counts(Y_true, Y_pred)
-    return _average(_ratio(tp, size_true), sample_weight)
+    both, size_true, _ = _sizes(Y_true, Y_pred)
+    return _mean(_ratio(both, size_true), sample_weight)
 
 
 def make_fbeta_scorer(beta: float = 1.0) -> Any:
@@ -168,3 +244,94 @@ def make_fbeta_scorer(beta: float = 1.0) -> Any:
     1.0
     """
     return make_scorer(fbeta_score, beta=check_beta(beta))
+
+
+def best_thresholds(
+    scores: ArrayLike,
+    Y: NDArray[Any],
+    beta: float = 1.0,
+    *,
+    average: str = "instance",
+    weight: Array | None = None,
+    ends: tuple[float, float] | None = None,
+) -> Array:
+    """Find the thresholds with the highest F_beta, exactly, in O(n s log(n s)).
+
+    F_beta changes only where the threshold passes one of the scores. Going down through them in
+    order, each one adds its label to the prediction of its row.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n, s)
+        ``scores > threshold`` is predicted.
+    Y : 0/1 ndarray of shape (n, s)
+        The truth.
+    beta : float > 0
+        Weight of recall against precision.
+    average : {"instance", "micro", "macro"}
+        As for :func:`averaged_fbeta`; macro maximises F_beta of each label by itself.
+    weight : ndarray of shape (n,), optional
+        Weights of the rows.
+    ends : pair of float, optional
+        The lowest and the highest that a score can be, such as 0 and 1; by default there are none.
+
+    Returns
+    -------
+    ndarray of shape (), or (s,) for ``"macro"``
+        Halfway between two scores, or between the outermost and the ends, or 1/2 beyond the
+        outermost where there are none. Of several thresholds that are as good, the highest.
+
+    Examples
+    --------
+    >>> P, Y = np.array([[0.9, 0.3], [0.2, 0.1]]), np.array([[1, 1], [0, 0]])
+    >>> float(best_thresholds(P, Y))
+    0.25
+    """
+    check_choice("average", average, AVERAGES)
+    scores, beta = np.asarray(scores, dtype=np.float64), check_beta(beta)
+    share = np.ones(len(scores)) if weight is None else weight
+    if average == "macro":
+        return _best_cuts(*_prefix_values(scores, Y, share[:, None], beta), ends)
+    if average == "micro":
+        share = np.repeat(share, scores.shape[1])
+        scores, Y, share = (a.reshape(-1, 1) for a in (scores, Y, share))
+        return np.asarray(_best_cuts(*_prefix_values(scores, Y, share, beta), ends)[0])
+    # lowering the threshold past a score changes F_beta of its own row only
+    down, values = _prefix_values(scores.T, Y.T, np.ones((1, 1)), beta)
+    order = np.argsort(-down, axis=None, kind="stable")
+    steps = (share * np.diff(values, axis=0)).ravel()[order]
+    total = share @ values[0] + np.concatenate([[0.0], np.cumsum(steps)])
+    return np.asarray(_best_cuts(down.ravel()[order][:, None], total[:, None], ends)[0])
+
+
+def _prefix_values(
+    scores: Array, Y: NDArray[Any], share: Array, beta: float
+) -> tuple[Array, Array]:
+    """Sort each column, and compute F_beta of predicting its 0, 1, ..., n largest scores.
+
+    Returns the scores in falling order, (n, s), and the values, (n + 1, s).
+    """
+    order = np.argsort(-scores, axis=0, kind="stable")
+    hits, size = (
+        np.cumsum(np.take_along_axis(a, order, axis=0), axis=0, dtype=np.float64)
+        for a in (share * Y, np.broadcast_to(share, scores.shape))
+    )
+    hits, size = (np.pad(a, ((1, 0), (0, 0))) for a in (hits, size))
+    values = fbeta_of_counts(hits, hits[-1:], size, beta)
+    return np.take_along_axis(scores, order, axis=0), values
+
+
+def _best_cuts(down: Array, values: Array, ends: tuple[float, float] | None) -> Array:
+    """Return the threshold below the first m scores of each column, for the m of highest value."""
+    first, last = down[:1], down[-1:]
+    low, high = (last - 1, first + 1) if ends is None else ends
+    # where a score is the lowest there can be, a threshold below it has to be lower still
+    bottom = np.where(last > low, low, last - 1)
+    above = np.concatenate([np.full_like(first, high), down])
+    below = np.concatenate([down, bottom])
+    values[1:-1][down[1:] == down[:-1]] = -np.inf  # no cut between ties
+    best = values.argmax(axis=0)[None]
+    upper, lower = (np.take_along_axis(a, best, axis=0)[0] for a in (above, below))
+    middle = (upper + lower) / 2
+    # there may be no number between neighbours in floating point
+    return np.asarray(np.where(middle < upper, middle, lower))

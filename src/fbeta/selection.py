@@ -2,181 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, Self, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fbeta._estimator import MultiLabelClassifier
+from fbeta._estimator import Fold, HeldOut, MultiLabelClassifier, all_or_nothing
 from fbeta._threads import run_evenly
-from fbeta._validation import check_beta, check_count, check_number, check_sample_weight
+from fbeta._validation import check_count, check_number, check_takes_weight
+from fbeta.encoding import LabelStatistics
 from fbeta.labels import Indicator
+from fbeta.learners import Alphas, Rows, Weight
 from fbeta.metrics import fbeta_score
 
-__all__ = ["ALPHAS", "AlphaSearchCV", "SearchResult", "search_alpha"]
+__all__ = ["ALPHAS", "AlphaSearchCV", "make_folds", "over_folds"]
 
 #: The grid of the paper.
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 
-
-class PathEstimator(Protocol):
-    """An estimator that can be fitted along a path of strengths of regularisation."""
-
-    beta: float
-
-    def alpha_shared(self, X: Any, weight: NDArray[np.float64] | None) -> Any:
-        """Return what all folds and strengths share: X in coordinates that make the work small."""
-
-    def alpha_path(
-        self,
-        shared: Any,
-        Y: Indicator,
-        weight: NDArray[np.float64] | None,
-        train: NDArray[np.intp],
-        test: NDArray[np.intp],
-        alphas: Sequence[float],
-    ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
-        """Fit on some rows and yield predictions for others, for each strength."""
+Found = TypeVar("Found")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search found.
-
-    Attributes
-    ----------
-    alpha : float
-        The strength with the highest mean score; the largest of those that tie.
-    score : float
-        Its mean score.
-    cv_results : dict
-        ``"alpha"``, ``"split{i}_test_score"``, ``"mean_test_score"``, ``"std_test_score"`` and
-        ``"rank_test_score"``, each of shape (number of strengths,).
-    """
-
-    alpha: float
-    score: float
-    cv_results: dict[str, NDArray[Any]]
-
-
-def search_alpha(
-    estimator: PathEstimator,
-    X: Any,
-    Y: Indicator,
-    weight: NDArray[np.float64] | None = None,
-    *,
-    alphas: Sequence[float] = ALPHAS,
-    cv: Any = 5,
-    groups: ArrayLike | None = None,
-    n_jobs: int | None = None,
-) -> SearchResult:
-    """Find the strength of regularisation with the best instance-averaged F_beta over the folds.
-
-    Parameters
-    ----------
-    estimator : PathEstimator
-        Any estimator of the library with a parameter ``alpha``.
-    X : array or csr matrix of shape (n, d)
-        Validated features.
-    Y : csr_array of shape (n, s)
-        0/1 indicator.
-    weight : ndarray of shape (n,), optional
-        Weights of the rows; rows of weight zero are in no fit and no score.
-    alphas : sequence of float
-        The strengths to try.
-    cv : int, splitter or iterable of (train, test)
-        As for :func:`make_splitter`.
-    groups : array-like of shape (n,), optional
-        For splitters that need them.
-    n_jobs : int, optional
-        Folds that are run at the same time, in processes of joblib; by default on as many threads
-        as BLAS uses.
-
-    Returns
-    -------
-    SearchResult
-    """
-    if np.ndim(alphas) != 1:
-        raise ValueError(f"alphas must be a sequence of numbers, got {alphas!r}")
-    grid = np.unique([check_number("alphas", a) for a in alphas])
-    if not len(grid):
-        raise ValueError("alphas is empty: there is nothing to choose from")
-    dense = Y.toarray()
-    folds = list(make_splitter(cv).split(X, dense, groups))
-    shared = estimator.alpha_shared(X, weight)
-
-    def run(fold: tuple[NDArray[np.intp], NDArray[np.intp]]) -> NDArray[np.float64]:
-        return _fold_scores(estimator, shared, Y, weight, *fold, grid)
-
-    if n_jobs is None and effective_n_jobs(None) == 1:
-        columns = run_evenly(run, folds)
-    else:
-        columns = Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds)
-    scores = np.stack(columns, axis=1)
-    mean = scores.mean(axis=1)
-    best = int(np.flatnonzero(mean == mean.max())[-1])
-    rank = 1 + (mean[None, :] > mean[:, None]).sum(axis=1)
-    results: dict[str, NDArray[Any]] = {"alpha": grid}
-    results |= {f"split{i}_test_score": scores[:, i] for i in range(len(folds))}
-    results |= {"mean_test_score": mean, "std_test_score": scores.std(axis=1)}
-    results["rank_test_score"] = rank
-    return SearchResult(float(grid[best]), float(mean[best]), results)
-
-
-def make_splitter(cv: Any) -> Any:
-    """Return a splitter for multi-label data.
+def make_folds(
+    cv: Any, X: Any, Y: Indicator, weight: Weight = None, groups: Any = None
+) -> list[Fold]:
+    """Split the rows of multi-label data; rows of weight zero are in no fold.
 
     Parameters
     ----------
     cv : int, splitter or iterable of (train, test)
-        A number stands for that many shuffled folds, always the same ones: files of multi-label
-        data are often sorted by label, and label sets cannot be stratified like classes.
+        A number stands for that many shuffled folds of the rows with a positive weight, always the
+        same ones: files of multi-label data are often sorted by label, and label sets cannot be
+        stratified like classes. Splitters get all rows, and Y as a 0/1 array.
+    X, Y : array or csr_array of shape (n, d), csr_array of shape (n, s)
+        Features, and labels as 0/1.
+    weight, groups : array of shape (n,), optional
+        Weights of the rows; groups for splitters that need them.
 
     Returns
     -------
-    splitter
+    list of (train, test)
+        Indices of rows.
     """
+    rows = np.arange(Y.shape[0]) if weight is None else np.flatnonzero(weight)
     if isinstance(cv, Integral):
-        return KFold(check_count("cv", cv, low=2), shuffle=True, random_state=0)
-    return check_cv(cv)
-
-
-def _fold_scores(
-    estimator: PathEstimator,
-    shared: Any,
-    Y: Indicator,
-    weight: NDArray[np.float64] | None,
-    train: NDArray[np.intp],
-    test: NDArray[np.intp],
-    alphas: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Return the score on one fold for each strength, of shape (number of strengths,)."""
-    train, test = np.asarray(train), np.asarray(test)
-    if weight is not None:
-        train, test = train[weight[train] > 0], test[weight[test] > 0]
+        splitter = KFold(check_count("cv", cv, low=2), shuffle=True, random_state=0)
+        return [(rows[train], rows[test]) for train, test in splitter.split(rows)]
+    folds = []
+    for fold in check_cv(cv).split(X, Y.toarray(), groups):
+        train, test = (part[np.isin(part, rows)] for part in map(np.asarray, fold))
         if not len(train) or not len(test):
             raise ValueError("a fold has no rows with positive sample_weight: choose another cv")
-    test_weight = None if weight is None else weight[test]
-    scores = np.full(len(alphas), np.nan)
-    for alpha, predicted in estimator.alpha_path(shared, Y, weight, train, test, list(alphas)):
-        place = int(np.searchsorted(alphas, alpha))
-        scores[place] = fbeta_score(
-            Y[test], sp.csr_array(predicted), estimator.beta, sample_weight=test_weight
-        )
-    return scores
+        folds.append((train, test))
+    return folds
+
+
+def over_folds(
+    look: Callable[[HeldOut, Rows], Found],
+    estimator: MultiLabelClassifier,
+    X: Any,
+    Y: Indicator,
+    weight: Weight = None,
+    *,
+    folds: Sequence[Fold],
+    alphas: Alphas = ALPHAS,
+    n_jobs: int | None = None,
+) -> list[dict[float, Found]]:
+    """Look at the held-out rows of every fold, for each strength of regularisation.
+
+    Parameters
+    ----------
+    look : callable
+        Called with what the estimator that was fitted to the other rows says of these - label sets
+        and statistics - and with their indices.
+    estimator, alphas, n_jobs
+        As for :class:`AlphaSearchCV`.
+    X, Y, weight, folds
+        As for :func:`make_folds` and from it; X is validated.
+
+    Returns
+    -------
+    list of dict
+        What ``look`` returned, by strength, for each fold.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier
+    >>> from fbeta.labels import form_of
+    >>> X, Y = np.arange(6.0)[:, None], form_of([[1], [0]] * 3).read([[1], [0]] * 3)
+    >>> found = over_folds(lambda held, rows: held.statistics(), FBetaClassifier(), X, Y,
+    ...                    folds=make_folds(2, X, Y), alphas=[0.1, 1.0])
+    >>> [len(statistics[0.1]) for statistics in found]
+    [3, 3]
+    """
+    check_takes_weight(estimator, weight)
+    shared = estimator.alpha_shared(X, weight)
+
+    def run(fold: Fold) -> dict[float, Found]:
+        path = estimator.alpha_path(shared, Y, weight, fold, alphas)
+        return {alpha: look(held, fold[1]) for alpha, held in path}
+
+    if n_jobs is None and effective_n_jobs(None) == 1:
+        return run_evenly(run, folds)
+    return list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
+
+
+def _if_estimator_has(name: str) -> Callable[[Method], Method]:
+    """Make a method of a search available only where its estimator has it."""
+    decorate: Callable[[Method], Method] = available_if(lambda s: hasattr(s.estimator, name))
+    return decorate
 
 
 class AlphaSearchCV(MultiLabelClassifier):
     """Any estimator of the library with its alpha chosen by cross-validation.
+
+    Picks the alpha with the best instance-averaged F_beta over the folds - the largest of those
+    that tie - and fits with it to all rows. Has ``predict_proba``, ``predict_statistics`` and
+    ``expected_fbeta`` where the estimator has them.
 
     Parameters
     ----------
@@ -198,7 +149,8 @@ class AlphaSearchCV(MultiLabelClassifier):
     best_score_ : float
         Its mean F_beta over the folds.
     cv_results_ : dict
-        Scores by strength and fold.
+        ``"alpha"``, ``"split{i}_test_score"``, ``"mean_test_score"``, ``"std_test_score"`` and
+        ``"rank_test_score"``, each of shape (number of strengths,).
     best_estimator_ : estimator
         Fitted to all rows with the chosen strength.
 
@@ -213,17 +165,9 @@ class AlphaSearchCV(MultiLabelClassifier):
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        *,
-        alphas: Sequence[float] = ALPHAS,
-        cv: Any = 5,
-        n_jobs: int | None = None,
+        self, estimator: Any, *, alphas: Alphas = ALPHAS, cv: Any = 5, n_jobs: int | None = None
     ) -> None:
-        self.estimator = estimator
-        self.alphas = alphas
-        self.cv = cv
-        self.n_jobs = n_jobs
+        self.estimator, self.alphas, self.cv, self.n_jobs = estimator, alphas, cv, n_jobs
 
     @property
     def beta(self) -> float:  # type: ignore[override]
@@ -236,50 +180,86 @@ class AlphaSearchCV(MultiLabelClassifier):
         return tags
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> AlphaSearchCV:
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, groups: Any = None
+    ) -> Self:
         """Search for alpha, and fit with it to all rows.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        y : labels of n instances
-            In any form that the estimator takes.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances, in fits and scores.
+        X, y, sample_weight
+            As for the estimator; the weights count in fits and scores.
         groups : array-like of shape (n,), optional
             For splitters that need them.
 
         Returns
         -------
-        AlphaSearchCV
+        estimator
             Itself.
         """
-        if not isinstance(self.estimator, MultiLabelClassifier) or not hasattr(
-            self.estimator, "alpha"
-        ):
+        estimator = self.estimator
+        if not isinstance(estimator, MultiLabelClassifier) or not hasattr(estimator, "alpha"):
             raise TypeError(
-                "estimator must be an estimator of fbeta with a parameter alpha, "
-                f"got {self.estimator!r}"
+                f"estimator must be an estimator of fbeta with a parameter alpha, got {estimator!r}"
             )
-        X, Y, _ = self._read_training(X, y)
-        weight = check_sample_weight(sample_weight, X.shape[0])
-        result = search_alpha(
-            self.estimator, X, Y, weight,
-            alphas=self.alphas, cv=self.cv, groups=groups, n_jobs=self.n_jobs,
-        )  # fmt: skip
-        self.alpha_, self.best_score_ = result.alpha, result.score
-        self.cv_results_ = result.cv_results
-        weights = {} if weight is None else {"sample_weight": weight}
-        self.best_estimator_ = clone(self.estimator).set_params(alpha=self.alpha_)
-        self.best_estimator_.fit(X, y, **weights)
+        with all_or_nothing(self) as draft:
+            features, Y, weight = draft._read_training(X, y, sample_weight)
+            draft._search(estimator, features, Y, weight, groups)
+            best = clone(estimator).set_params(alpha=draft.alpha_)
+            weights = {} if weight is None else {"sample_weight": weight}
+            draft.best_estimator_ = best.fit(X, y, **weights)
         return self
 
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
+    def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
+        """Score every strength on every fold, and choose."""
+        if np.ndim(self.alphas) != 1:
+            raise ValueError(f"alphas must be a sequence of numbers, got {self.alphas!r}")
+        grid = sorted({check_number("alphas", a) for a in self.alphas})
+        if not grid:
+            raise ValueError("alphas is empty: there is nothing to choose from")
+        beta, folds = estimator.beta, make_folds(self.cv, X, Y, weight, groups)
+
+        def score(held: HeldOut, rows: Rows) -> float:
+            own = None if weight is None else weight[rows]
+            return fbeta_score(Y[rows], held.labels(beta), beta, sample_weight=own)
+
+        found = over_folds(
+            score, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs
+        )
+        scores = np.array([[fold[alpha] for fold in found] for alpha in grid])
+        mean = scores.mean(axis=1)
+        best = int(np.flatnonzero(mean == mean.max())[-1])
+        self.alpha_, self.best_score_ = grid[best], float(mean[best])
+        self.cv_results_: dict[str, NDArray[Any]] = {
+            "alpha": np.array(grid),
+            **{f"split{i}_test_score": scores[:, i] for i in range(len(folds))},
+            "mean_test_score": mean,
+            "std_test_score": scores.std(axis=1),
+            "rank_test_score": 1 + (mean[None, :] > mean[:, None]).sum(axis=1),
+        }
+
+    def _best(self) -> Any:
         check_is_fitted(self)
-        return np.asarray(self.best_estimator_._predict_indicator(X, check_beta(beta)))
+        return self.best_estimator_
+
+    def predict(self, X: Any, *, beta: float | None = None) -> Any:
+        """Predict label sets, by the best estimator."""
+        return self._best().predict(X, beta=beta)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the instance-averaged F_beta of the best estimator."""
+        return float(self._best().score(X, y, sample_weight))
+
+    @_if_estimator_has("predict_statistics")
+    def predict_statistics(self, X: Any) -> LabelStatistics:
+        """Estimate everything the decoder needs, by the best estimator."""
+        return self._best().predict_statistics(X)  # type: ignore[no-any-return]
+
+    @_if_estimator_has("predict_proba")
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Estimate the marginal probability of each label, by the best estimator."""
+        return np.asarray(self._best().predict_proba(X))
+
+    @_if_estimator_has("expected_fbeta")
+    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
+        """Estimate the F_beta of each prediction, by the statistics of the best estimator."""
+        return np.asarray(self._best().expected_fbeta(X, beta=beta))

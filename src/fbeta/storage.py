@@ -40,9 +40,9 @@ _KIND = "fbeta model"
 _VERSION = 1
 
 _ESTIMATORS = (
-    "fbeta.classifier.FBetaClassifier",
-    "fbeta.classifier.FBetaClassifierCV",
-    "fbeta.reduction.FBetaReduction",
+    "fbeta.models.linear.FBetaClassifier",
+    "fbeta.models.linear.FBetaClassifierCV",
+    "fbeta.models.reduction.FBetaReduction",
     "fbeta.selection.AlphaSearchCV",
 )
 # each in a file of its own in our package, whose name is no matter of trust
@@ -60,13 +60,28 @@ _RIVALS = (
 )
 _RIVAL = re.compile(rf"fbeta\.rivals\.[a-z][a-z_]*\.(?:{'|'.join(_RIVALS)})")
 _PARTS = (
+    "fbeta.codes.JointCode",
+    "fbeta.codes.MarginalCode",
+    "fbeta.codes.PlugInCode",
     "fbeta.labels.LabelForm",
-    "fbeta.linear.problems.LinearModel",
+    "fbeta.learners.LinearProbabilities",
+    "fbeta.learners.LinearScores",
     "fbeta.losses.ExponentialLoss",
     "fbeta.losses.LogisticLoss",
     "fbeta.losses.SquaredLoss",
+    "fbeta.models.reduction.ClassifierModel",
     "fbeta.rivals._softmax.SoftmaxModel",
     "fbeta.rivals._softmax_newton.Groups",
+    "fbeta.rivals._structured.BundleModel",
+    "fbeta.rivals.chain.ChainCode",
+    "fbeta.rivals.chain.ChainModel",
+    "fbeta.rivals.cost_sensitive.CostedModel",
+    "fbeta.rivals.limo.ScoreThresholds",
+    "fbeta.rivals.plug_in.PlugInModel",
+    "fbeta.rivals.submodular.HighestScore",
+    "fbeta.rivals.submodular.PairwiseModel",
+    "fbeta.rivals.thresholded.HeldOutThresholds",
+    "fbeta.rules.SignOfScores",
     "sklearn.linear_model._logistic.LogisticRegression",
     "sklearn.model_selection._split.KFold",
 )

@@ -11,7 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta.losses import LogisticLoss
-from fbeta.rivals._splitting import averaged_fbeta, split_rows
+from fbeta.metrics import averaged_fbeta
+from fbeta.rivals._splitting import split_rows
 from fbeta.rivals.cost_sensitive import CostedLogistic, CostSensitiveRelevance
 from fbeta.rivals.relevance import BinaryRelevance
 
@@ -92,7 +93,7 @@ def test_is_the_best_of_separate_weighted_fits(average, beta):
             ).fit(X[fitting], Y[fitting, j])
             scores[g, :, j] = single.decision_function(X)
     truth = Y[held] > 0
-    values = [averaged_fbeta(truth, u[held] > 0, beta, average) for u in scores]
+    values = [averaged_fbeta(truth, u[held] > 0, beta, average=average) for u in scores]
     best = np.broadcast_to(np.argmax(values, axis=0), (3,))
     assert np.array_equal(model.t_, np.array(grid)[best])
     own = X @ model.coef_.T + model.intercept_
@@ -122,7 +123,7 @@ def test_another_beta_needs_another_fit():
     X, Y = toy()
     model = CostSensitiveRelevance().fit(X, Y)
     assert np.array_equal(model.predict(X, beta=1.0), model.predict(X))
-    with pytest.raises(ValueError, match="fitted for beta=1 and depend on it"):
+    with pytest.raises(ValueError, match="fitted for beta=1 and depends on it"):
         model.predict(X, beta=2.0)
 
 

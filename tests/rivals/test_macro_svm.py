@@ -148,5 +148,5 @@ def test_parameters_are_checked(bad):
 
 def test_another_beta_needs_another_fit():
     X, Y = toy()
-    with pytest.raises(ValueError, match="fitted for 1"):
+    with pytest.raises(ValueError, match="fitted for beta=1"):
         MacroFSvm().fit(X, Y).predict(X, beta=2.0)

@@ -122,12 +122,12 @@ def test_the_path_predicts_what_separate_fits_do(rows, weighted):
     weight = rng.uniform(0.5, 2, 90) if weighted else None
     estimator = ExactFPlugIn(rows=rows, tol=1e-10, beta=1.5)
     train, test, alphas = np.arange(60), np.arange(60, 90), [100.0, 0.01, 1.0]
-    shared = estimator.alpha_shared(X, weight)
-    path = dict(estimator.alpha_path(shared, Y, weight, train, test, alphas))
-    plain = dict(MultiLabelClassifier.alpha_path(estimator, X, Y, weight, train, test, alphas))
+    shared, fold = estimator.alpha_shared(X, weight), (train, test)
+    path = dict(estimator.alpha_path(shared, Y, weight, fold, alphas))
+    plain = dict(MultiLabelClassifier.alpha_path(estimator, X, Y, weight, fold, alphas))
     assert path.keys() == plain.keys()
-    for alpha, predicted in plain.items():
-        assert np.array_equal(path[alpha], predicted)
+    for alpha, held in plain.items():
+        assert np.array_equal(path[alpha].labels(1.5), held.labels(1.5))
 
 
 def test_bad_rows():

@@ -52,7 +52,7 @@ def _find_rival(name: str) -> Any:
 
 
 def _ours(title: str, **parameters: Any) -> Method:
-    return Method(title, "FBetaClassifier", parameters, "fbeta.classifier")
+    return Method(title, "FBetaClassifier", parameters, "fbeta.models")
 
 
 #: Every method that experiments and the command line know by name.

@@ -20,20 +20,11 @@ sigmoid = LogisticLoss().inverse_link
 
 @dataclass(frozen=True)
 class Candidates:
-    """Weighted label sets of n instances.
+    """Weighted label sets of n instances."""
 
-    Attributes
-    ----------
-    sets : bool ndarray of shape (n, m, s), or (1, m, s) where all instances share them
-    weight : ndarray of shape (n, m)
-        Shares of a distribution over the sets; they sum to 1.
-    probability : ndarray of shape (n, m)
-        The model's probability of each set.
-    """
-
-    sets: NDArray[np.bool_]
-    weight: NDArray[np.float64]
-    probability: NDArray[np.float64]
+    sets: NDArray[np.bool_]  # (n, m, s), or (1, m, s) where all instances share them
+    weight: NDArray[np.float64]  # (n, m), shares of a distribution over the sets, of sum 1
+    probability: NDArray[np.float64]  # (n, m), the model's probability of each set
 
     def mode(self) -> NDArray[np.bool_]:
         """Return the set with the highest probability, of shape (n, s)."""
@@ -145,29 +136,3 @@ def _offset(sets: NDArray[np.bool_], chain: NDArray[Any], t: int) -> NDArray[Any
     """Return ``sum_{r < t} y_r c_tr`` for each set."""
     out: NDArray[Any] = np.where(sets[..., :t], chain[t, :t], 0.0).sum(axis=-1)
     return out
-
-
-def concatenate(parts: list[LabelStatistics]) -> LabelStatistics:
-    """Join the statistics of several groups of instances, which may differ in cardinalities.
-
-    Parameters
-    ----------
-    parts : list of LabelStatistics
-        With the same labels.
-
-    Returns
-    -------
-    LabelStatistics
-        With the union of their cardinalities.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    cardinalities = np.unique(np.concatenate([q.cardinalities for q in parts]))
-    n, s = sum(map(len, parts)), parts[0].n_labels
-    joint = np.zeros((n, len(cardinalities), s), dtype=parts[0].joint.dtype)
-    start = 0
-    for q in parts:
-        slots = np.searchsorted(cardinalities, q.cardinalities)
-        joint[start : start + len(q), slots] = q.joint
-        start += len(q)
-    return LabelStatistics(np.concatenate([q.empty for q in parts]), joint, cardinalities)

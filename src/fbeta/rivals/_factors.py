@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,10 +12,32 @@ from numpy.typing import ArrayLike, NDArray
 
 from fbeta._validation import check_beta, check_count
 from fbeta.encoding import encode
+from fbeta.metrics import fbeta_of_counts
 
 __all__ = ["all_labelsets", "factorise", "fbeta_factors"]
 
 Factors: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class FactorCode:
+    """The factors of a loss as soft targets of classes."""
+
+    A: NDArray[np.float64]  # (n_classes, r)
+    B: NDArray[np.float64]  # (r, n_predictions)
+
+    def targets(self, classes: NDArray[np.intp]) -> sp.csc_array:
+        """Return the factors of given classes between 0 and 1, of shape (n, r)."""
+        low, span = self._range()
+        return sp.csc_array((self.A - low)[classes] / span)
+
+    def losses(self, P: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the expected loss of each prediction, for expected targets of shape (n, r)."""
+        low, span = self._range()
+        return np.asarray((low + span * np.asarray(P, dtype=np.float64)) @ self.B)
+
+    def _range(self) -> tuple[float, float]:
+        return float(self.A.min()), float(np.ptp(self.A)) or 1.0
 
 
 def factorise(L: ArrayLike) -> Factors:
@@ -94,11 +117,11 @@ def fbeta_factors(n_labels: int, beta: float = 1.0) -> Factors:
     >>> (A @ B).round(3).tolist()[3]
     [0.0, -0.667, -0.667, -1.0]
     """
-    beta2 = check_beta(beta) ** 2
+    beta = check_beta(beta)
     sets = all_labelsets(n_labels).astype(np.float64)
     cardinalities = np.arange(1, n_labels + 1)
     A = encode(sp.csr_array(sets.astype(np.int8)), cardinalities).toarray().astype(np.float64)
     size = sets.sum(axis=1)
-    weight = (1 + beta2) / (beta2 * cardinalities[None, :, None] + size[:, None, None])
+    weight = fbeta_of_counts(1, cardinalities[None, :, None], size[:, None, None], beta)
     joint = (weight * sets[:, None, :]).reshape(len(sets), -1)
     return A, -np.concatenate([(size == 0)[:, None], joint], axis=1).T

@@ -1,4 +1,4 @@
-"""Some rows for fitting and others for choosing, and the averages of F_beta to choose by."""
+"""Some rows for fitting, and others for choosing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fbeta._validation import check_number
-
-AVERAGES = ("instance", "micro", "macro")
 
 
 def split_rows(
@@ -72,51 +70,3 @@ def _digests(X: Any, key: bytes) -> NDArray[np.uint64]:
         row = columns[start:stop].tobytes() + X.data[start:stop].tobytes()
         out[i] = int.from_bytes(blake2b(row, key=key, digest_size=8).digest(), "little")
     return out
-
-
-def averaged_fbeta(
-    Y: NDArray[np.bool_],
-    predicted: NDArray[np.bool_],
-    beta: float,
-    average: str,
-    weight: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
-    """Compute F_beta averaged over instances, over all entries together, or for each label.
-
-    Parameters
-    ----------
-    Y, predicted : bool ndarray of shape (n, s)
-        Truth and predictions.
-    beta : float > 0
-        Weight of recall against precision.
-    average : {"instance", "micro", "macro"}
-        The mean over rows; one value of all counts together; or one value for each label.
-    weight : ndarray of shape (n,), optional
-        Weights of the rows.
-
-    Returns
-    -------
-    ndarray of shape (), or (s,) for ``"macro"``
-        With 0/0 = 1.
-
-    Examples
-    --------
-    >>> Y, predicted = np.array([[1, 0], [1, 1]]) > 0, np.array([[1, 1], [1, 0]]) > 0
-    >>> averaged_fbeta(Y, predicted, 1.0, "macro").tolist()
-    [1.0, 0.0]
-    """
-    column = np.ones((len(Y), 1)) if weight is None else weight[:, None]
-    if average == "instance":
-        tp, positive, size = (a.sum(axis=1) for a in (Y & predicted, Y, predicted))
-        values = fbeta_of_counts(tp, positive, size, beta**2)
-        return np.asarray(np.average(values, weights=column[:, 0]))
-    axis = 0 if average == "macro" else None
-    tp, positive, size = ((column * a).sum(axis=axis) for a in (Y & predicted, Y, predicted))
-    return fbeta_of_counts(tp, positive, size, beta**2)
-
-
-def fbeta_of_counts(tp: Any, positive: Any, predicted: Any, beta2: float) -> NDArray[np.float64]:
-    """Compute ``(1 + beta^2) tp / (beta^2 positive + predicted)`` with 0/0 = 1."""
-    denominator = np.asarray(beta2 * positive + predicted, dtype=np.float64)
-    numerator = np.broadcast_to((1 + beta2) * np.asarray(tp), denominator.shape)
-    return np.divide(numerator, denominator, out=np.ones_like(denominator), where=denominator > 0)

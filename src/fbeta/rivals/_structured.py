@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from fbeta._validation import check_count, check_number
+from fbeta.learners import LinearScores
+from fbeta.metrics import fbeta_of_counts
+
 Array = NDArray[np.float64]
 Oracle = Callable[[Array], tuple[float, Array]]
 TOWARDS = 0.2  # where the next plane is taken, on the way from the best point to the model's
@@ -19,25 +23,33 @@ PATIENCE = 50  # iterations after which a plane that does not matter is dropped
 TINY = 1e-12
 
 
-def check_same_beta(beta: float, fitted: float) -> None:
-    """Raise where a model that was fitted for one measure is asked to predict for another."""
-    if beta != fitted:
-        raise ValueError(f"the model depends on beta and was fitted for {fitted:g}, got {beta:g}")
+@dataclass(frozen=True)
+class BundleModel(LinearScores):
+    """Scores that the bundle method found."""
+
+    objective: Any  # reached
+    gap: Any  # how far above the minimum the objective is at most
+    n_iter: int
+
+
+@dataclass(frozen=True)
+class BundleLearner:
+    """What scores are fitted with by the bundle method, for the measure of beta."""
+
+    beta: float
+    fit_intercept: bool  # whether there is a constant feature 1, penalised like the others
+    tol: float
+    max_iter: int
+
+    def __post_init__(self) -> None:
+        check_number("tol", self.tol, strict=True)
+        check_count("max_iter", self.max_iter)
 
 
 def linear_scores(X: Any, W: Array, constant: float) -> Array:
-    """Compute ``W[:, :-1] x + constant W[:, -1]`` for each row x.
+    """Compute ``W[:, :-1] x + constant W[:, -1]`` for each row x, with W of shape (s, d + 1).
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-    W : ndarray of shape (s, d + 1)
-    constant : float
-        Value of the constant feature that carries the intercept; 0 for none.
-
-    Returns
-    -------
-    ndarray of shape (n, s)
+    The constant feature carries the intercept; it is 0 for none. Returns shape (n, s).
     """
     return np.asarray(X @ W[:, :-1].T) + constant * W[:, -1]
 
@@ -45,13 +57,6 @@ def linear_scores(X: Any, W: Array, constant: float) -> Array:
 def linear_gradient(X: Any, residual: Array, constant: float) -> Array:
     """Apply the transpose of :func:`linear_scores`: (n, s) residuals to (s, d + 1)."""
     return np.hstack([np.asarray(X.T @ residual).T, constant * residual.sum(axis=0)[:, None]])
-
-
-def fbeta_of_counts(both: Any, size: Any, size_true: Any, beta: float) -> Array:
-    """Compute ``(1 + beta^2) both / (beta^2 size_true + size)`` with 0/0 = 1."""
-    bottom = beta**2 * size_true + size
-    out = np.ones(np.shape(bottom))
-    return np.asarray(np.divide((1 + beta**2) * both, bottom, out=out, where=bottom > 0))
 
 
 def most_violated(scores: Array, Y: NDArray[Any], beta: float) -> tuple[NDArray[np.bool_], Array]:
@@ -104,7 +109,7 @@ def _most_violated_of_size(
     )
 
     def value(u: NDArray[np.intp]) -> Array:
-        loss = 1 - fbeta_of_counts(t, t + u, p, beta)
+        loss = 1 - fbeta_of_counts(t, p, t + u, beta)
         return np.asarray(true_sums + np.take_along_axis(false_sums, u, axis=1) + loss)
 
     low, high = np.zeros((n, p + 1), dtype=np.intp), np.full((n, p + 1), s - p, dtype=np.intp)
@@ -124,24 +129,12 @@ def _most_violated_of_size(
 
 @dataclass(frozen=True)
 class BundleResult:
-    """What :func:`minimise` found.
+    """What :func:`minimise` found."""
 
-    Attributes
-    ----------
-    w : ndarray of shape (D,)
-        The best point.
-    objective : float
-        Its objective.
-    gap : float
-        How much lower the minimum may be, at most.
-    n_iter : int
-        Number of planes computed.
-    """
-
-    w: Array
-    objective: float
-    gap: float
-    n_iter: int
+    w: Array  # (D,), the best point
+    objective: float  # of it
+    gap: float  # how much lower the minimum may be, at most
+    n_iter: int  # planes computed
 
 
 def minimise(

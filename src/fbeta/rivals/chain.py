@@ -2,35 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fbeta._estimator import CHUNK
-from fbeta._validation import check_choice, check_count, check_number
-from fbeta.decoding import decode as decode_fbeta
-from fbeta.encoding import LabelStatistics
-from fbeta.linear import fit_linear
-from fbeta.losses import LogisticLoss
-from fbeta.rivals._chain_inference import (
-    Candidates,
-    concatenate,
-    enumerate_sets,
-    sample_sets,
-    search_beam,
-)
-from fbeta.rivals._marginals import OwnDecoding
+from fbeta._estimator import StatisticsClassifier, views
+from fbeta._validation import check_choice, check_count
+from fbeta.codes import Code, Estimates
+from fbeta.encoding import LabelStatistics, observed_cardinalities
+from fbeta.labels import Indicator
+from fbeta.learners import Learner, LinearLearner, Names, Weight
+from fbeta.rivals._chain_inference import Candidates, enumerate_sets, sample_sets, search_beam
+from fbeta.rules import CutAtHalf, ExactDecode, StatisticsRule
 
 __all__ = ["ProbabilisticChain"]
 
 MOST_LABELS = 20  # of which all label sets are enumerated
 
 
-class ProbabilisticChain(OwnDecoding):
+@dataclass(frozen=True)
+class Conditionals:
+    """The conditional probabilities of a chain, for n instances."""
+
+    scores: NDArray[Any]  # (n, s), of each position where no label before it is present
+    chain: NDArray[np.float64]  # (s, s), what the label at position r adds to that of position t
+
+
+@dataclass(frozen=True)
+class ChainCode(Code):
+    """The labels in the order of a chain, and how label sets are inferred from conditionals."""
+
+    order: NDArray[np.intp]  # (s,), the label at each position
+    inference: str
+    beam_width: int
+    uniforms: NDArray[np.float64]  # (m, s), random numbers for m samples
+
+    def width(self) -> int:
+        """Return the size of what the inference has in hand for one instance."""
+        s = self.n_labels
+        sets = {
+            "exhaustive": 2**s,
+            "beam": s * min(self.beam_width, 2**s),
+            "monte_carlo": s * len(self.uniforms),
+        }
+        return int(4 * sets[self.inference])
+
+    def targets(self, Y: Indicator) -> sp.csc_array:
+        """Return the labels by position, of shape (n, s)."""
+        return Y.tocsc()[:, self.order]
+
+    def statistics(self, P: Conditionals) -> LabelStatistics:
+        """Return the statistics of the label sets that are found."""
+        return self.candidates(P).statistics()
+
+    def candidates(self, P: Conditionals) -> Candidates:
+        """Run the inference."""
+        if self.inference == "exhaustive":
+            found = enumerate_sets(P.scores, P.chain)
+        elif self.inference == "beam":
+            found = search_beam(P.scores, P.chain, self.beam_width)
+        else:
+            found = sample_sets(P.scores, P.chain, self.uniforms)
+        # from positions in the chain back to columns
+        sets = found.sets[:, :, np.argsort(self.order)]
+        return Candidates(sets, found.weight, found.probability)
+
+
+@dataclass(frozen=True)
+class MostProbableSet(StatisticsRule):
+    """The most probable of the label sets that are found."""
+
+    def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
+        """Return the mode."""
+        return cast(ChainCode, output.code).candidates(output.P).mode()
+
+
+@dataclass(frozen=True)
+class ChainModel:
+    """A chain of logistic regressions, by position."""
+
+    coef: NDArray[Any]  # (s, d), of x
+    chain: NDArray[np.float64]  # (s, s), of the labels before
+    intercept: NDArray[np.float64]  # (s,)
+    n_iter: int
+
+    def probabilities(self, X: Any) -> Conditionals:
+        """Return the conditional probabilities for n rows."""
+        return Conditionals(np.asarray(X @ self.coef.T) + self.intercept, self.chain)
+
+
+@dataclass(frozen=True)
+class ChainLearner(Learner):
+    """Logistic regressions of each target on x and the targets before it."""
+
+    binary: LinearLearner
+
+    def fit(
+        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
+    ) -> ChainModel:
+        """Fit to targets by position, of shape (n, s)."""
+        s, d = targets.shape[1], X.shape[1]
+        coef, intercept, n_iter = np.zeros((s, d + s)), np.zeros(s), 0
+        for t in range(s):
+            features = _append(X, targets[:, :t])
+            fitted = self.binary.fit(features, targets[:, [t]], weight, alpha)
+            coef[t, : d + t], intercept[t] = fitted.coef[0], fitted.intercept[0]
+            n_iter = max(n_iter, fitted.most_iter)
+        return ChainModel(coef[:, :d].astype(X.dtype), coef[:, d:], intercept, n_iter)
+
+
+RULES = {"fbeta": ExactDecode(), "subset": MostProbableSet(), "hamming": CutAtHalf()}
+
+
+@dataclass(eq=False, repr=False)
+class ProbabilisticChain(StatisticsClassifier):
     """Probabilistic classifier chain, PCC (Dembczynski et al. 2010).
 
     ``P(y | x) = prod_t P(y_t | x, y_1, ..., y_{t-1})``, with a logistic regression on x and the
@@ -40,9 +130,8 @@ class ProbabilisticChain(OwnDecoding):
     ----------
     beta : float > 0
         The measure that ``decode="fbeta"`` is optimal for.
-    alpha : float >= 0
-        Each model minimises the SUM of its losses plus ``alpha / 2 |w|^2``; the intercept is not
-        penalised.
+    alpha, fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`.
     inference : {"exhaustive", "beam", "monte_carlo"}
         Compute the probabilities of all 2^s label sets (for at most 20 labels), keep the most
         probable ones label by label, or sample.
@@ -55,21 +144,14 @@ class ProbabilisticChain(OwnDecoding):
         Number of sets that a beam keeps.
     n_samples : int
         Number of label sets to sample for each instance.
-    fit_intercept : bool
-        Whether the models have an intercept.
-    tol : float > 0
-        A model has converged once the decrease of its objective that a further step promises is
-        below ``tol`` times the objective.
-    max_iter : int
-        Largest number of Newton iterations.
     random_state : int, RandomState or None
         For the random order and for sampling. The random numbers are drawn in ``fit``: predictions
         of a fitted chain do not change from call to call.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (s,)
-        Names of the labels.
+    classes_, n_iter_
+        As for :class:`fbeta.FBetaClassifier`.
     order_ : ndarray of shape (s,)
         The label at each position of the chain.
     coef_ : ndarray of shape (s, d)
@@ -79,8 +161,6 @@ class ProbabilisticChain(OwnDecoding):
         at position t.
     intercept_ : ndarray of shape (s,)
         Intercepts, by position in the chain.
-    n_iter_ : int
-        Most Newton iterations of a model.
 
     Examples
     --------
@@ -90,124 +170,46 @@ class ProbabilisticChain(OwnDecoding):
     [['sea'], ['sea', 'sky']]
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        alpha: float = 1.0,
-        *,
-        inference: str = "monte_carlo",
-        decode: str = "fbeta",
-        order: str | Sequence[int] | None = None,
-        beam_width: int = 16,
-        n_samples: int = 200,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        random_state: Any = None,
-    ) -> None:
-        self.beta = beta
-        self.alpha = alpha
-        self.inference = inference
-        self.decode = decode
-        self.order = order
-        self.beam_width = beam_width
-        self.n_samples = n_samples
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    inference: str = "monte_carlo"
+    decode: str = "fbeta"
+    order: str | Sequence[int] | None = None
+    beam_width: int = 16
+    n_samples: int = 200
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+    random_state: Any = None
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> ProbabilisticChain:
-        """Fit the models.
+    (order_,) = views("_code", "order")
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
+    (chain_coef_,) = views("_model", "chain")
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        y : labels of n instances
-            As for :meth:`fbeta.FBetaClassifier.fit`.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances.
+    @property
+    def _rule(self) -> StatisticsRule:  # type: ignore[override]
+        return RULES[self.decode]
 
-        Returns
-        -------
-        ProbabilisticChain
-            Itself.
-        """
-        solver = self._check_parameters()
-        X, Y, weight = self._read_training(X, y, sample_weight)
-        s, d = self.n_labels_, X.shape[1]
+    def _make_code(self, Y: Indicator) -> ChainCode:
+        s = Y.shape[1]
         if self.inference == "exhaustive" and s > MOST_LABELS:
             raise ValueError(
                 f"inference='exhaustive' needs at most {MOST_LABELS} labels, got {s}: use 'beam' "
                 "or 'monte_carlo'"
             )
         random = check_random_state(self.random_state)
-        self.order_ = _order(self.order, s, random)
-        self._uniforms = random.random_sample((self.n_samples, s))
-        self.cardinalities_ = np.arange(1, s + 1)
-        Y = Y.tocsc()[:, self.order_]
-        coef, self.intercept_ = np.zeros((s, d + s)), np.zeros(s)
-        n_iter = 0
-        for t in range(s):
-            features = _append(X, Y[:, :t])
-            model = fit_linear(features, Y[:, [t]], LogisticLoss(), weight=weight, **solver)
-            coef[t, : d + t], self.intercept_[t] = model.coef[0], model.intercept[0]
-            n_iter = max(n_iter, int(model.n_iter[0]))
-        self.coef_, self.chain_coef_ = coef[:, :d].astype(X.dtype), coef[:, d:]
-        self.n_iter_ = n_iter
-        return self
+        order = _order(self.order, s, random)
+        uniforms = random.random_sample((self.n_samples, s))
+        sizes = observed_cardinalities(Y, "all")
+        return ChainCode(sizes, s, order, self.inference, self.beam_width, uniforms)
 
-    def _check_parameters(self) -> dict[str, Any]:
+    def _make_learner(self) -> ChainLearner:
         check_choice("inference", self.inference, ("exhaustive", "beam", "monte_carlo"))
-        check_choice("decode", self.decode, ("fbeta", "subset", "hamming"))
+        check_choice("decode", self.decode, tuple(RULES))
         check_count("beam_width", self.beam_width)
         check_count("n_samples", self.n_samples)
-        return {
-            "alpha": check_number("alpha", self.alpha),
-            "fit_intercept": self.fit_intercept,
-            "tol": check_number("tol", self.tol, strict=True),
-            "max_iter": check_count("max_iter", self.max_iter),
-        }
-
-    def _candidates(self, X: Any) -> Iterator[tuple[slice, Candidates]]:
-        """Run the inference on some rows at a time."""
-        s = self.n_labels_
-        sets = {
-            "exhaustive": 2**s,
-            "beam": s * min(self.beam_width, 2**s),
-            "monte_carlo": s * self.n_samples,
-        }[self.inference]
-        rows = max(1, CHUNK // (4 * 8 * sets))
-        for start in range(0, X.shape[0], rows):
-            chunk = slice(start, start + rows)
-            B = np.asarray(X[chunk] @ self.coef_.T) + self.intercept_
-            yield chunk, self._infer(B)
-
-    def _infer(self, B: NDArray[Any]) -> Candidates:
-        if self.inference == "exhaustive":
-            found = enumerate_sets(B, self.chain_coef_)
-        elif self.inference == "beam":
-            found = search_beam(B, self.chain_coef_, self.beam_width)
-        else:
-            found = sample_sets(B, self.chain_coef_, self._uniforms)
-        # from positions in the chain back to columns
-        sets = found.sets[:, :, np.argsort(self.order_)]
-        return Candidates(sets, found.weight, found.probability)
-
-    def _statistics(self, X: Any) -> LabelStatistics:
-        return concatenate([found.statistics() for _, found in self._candidates(X)])
-
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
-        out = np.zeros((X.shape[0], self.n_labels_), dtype=np.bool_)
-        for rows, found in self._candidates(X):
-            if self.decode == "subset":
-                out[rows] = found.mode()
-            elif self.decode == "hamming":
-                out[rows] = found.statistics().marginals() > 0.5
-            else:
-                out[rows] = decode_fbeta(found.statistics(), beta)
-        return out
+        return ChainLearner(LinearLearner(self.fit_intercept, self.tol, self.max_iter))
 
 
 def _order(order: Any, s: int, random: np.random.RandomState) -> NDArray[np.intp]:

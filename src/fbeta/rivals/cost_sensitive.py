@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from fbeta._array import array_namespace
+from fbeta._estimator import MultiLabelClassifier, views
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.labels import Indicator
+from fbeta.learners import LinearLearner, LinearScores, Weight
 from fbeta.linear import Design, LinearModel, LinearProblems
 from fbeta.losses import LogisticLoss, Loss
-from fbeta.rivals._marginals import HeldOutChoice
-from fbeta.rivals._splitting import AVERAGES, averaged_fbeta, split_rows
+from fbeta.metrics import AVERAGES, averaged_fbeta
+from fbeta.rivals._splitting import split_rows
+from fbeta.rules import SignOfScores
 
 __all__ = ["CostSensitiveRelevance", "CostedLogistic"]
 
@@ -52,18 +57,15 @@ class CostedLogistic(Loss):
 
     def value(self, y: Array, u: Array) -> Array:
         """Return ``phi(y, u)``."""
-        plain = LogisticLoss()
-        return self.fn * y * plain.value(1.0, u) + self.fp * (1 - y) * plain.value(0.0, u)
+        return self.evaluate(y, u)[0]
 
     def derivative(self, y: Array, u: Array) -> Array:
         """Return the derivative of ``phi(y, u)`` in ``u``."""
-        plain = LogisticLoss()
-        return self.fp * (1 - y) * plain.inverse_link(u) - self.fn * y * plain.inverse_link(-u)
+        return self.evaluate(y, u)[1]
 
     def second_derivative(self, y: Array, u: Array) -> Array:
         """Return the second derivative of ``phi(y, u)`` in ``u``."""
-        plain = LogisticLoss()
-        return self._cost(y) * plain.inverse_link(u) * plain.inverse_link(-u)
+        return self.evaluate(y, u)[2]
 
     def link(self, q: Array) -> Array:
         """Return the logit of ``q`` plus ``ln(fn / fp)``."""
@@ -79,13 +81,10 @@ class CostedLogistic(Loss):
         e = xp.exp(-xp.abs(u))
         above, below = xp.clip(u, 0.0, None), xp.clip(-u, 0.0, None)
         p = xp.where(u >= 0, xp.ones_like(e), e) / (1 + e)
-        cost, fn = self._cost(y), self.fn * y
+        cost, fn = self.fp + (self.fn - self.fp) * y, self.fn * y
         fp = cost - fn
         value = cost * xp.log1p(e) + fn * below + fp * above
         return value, cost * p - fn, cost * p * (1 - p)
-
-    def _cost(self, y: Array) -> Array:
-        return self.fp + (self.fn - self.fp) * y
 
     def _shift(self) -> float:
         return float(np.log(self.fn / self.fp))
@@ -97,7 +96,65 @@ class CostedLogistic(Loss):
         return f"{type(self).__name__}(fn={self.fn:g}, fp={self.fp:g})"
 
 
-class CostSensitiveRelevance(HeldOutChoice):
+@dataclass(frozen=True)
+class CostedModel(LinearScores):
+    """Scores of which the positive ones cost less to predict than to leave out."""
+
+    t: NDArray[np.float64]  # (s,), the cost of a false positive of each label
+    beta: float  # that of a false negative is 1 + beta^2 - t
+    n_iter: int
+
+    def probabilities(self, X: Any) -> NDArray[Any]:
+        """Return the marginal probabilities that the scores stand for, of shape (n, s)."""
+        shift = np.log((1 + self.beta**2 - self.t) / self.t)
+        return np.asarray(LogisticLoss().inverse_link(self.scores(X) - shift))
+
+
+@dataclass(frozen=True)
+class CostLearner:
+    """Fits models for each cost on a grid, and chooses among them."""
+
+    solver: LinearLearner  # whose parameters the models are solved with
+    grid: NDArray[np.float64]  # (m,), costs t of a false positive
+    beta: float  # that of a false negative is 1 + beta^2 - t
+
+    def fit(self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float) -> list[LinearModel]:
+        """Fit to labels of shape (n, s), for each t from the solution for the t before."""
+        design = Design.of(X, weight, intercept=self.solver.fit_intercept)
+        tol, max_iter = self.solver.tol, self.solver.max_iter
+        alpha, start, models = check_number("alpha", alpha), None, []
+        for t in self.grid:
+            loss = CostedLogistic(fn=1 + self.beta**2 - t, fp=t)
+            problems = LinearProblems(design, targets, loss)
+            solution = problems.solve(alpha, start=start, tol=tol, max_iter=max_iter)
+            problems.warn_if_not_converged(solution, alpha, max_iter)
+            start = solution.W
+            models.append(problems.model(solution))
+        return models
+
+    def choose(
+        self, models: list[LinearModel], X: Any, Y: Indicator, weight: Weight, average: str
+    ) -> CostedModel:
+        """Take for each label the model with the highest F_beta on other rows."""
+        values = [
+            averaged_fbeta(
+                Y, model.scores(X)[:, model.problem] > 0, self.beta,
+                average=average, sample_weight=weight,
+            )
+            for model in models
+        ]  # fmt: skip
+        best = np.broadcast_to(np.argmax(values, axis=0), Y.shape[1:])
+        rows = [(models[b], models[b].problem[j]) for j, b in enumerate(best)]
+        coef, intercept = (
+            np.stack([getattr(model, name)[row] for model, row in rows])
+            for name in ("coef", "intercept")
+        )
+        n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
+        return CostedModel(coef, intercept, self.grid[best], self.beta, n_iter)
+
+
+@dataclass(eq=False, repr=False)
+class CostSensitiveRelevance(MultiLabelClassifier):
     """Binary relevance with the costs that give the best F_beta (Parambath et al. 2014).
 
     The classifier with the highest F_beta minimises the cost of its errors when a false negative
@@ -119,28 +176,17 @@ class CostSensitiveRelevance(HeldOutChoice):
         each label has its own for ``"macro"``.
     validation_fraction : float
         Share of the rows to choose t on.
-    fit_intercept : bool
-        Whether the models have an intercept.
-    tol : float > 0
-        A model has converged once the decrease of its objective that a further step promises is
-        below ``tol`` times the objective.
-    max_iter : int
-        Largest number of Newton iterations.
+    fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`.
     random_state : int, RandomState or None
         Decides which rows are held out.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (s,)
-        Names of the labels.
-    coef_ : ndarray of shape (s, d)
-        Coefficients, one row for each label.
-    intercept_ : ndarray of shape (s,)
-        Intercepts, infinite where a label is always or never present.
+    classes_, coef_, intercept_, n_iter_
+        As for :class:`BinaryRelevance`.
     t_ : ndarray of shape (s,)
         The chosen t of each label.
-    n_iter_ : int
-        Most Newton iterations of a model.
 
     Examples
     --------
@@ -150,108 +196,44 @@ class CostSensitiveRelevance(HeldOutChoice):
     [['sea'], ['sky']]
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        alpha: float = 1.0,
-        *,
-        grid: int | Sequence[float] = 10,
-        average: str = "instance",
-        validation_fraction: float = 0.25,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        random_state: Any = None,
-    ) -> None:
-        self.beta = beta
-        self.alpha = alpha
-        self.grid = grid
-        self.average = average
-        self.validation_fraction = validation_fraction
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    grid: int | Sequence[float] = 10
+    average: str = "instance"
+    validation_fraction: float = 0.25
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+    random_state: Any = None
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> CostSensitiveRelevance:
-        """Fit the models for each t and choose.
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
+    (t_,) = views("_model", "t")
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        y : labels of n instances
-            As for :meth:`fbeta.FBetaClassifier.fit`.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances.
-
-        Returns
-        -------
-        CostSensitiveRelevance
-            Itself.
-        """
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         check_choice("average", self.average, AVERAGES)
-        X, Y, weight = self._read_training(X, y, sample_weight)
-        grid = self._grid()
+        solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
+        learner = CostLearner(solver, _read_grid(self.grid, self.beta), float(self.beta))
         fitting, held = split_rows(X, weight, self.validation_fraction, self.random_state)
         own, other = (None, None) if weight is None else (weight[fitting], weight[held])
-        models = self._fit_grid(X[fitting], Y[fitting], own, grid)
-        truth = Y[held].toarray() > 0
-        value = []
-        for model in models:
-            predicted = model.scores(X[held])[:, model.problem] > 0
-            value.append(averaged_fbeta(truth, predicted, self.beta, self.average, other))
-        best = np.broadcast_to(np.argmax(value, axis=0), (self.n_labels_,))
-        self._keep_chosen(models, best, grid)
-        return self
+        models = learner.fit(X[fitting], Y[fitting].tocsc(), own, self.alpha)
+        self._model = learner.choose(models, X[held], Y[held], other, self.average)
+        self._rule = SignOfScores(learner.beta)
 
-    def _grid(self) -> NDArray[np.float64]:
-        if isinstance(self.grid, (int, np.integer)):
-            m = check_count("grid", self.grid)
-            return np.arange(1, m + 1) / m
-        grid = np.asarray(self.grid, dtype=np.float64)
-        high = 1 + self.beta**2
-        if grid.ndim != 1 or not len(grid) or not ((grid > 0) & (grid < high)).all():
-            raise ValueError(
-                f"grid must hold numbers above 0 and below {high:g}, got {self.grid!r}"
-            )
-        return grid
+    def predict_marginals(self, X: Any) -> NDArray[Any]:
+        """Estimate the marginal probability of each label, of shape (n, s).
 
-    def _fit_grid(
-        self, X: Any, Y: Indicator, weight: NDArray[np.float64] | None, grid: NDArray[np.float64]
-    ) -> list[LinearModel]:
-        """Fit all labels for each t, each from the solution for the t before."""
-        solver = self._check_solver()
-        design = Design.of(X, weight, intercept=self.fit_intercept)
-        targets, start, models = Y.tocsc(), None, []
-        for t in grid:
-            loss = CostedLogistic(fn=1 + self.beta**2 - t, fp=t)
-            problems = LinearProblems(design, targets, loss)
-            solution = problems.solve(start=start, **solver)
-            problems.warn_if_not_converged(solution, solver["alpha"], solver["max_iter"])
-            start = solution.W
-            models.append(problems.model(solution))
-        return models
+        As for :meth:`ThresholdedRelevance.predict_marginals`.
+        """
+        return np.asarray(self._model.probabilities(self._read_features(X)[0]))
 
-    def _keep_chosen(
-        self, models: list[LinearModel], best: NDArray[np.intp], grid: NDArray[np.float64]
-    ) -> None:
-        self.coef_ = np.stack([models[b].coef[models[b].problem[j]] for j, b in enumerate(best)])
-        self.intercept_ = np.stack(
-            [models[b].intercept[models[b].problem[j]] for j, b in enumerate(best)]
-        )
-        self.t_ = grid[best]
-        self.n_iter_ = max(int(model.n_iter.max(initial=0)) for model in models)
-        self._fitted_beta = float(self.beta)
 
-    def _marginals(self, X: Any) -> NDArray[Any]:
-        shift = np.log((1 + self._fitted_beta**2 - self.t_) / self.t_)
-        return np.asarray(LogisticLoss().inverse_link(self._scores(X) - shift))
-
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
-        if beta != self._fitted_beta:
-            raise ValueError(
-                f"the models were fitted for beta={self._fitted_beta:g} and depend on it: "
-                f"to predict for beta={beta:g}, fit again"
-            )
-        return np.asarray(self._scores(X) > 0)
+def _read_grid(grid: int | Sequence[float], beta: float) -> NDArray[np.float64]:
+    """Return the values of t."""
+    if isinstance(grid, (int, np.integer)):
+        m = check_count("grid", grid)
+        return np.arange(1, m + 1) / m
+    values, high = np.asarray(grid, dtype=np.float64), 1 + beta**2
+    if values.ndim != 1 or not len(values) or not ((values > 0) & (values < high)).all():
+        raise ValueError(f"grid must hold numbers above 0 and below {high:g}, got {grid!r}")
+    return values

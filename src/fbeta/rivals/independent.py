@@ -96,16 +96,8 @@ def _decode_chunk(P: NDArray[np.float64], q: int, r: int) -> NDArray[np.int8]:
 def expected_of_prefixes(P: NDArray[np.float64], q: int, r: int) -> NDArray[np.float64]:
     """Compute the expected F_beta of predicting the first k labels, for each k.
 
-    Parameters
-    ----------
-    P : ndarray of shape (n, s)
-        Marginals of independent labels.
-    q, r : int
-        ``beta^2 = q / r``.
-
-    Returns
-    -------
-    ndarray of shape (n, s + 1)
+    P holds marginals of independent labels, of shape (n, s), and ``beta^2 = q / r``. Returns shape
+    (n, s + 1).
 
     Examples
     --------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,11 +15,12 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils import check_consistent_length, check_random_state
 
-from fbeta._estimator import MultiLabelClassifier
+from fbeta._estimator import Fold, HeldOut, Looks, MultiLabelClassifier, views
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.labels import Indicator, form_of
-from fbeta.rivals._structured import check_same_beta
-from fbeta.rivals._thresholds import global_threshold, row_thresholds
+from fbeta.learners import Alphas, LinearScores, Weight, take_rows
+from fbeta.metrics import best_thresholds
+from fbeta.rules import check_same_beta
 
 __all__ = ["Limo", "limo_path"]
 
@@ -28,6 +30,34 @@ Pairs = Iterator[tuple[int, int, int]]
 RIDGE = np.logspace(-3, 4, 8)  # penalties among which the regression of thresholds chooses
 
 
+@dataclass(frozen=True)
+class ScoreThresholds:
+    """A threshold for each row, linear in its scores."""
+
+    beta: float  # the measure that it was fitted for
+    coef: Array  # (2 s,), of the scores and of the scores in descending order
+    intercept: float
+
+    @classmethod
+    def fit(cls, scores: Array, Y: NDArray[np.int8], how: str, beta: float) -> ScoreThresholds:
+        """Fit to the best thresholds of the rows, or find the best one for all."""
+        if how == "regression" and len(Y) > 1:
+            # each row by itself, as elsewhere each label by itself
+            best = best_thresholds(scores.T, Y.T, beta, average="macro")
+            model = RidgeCV(RIDGE).fit(_ordered(scores), best)
+            return cls(beta, model.coef_, float(model.intercept_))
+        average = "micro" if how == "micro" else "instance"
+        best = best_thresholds(scores, Y, beta, average=average)
+        return cls(beta, np.zeros(2 * scores.shape[1]), float(best))
+
+    def __call__(self, output: Array, beta: float) -> NDArray[np.bool_]:
+        """Cut the scores of each row."""
+        check_same_beta(beta, self.beta)
+        threshold = _ordered(output) @ self.coef + self.intercept
+        return np.asarray(output > threshold[:, None])
+
+
+@dataclass(eq=False, repr=False)
 class Limo(MultiLabelClassifier):
     """Label-wise and instance-wise margin optimisation (Wu and Zhou, 2017).
 
@@ -88,45 +118,26 @@ class Limo(MultiLabelClassifier):
     [['sea'], ['sky']]
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        alpha: float = 1.0,
-        *,
-        alpha_instance: float | None = None,
-        variant: str = "label",
-        threshold: str = "regression",
-        eta: float = 0.01,
-        epochs: int = 10,
-        random_state: Any = None,
-    ) -> None:
-        self.beta = beta
-        self.alpha = alpha
-        self.alpha_instance = alpha_instance
-        self.variant = variant
-        self.threshold = threshold
-        self.eta = eta
-        self.epochs = epochs
-        self.random_state = random_state
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    alpha_instance: float | None = None
+    variant: str = "label"
+    threshold: str = "regression"
+    eta: float = 0.01
+    epochs: int = 10
+    random_state: Any = None
 
-    def fit(self, X: Any, y: Any) -> Limo:
-        """Fit scores, then the threshold.
+    (coef_,) = views("_model", "coef")
+    threshold_coef_, threshold_intercept_, beta_ = views("_rule", "coef", "intercept", "beta")
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features; sparse X is not densified.
-        y : labels of n instances
-            In any form that :class:`fbeta.FBetaClassifier` takes.
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+        """Fit scores, then the threshold, to rows that all count the same; X, y as elsewhere."""
+        return super().fit(X, y)
 
-        Returns
-        -------
-        Limo
-            Itself.
-        """
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         check_choice("threshold", self.threshold, ("regression", "instance", "micro"))
-        X, Y, _ = self._read_training(X, y)
-        return self._finish(X, Y, self._path(X, Y, [self.alpha])[0])
+        self._keep(X, Y, self._path(X, Y, [self.alpha])[0])
 
     def _path(self, X: Any, Y: Indicator, alphas: Sequence[float]) -> Array:
         """Return the weights for each strength, of shape (m, s, d)."""
@@ -134,44 +145,23 @@ class Limo(MultiLabelClassifier):
         options = {k: getattr(self, k) for k in ("variant", "eta", "epochs", "random_state")}
         return limo_path(X, Y, alphas, alphas_instance=other, **options)
 
-    def _finish(self, X: Any, Y: Indicator, coef: Array) -> Limo:
+    def _keep(self, X: Any, Y: Indicator, coef: Array) -> None:
         """Keep the weights, and fit the threshold of their scores."""
-        self.coef_ = coef
-        self._fit_threshold(np.asarray(X @ coef.T), Y.toarray())
-        self.beta_ = float(self.beta)
-        return self
+        self._model = LinearScores(coef, np.zeros(len(coef)))
+        scores, beta = self._model.scores(X), float(self.beta)
+        self._rule = ScoreThresholds.fit(scores, Y.toarray(), self.threshold, beta)
 
     def alpha_path(
-        self,
-        shared: Any,
-        Y: Indicator,
-        weight: NDArray[np.float64] | None,
-        train: NDArray[np.intp],
-        test: NDArray[np.intp],
-        alphas: Sequence[float],
-    ) -> Iterator[tuple[float, NDArray[np.bool_]]]:
-        """Learn all strengths in one pass over some rows, and yield predictions for others."""
-        if weight is not None:
-            raise ValueError("Limo does not support sample_weight")
-        X = shared[train]
+        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
+    ) -> Looks:
+        """Learn all strengths in one pass over some rows, and look at others."""
+        train, test = fold
+        X, held = take_rows(shared, train), take_rows(shared, test)
         for alpha, coef in zip(alphas, self._path(X, Y[train], alphas), strict=True):
-            model = clone(self)._finish(X, Y[train], coef)
-            yield alpha, model._predict_indicator(shared[test], self.beta)
-
-    def _fit_threshold(self, scores: Array, Y: NDArray[np.int8]) -> None:
-        if self.threshold == "regression" and len(Y) > 1:
-            model = RidgeCV(RIDGE).fit(_ordered(scores), row_thresholds(scores, Y, self.beta))
-            self.threshold_coef_, self.threshold_intercept_ = model.coef_, float(model.intercept_)
-            return
-        average = "micro" if self.threshold == "micro" else "instance"
-        self.threshold_coef_ = np.zeros(2 * scores.shape[1])
-        self.threshold_intercept_ = global_threshold(scores, Y, self.beta, average)
-
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
-        check_same_beta(beta, self.beta_)
-        scores = np.asarray(X @ self.coef_.T)
-        threshold = _ordered(scores) @ self.threshold_coef_ + self.threshold_intercept_
-        return np.asarray(scores > threshold[:, None])
+            model = clone(self)
+            model.n_labels_ = Y.shape[1]
+            model._keep(X, Y[train], coef)
+            yield alpha, HeldOut(model, held)
 
 
 def limo_path(

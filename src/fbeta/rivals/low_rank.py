@@ -7,26 +7,28 @@ the smallest ``b_yhat . E[a_y | x]``. The F_beta method is the special case of t
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fbeta._validation import check_count, check_number, check_sample_weight
+from fbeta._estimator import all_or_nothing, drop_weightless, validate_features, views
+from fbeta._validation import check_sample_weight
 from fbeta.decoding import TIE
 from fbeta.labels import Indicator, LabelForm, form_of
-from fbeta.linear import fit_linear
+from fbeta.learners import LinearLearner
 from fbeta.losses import Loss, get_loss
-from fbeta.rivals._factors import Factors, all_labelsets, factorise, fbeta_factors
+from fbeta.rivals._factors import FactorCode, Factors, all_labelsets, factorise, fbeta_factors
 
 __all__ = ["LowRankClassifier", "all_labelsets", "factorise", "fbeta_factors"]
 
 
+@dataclass(eq=False, repr=False)
 class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier that is calibrated for a given loss matrix (Ramaswamy et al. 2014).
 
@@ -40,18 +42,8 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that depend on y only.
     labelsets : labels of n_classes sets, optional
         The label sets that classes and predictions stand for; ``y`` then holds label sets.
-    alpha : float >= 0
-        Each binary problem minimises the SUM of its losses plus ``alpha / 2 |w|^2``; the intercept
-        is not penalised.
-    loss : {"logistic", "exponential", "squared"} or Loss
-        A strictly proper composite loss, for the binary problems.
-    fit_intercept : bool
-        Whether the models have an intercept.
-    tol : float > 0
-        A problem has converged once the decrease of its objective that a further step promises is
-        below ``tol`` times the objective.
-    max_iter : int
-        Largest number of Newton iterations.
+    alpha, loss, fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`, for the binary problems.
 
     Attributes
     ----------
@@ -59,12 +51,8 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The classes; names of the labels where there are ``labelsets``.
     factors_ : pair of ndarray of shape (n_classes, r) and (r, n_predictions)
         Factors of the loss matrix.
-    coef_ : ndarray of shape (m, d)
-        Coefficients of the distinct binary problems.
-    intercept_ : ndarray of shape (m,)
-        Their intercepts.
-    n_iter_ : int
-        Most Newton iterations of a problem.
+    coef_, intercept_, n_iter_
+        As for :class:`fbeta.FBetaClassifier`.
 
     Examples
     --------
@@ -75,26 +63,22 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     [0, 1]
     """
 
-    def __init__(
-        self,
-        loss_matrix: ArrayLike | None = None,
-        *,
-        factors: tuple[ArrayLike, ArrayLike] | None = None,
-        labelsets: Any = None,
-        alpha: float = 1.0,
-        loss: str | Loss = "logistic",
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ) -> None:
-        self.loss_matrix = loss_matrix
-        self.factors = factors
-        self.labelsets = labelsets
-        self.alpha = alpha
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
+    loss_matrix: ArrayLike | None = None
+    _: KW_ONLY
+    factors: tuple[ArrayLike, ArrayLike] | None = None
+    labelsets: Any = None
+    alpha: float = 1.0
+    loss: str | Loss = "logistic"
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
+
+    @property
+    def factors_(self) -> Factors:
+        """Factors of the loss matrix."""
+        return self._code.A, self._code.B
 
     @classmethod
     def for_fbeta(cls, n_labels: int, beta: float = 1.0, **parameters: Any) -> LowRankClassifier:
@@ -131,7 +115,7 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LowRankClassifier:
-        """Fit the models.
+        """Fit the models; a fit that fails leaves the classifier as it was.
 
         Parameters
         ----------
@@ -148,34 +132,17 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         LowRankClassifier
             Itself.
         """
-        loss, alpha = get_loss(self.loss), check_number("alpha", self.alpha)
-        tol = check_number("tol", self.tol, strict=True)
-        max_iter = check_count("max_iter", self.max_iter)
-        X = self._validate_X(X, reset=True)
-        ids = self._read_classes(y)
-        if X.shape[0] != len(ids):
-            raise ValueError(f"X has {X.shape[0]} rows and y has {len(ids)}")
-        weight = check_sample_weight(sample_weight, X.shape[0])
-        if weight is not None:
-            rows = np.flatnonzero(weight)
-            if not len(rows):
-                raise ValueError("sample_weight is zero on every row: there is nothing to fit")
-            X, ids, weight = X[rows], ids[rows], weight[rows]
-        A, _ = self.factors_
-        self._low, self._span = float(A.min()), float(np.ptp(A)) or 1.0
-        targets = sp.csc_array((A - self._low)[ids] / self._span)
-        model = fit_linear(
-            X, targets, loss, alpha,
-            weight=weight, fit_intercept=self.fit_intercept, tol=tol, max_iter=max_iter,
-        )  # fmt: skip
-        self.coef_, self.intercept_, self._problem = model.coef, model.intercept, model.problem
-        self.n_iter_ = int(model.n_iter.max(initial=0))
+        with all_or_nothing(self) as draft:
+            learner = LinearLearner(
+                self.fit_intercept, self.tol, self.max_iter, get_loss(self.loss)
+            )
+            X, ids = validate_features(draft, X, reset=True), draft._read_classes(y)
+            if X.shape[0] != len(ids):
+                raise ValueError(f"X has {X.shape[0]} rows and y has {len(ids)}")
+            weight = check_sample_weight(sample_weight, X.shape[0])
+            X, ids, weight = drop_weightless(X, ids, weight)
+            draft._model = learner.fit(X, draft._code.targets(ids), weight, self.alpha)
         return self
-
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
-        )
 
     def _read_classes(self, y: Any) -> NDArray[np.intp]:
         """Set the classes and factors, and return the class of each row."""
@@ -187,21 +154,19 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError("labelsets need a loss_matrix or factors")
             form = form_of(self.labelsets, "labelsets")
             self._sets = form.read(self.labelsets, "labelsets")
-            own = form_of(y, "y")
-            self._form = form if form.kind == "sets" else own
-            self.classes_ = self._form.classes
-            _check_count("label sets", self._sets.shape[0], given)
-            self.factors_ = given
-            return self._ids(y)
-        y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
-        check_classification_targets(y)
-        if given is None:
-            self.classes_ = np.unique(y)
-            identity = np.eye(len(self.classes_))
-            given = identity, 1 - identity
+            self._form = form if form.kind == "sets" else form_of(y, "y")
+            self.classes_, shape = self._form.classes, (len(given[0]), given[1].shape[1])
+            if shape != 2 * self._sets.shape[:1]:
+                raise ValueError(
+                    f"there are {self._sets.shape[0]} label sets, but the loss matrix has shape "
+                    f"{shape}"
+                )
         else:
-            self.classes_ = np.arange(len(given[0]))
-        self.factors_ = given
+            y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
+            check_classification_targets(y)
+            self.classes_ = np.unique(y) if given is None else np.arange(len(given[0]))
+        identity = np.eye(len(self.classes_))
+        self._code = FactorCode(*((identity, 1 - identity) if given is None else given))
         return self._ids(y)
 
     def _given_factors(self) -> Factors | None:
@@ -234,24 +199,10 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return place
 
     def predict_loss(self, X: Any) -> NDArray[np.float64]:
-        """Estimate the expected loss of each prediction.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-
-        Returns
-        -------
-        ndarray of shape (n, n_predictions)
-            ``E[l(y, yhat) | x]``.
-        """
+        """Estimate ``E[l(y, yhat) | x]``, of shape (n, n_predictions); X as for :meth:`predict`."""
         check_is_fitted(self)
-        X = self._validate_X(X, reset=False)
-        scores = np.asarray(X @ self.coef_.T) + self.intercept_
-        share = np.asarray(get_loss(self.loss).inverse_link(scores), dtype=np.float64)
-        expected = self._low + self._span * share[:, self._problem]
-        return np.asarray(expected @ self.factors_[1])
+        X = validate_features(self, X, reset=False)
+        return self._code.losses(self._model.probabilities(X))
 
     def predict(self, X: Any) -> Any:
         """Predict what has the smallest expected loss.
@@ -274,21 +225,7 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes_[best] if len(self.classes_) == self.factors_[1].shape[1] else best
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return minus the average loss of the predictions.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        y : array-like of shape (n,), or labels of n instances
-            The truth.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances.
-
-        Returns
-        -------
-        float
-        """
+        """Return minus the average loss of the predictions; arguments as for :meth:`fit`."""
         best = _first_smallest(self.predict_loss(X))
         A, B = self.factors_
         losses = np.einsum("nr,rn->n", A[self._ids(y)], B[:, best])
@@ -306,17 +243,7 @@ def _first_smallest(loss: NDArray[np.float64]) -> NDArray[np.intp]:
 def _find_sets(indicator: Indicator, sets: Indicator) -> NDArray[np.intp]:
     """Return the number of the set that each row is."""
     places = {set_.tobytes(): i for i, set_ in enumerate(sets.toarray())}
-    out = np.empty(indicator.shape[0], dtype=np.intp)
-    for i, row in enumerate(indicator.toarray()):
-        if row.tobytes() not in places:
-            raise ValueError(f"y has a label set in row {i} that is not one of labelsets")
-        out[i] = places[row.tobytes()]
-    return out
-
-
-def _check_count(what: str, count: int, factors: Factors) -> None:
-    A, B = factors
-    if not count == A.shape[0] == B.shape[1]:
-        raise ValueError(
-            f"there are {count} {what}, but the loss matrix has shape {(A.shape[0], B.shape[1])}"
-        )
+    ids = [places.get(row.tobytes(), -1) for row in indicator.toarray()]
+    if -1 in ids:
+        raise ValueError(f"y has a label set in row {ids.index(-1)} that is not one of labelsets")
+    return np.array(ids, dtype=np.intp)

@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from fbeta._path import Decide, LinearPath
+from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_choice
-from fbeta.encoding import LabelStatistics
+from fbeta.codes import Estimates, MarginalCode
 from fbeta.labels import Indicator
-from fbeta.linear import fit_linear
+from fbeta.learners import LinearLearner
 from fbeta.losses import Loss, get_loss
-from fbeta.rivals._marginals import MarginalClassifier, OwnDecoding
 from fbeta.rivals.independent import decode_independent
+from fbeta.rules import CutAtHalf, StatisticsRule
 
 __all__ = ["BinaryRelevance"]
 
 
-class BinaryRelevance(LinearPath, MarginalClassifier, OwnDecoding):
+@dataclass(frozen=True)
+class IndependentDecode(StatisticsRule):
+    """The label set with the highest expected F_beta of independent labels."""
+
+    def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
+        """Decode the marginals."""
+        return decode_independent(output.marginals(), beta).astype(np.bool_)
+
+
+RULES: dict[str, StatisticsRule] = {"half": CutAtHalf(), "independent": IndependentDecode()}
+
+
+@dataclass(eq=False, repr=False)
+class BinaryRelevance(StatisticsClassifier):
     """One regularised linear model of ``P(y_j = 1 | x)`` for each label.
 
     Parameters
     ----------
     beta : float > 0
         The measure that ``decode="independent"`` is optimal for.
-    alpha : float >= 0
-        Each label's model minimises the SUM of its losses plus ``alpha / 2 |w|^2``; the intercept
-        is not penalised.
+    alpha, loss, fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`.
     decode : {"half", "independent"}
         Predict the labels with a probability above 1/2, whatever beta; or the label set with the
         highest expected F_beta if labels are independent given x (Ye et al. 2012).
-    loss : {"logistic", "exponential", "squared"} or Loss
-        A strictly proper composite loss.
-    fit_intercept : bool
-        Whether the models have an intercept.
-    tol : float > 0
-        A model has converged once the decrease of its objective that a further step promises is
-        below ``tol`` times the objective.
-    max_iter : int
-        Largest number of Newton iterations.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (s,)
-        Names of the labels.
+    classes_, n_iter_
+        As for :class:`fbeta.FBetaClassifier`.
     coef_ : ndarray of shape (s, d)
         Coefficients, one row for each label.
     intercept_ : ndarray of shape (s,)
         Intercepts, infinite where a label is always or never present.
-    n_iter_ : int
-        Most Newton iterations of a model.
 
     Examples
     --------
@@ -62,65 +62,25 @@ class BinaryRelevance(LinearPath, MarginalClassifier, OwnDecoding):
     [['sea'], ['sky']]
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        alpha: float = 1.0,
-        *,
-        decode: str = "half",
-        loss: str | Loss = "logistic",
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-    ) -> None:
-        self.beta = beta
-        self.alpha = alpha
-        self.decode = decode
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    decode: str = "half"
+    loss: str | Loss = "logistic"
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> BinaryRelevance:
-        """Fit the models.
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        y : labels of n instances
-            As for :meth:`fbeta.FBetaClassifier.fit`.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances.
+    @property
+    def _rule(self) -> StatisticsRule:  # type: ignore[override]
+        return RULES[self.decode]
 
-        Returns
-        -------
-        BinaryRelevance
-            Itself.
-        """
-        check_choice("decode", self.decode, ("half", "independent"))
-        loss, solver = get_loss(self.loss), self._check_solver()
-        X, Y, weight = self._read_training(X, y, sample_weight)
-        self.cardinalities_ = np.arange(1, self.n_labels_ + 1)
-        targets = Y.tocsc()
-        self._keep(
-            fit_linear(X, targets, loss, weight=weight, fit_intercept=self.fit_intercept, **solver)
-        )
-        return self
+    def _make_code(self, Y: Indicator) -> MarginalCode:
+        return MarginalCode.of(Y)
 
-    def _marginals(self, X: Any) -> NDArray[Any]:
-        return np.asarray(get_loss(self.loss).inverse_link(self._scores(X)))
-
-    def _statistics(self, X: Any) -> LabelStatistics:
-        return LabelStatistics.from_marginals(self._marginals(X))
-
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
-        return self._decide(self._marginals(X), beta)
-
-    def _decide(self, marginals: NDArray[Any], beta: float) -> NDArray[np.bool_]:
-        if self.decode == "half":
-            return np.asarray(marginals > 0.5)
-        return decode_independent(marginals, beta).astype(np.bool_)
-
-    def _problems(self, Y: Indicator) -> tuple[sp.csc_array, Decide]:
-        return Y.tocsc(), lambda marginals: self._decide(marginals, self.beta)
+    def _make_learner(self) -> LinearLearner:
+        check_choice("decode", self.decode, tuple(RULES))
+        loss = get_loss(self.loss)
+        return LinearLearner(self.fit_intercept, self.tol, self.max_iter, loss, unfold=True)

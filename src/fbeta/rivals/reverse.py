@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fbeta._estimator import MultiLabelClassifier
-from fbeta._validation import check_count, check_number
+from fbeta._estimator import MultiLabelClassifier, views
+from fbeta._validation import check_number
+from fbeta.labels import Indicator
+from fbeta.learners import Weight
 from fbeta.rivals._structured import (
     Array,
-    check_same_beta,
+    BundleLearner,
+    BundleModel,
     linear_gradient,
     linear_scores,
     minimise,
     most_violated,
 )
+from fbeta.rules import SignOfScores
 
 __all__ = ["ReverseMultiLabel"]
 
 
+@dataclass(frozen=True)
+class ReverseLearner(BundleLearner):
+    """Scores with large margins between the label set of an instance and all others."""
+
+    def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> BundleModel:
+        """Fit to the sum of the losses of the instances, with a penalty of strength alpha > 0."""
+        alpha = check_number("alpha", alpha, strict=True)
+        truth, constant = Y.toarray(), float(self.fit_intercept)
+        share = np.ones(len(truth)) if weight is None else weight
+        shape = (truth.shape[1], X.shape[1] + 1)
+
+        def oracle(w: Array) -> tuple[float, Array]:
+            scores = linear_scores(X, w.reshape(shape), constant)
+            sets, values = most_violated(scores, truth, self.beta)
+            risk = share @ (values - (scores * truth).sum(axis=1))
+            gradient = linear_gradient(X, share[:, None] * (sets - truth), constant)
+            return float(risk), gradient.ravel()
+
+        penalty = np.full(shape[0] * shape[1], alpha)
+        found = minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)
+        W = found.w.reshape(shape)
+        return BundleModel(
+            W[:, :-1].copy(), constant * W[:, -1], found.objective, found.gap, found.n_iter
+        )
+
+
+@dataclass(eq=False, repr=False)
 class ReverseMultiLabel(MultiLabelClassifier):
     """Reverse multi-label learning (Petterson and Caetano, 2010).
 
@@ -64,59 +95,18 @@ class ReverseMultiLabel(MultiLabelClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-    ) -> None:
-        self.beta = beta
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    tol: float = 1e-3
+    max_iter: int = 1000
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> ReverseMultiLabel:
-        """Fit the scores.
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
+    objective_, gap_ = views("_model", "objective", "gap")
+    (beta_,) = views("_rule", "beta")
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features; sparse X is not densified.
-        y : labels of n instances
-            In any form that :class:`fbeta.FBetaClassifier` takes.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the losses of the instances.
-
-        Returns
-        -------
-        ReverseMultiLabel
-            Itself.
-        """
-        alpha = check_number("alpha", self.alpha, strict=True)
-        tol = check_number("tol", self.tol, strict=True)
-        max_iter = check_count("max_iter", self.max_iter)
-        X, indicator, weight = self._read_training(X, y, sample_weight)
-        Y, constant = indicator.toarray(), float(self.fit_intercept)
-        share = np.ones(len(Y)) if weight is None else weight
-        shape = (self.n_labels_, X.shape[1] + 1)
-
-        def oracle(w: Array) -> tuple[float, Array]:
-            scores = linear_scores(X, w.reshape(shape), constant)
-            sets, values = most_violated(scores, Y, self.beta)
-            risk = share @ (values - (scores * Y).sum(axis=1))
-            return float(risk), linear_gradient(X, share[:, None] * (sets - Y), constant).ravel()
-
-        result = minimise(oracle, np.full(shape[0] * shape[1], alpha), tol=tol, max_iter=max_iter)
-        W = result.w.reshape(shape)
-        self.coef_, self.intercept_ = W[:, :-1].copy(), constant * W[:, -1]
-        self.objective_, self.gap_, self.n_iter_ = result.objective, result.gap, result.n_iter
-        self.beta_ = float(self.beta)
-        return self
-
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
-        check_same_beta(beta, self.beta_)
-        return np.asarray(X @ self.coef_.T + self.intercept_ > 0)
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        self._rule = SignOfScores(float(self.beta))
+        learner = ReverseLearner(self._rule.beta, self.fit_intercept, self.tol, self.max_iter)
+        self._model = learner.fit(X, Y, weight, self.alpha)

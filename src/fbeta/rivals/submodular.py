@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from fbeta._estimator import MultiLabelClassifier
-from fbeta._validation import check_count, check_number
+from fbeta._estimator import MultiLabelClassifier, views
+from fbeta._validation import check_number
 from fbeta.labels import Indicator
+from fbeta.learners import Weight
+from fbeta.metrics import fbeta_of_counts
 from fbeta.rivals._structured import (
     Array,
-    check_same_beta,
-    fbeta_of_counts,
+    BundleLearner,
+    BundleModel,
     linear_gradient,
     linear_scores,
     minimise,
     most_violated,
 )
+from fbeta.rules import check_same_beta
 
 __all__ = ["SubmodularMultiLabel", "cooccurrence", "maximise_pairwise"]
 
@@ -30,10 +34,61 @@ Sets = NDArray[np.bool_]
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 Candidates = tuple[NDArray[np.intp], Sets]  # rows, and a label set for each
 CAPACITY = 1 << 29  # of the widest edge of a row: twice as much must fit 32 bits
-TOO_LITTLE = 1e-12  # a change of the value that may be rounding
 EDGES = 1 << 17  # of the graphs of the rows that are cut at the same time
+TOO_LITTLE = 1e-12  # a change of the value that may be rounding
 
 
+@dataclass(frozen=True)
+class PairwiseModel(BundleModel):
+    """Scores of labels, and what pairs of them add."""
+
+    pairs: NDArray[np.intp]  # (E, 2), labels u < v
+    attraction: Array  # (E,), not negative
+
+    def terms(self, X: Any) -> tuple[Array, Pairs, Array]:
+        """Return the terms of the score of a label set, as :func:`maximise_pairwise` takes them."""
+        return self.scores(X), (self.pairs[:, 0], self.pairs[:, 1]), self.attraction
+
+
+@dataclass(frozen=True)
+class HighestScore:
+    """The label set with the highest score, of a model that was fitted for one beta."""
+
+    beta: float
+
+    def __call__(self, output: tuple[Array, Pairs, Array], beta: float) -> Sets:
+        """Cut the graph of the labels."""
+        check_same_beta(beta, self.beta)
+        return maximise_pairwise(*output)
+
+
+@dataclass(frozen=True)
+class PairwiseLearner(BundleLearner):
+    """Scores of labels and attractions between them, with a large margin to all other sets."""
+
+    alpha_pair: float | None  # strength of the penalty on the attractions; alpha by default
+
+    def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> PairwiseModel:
+        """Fit to the sum of the losses of the instances, with a penalty of strength alpha > 0."""
+        alpha = check_number("alpha", alpha, strict=True)
+        pair = alpha if self.alpha_pair is None else self.alpha_pair
+        alpha_pair = check_number("alpha_pair", pair, strict=True)
+        share = np.ones(X.shape[0]) if weight is None else weight
+        problem = _Problem(X, Y, share, self.beta, float(self.fit_intercept))
+        size, pairs = problem.shape[0] * problem.shape[1], problem.pairs
+        penalty = np.repeat([alpha, alpha_pair], [size, len(pairs[0])])
+        sign = np.arange(len(penalty)) >= size
+        found = minimise(
+            problem.oracle, penalty, nonnegative=sign, tol=self.tol, max_iter=self.max_iter
+        )
+        W, attraction = problem.parts(found.w)
+        return PairwiseModel(
+            W[:, :-1].copy(), problem.constant * W[:, -1], found.objective, found.gap,
+            found.n_iter, np.column_stack(pairs), attraction,
+        )  # fmt: skip
+
+
+@dataclass(eq=False, repr=False)
 class SubmodularMultiLabel(MultiLabelClassifier):
     """Submodular multi-label learning (Petterson and Caetano, 2011).
 
@@ -50,32 +105,17 @@ class SubmodularMultiLabel(MultiLabelClassifier):
         Strength of the penalty on w against the SUM of the losses.
     alpha_pair : float > 0, optional
         Strength of the penalty on theta; ``alpha`` by default.
-    fit_intercept : bool
-        Whether the scores have an intercept: the weight of a constant feature 1, penalised like
-        the others.
-    tol : float > 0
-        Stop once the duality gap is below ``tol`` times the objective.
-    max_iter : int
-        Largest number of iterations of the bundle method.
+    fit_intercept, tol, max_iter
+        As for :class:`ReverseMultiLabel`.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (s,)
-        Names of the labels.
-    coef_ : ndarray of shape (s, d)
-        Weights of the features.
-    intercept_ : ndarray of shape (s,)
-        Intercepts.
+    classes_, coef_, intercept_, objective_, gap_, n_iter_, beta_
+        As for :class:`ReverseMultiLabel`.
     pairs_ : ndarray of shape (E, 2)
         Pairs of labels u < v that occur together.
     pair_coef_ : ndarray of shape (E,)
         Their attraction ``theta_uv C_uv``.
-    objective_, gap_ : float
-        The objective reached, and how far above the lower bound of the minimum it is.
-    n_iter_ : int
-        Iterations taken.
-    beta_ : float
-        The measure that the model was fitted for.
 
     Notes
     -----
@@ -91,63 +131,27 @@ class SubmodularMultiLabel(MultiLabelClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        alpha: float = 1.0,
-        *,
-        alpha_pair: float | None = None,
-        fit_intercept: bool = True,
-        tol: float = 1e-3,
-        max_iter: int = 500,
-    ) -> None:
-        self.beta = beta
-        self.alpha = alpha
-        self.alpha_pair = alpha_pair
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    alpha_pair: float | None = None
+    fit_intercept: bool = True
+    tol: float = 1e-3
+    max_iter: int = 500
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> SubmodularMultiLabel:
-        """Fit scores and attractions.
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
+    objective_, gap_ = views("_model", "objective", "gap")
+    pairs_, pair_coef_ = views("_model", "pairs", "attraction")
+    (beta_,) = views("_rule", "beta")
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features; sparse X is not densified.
-        y : labels of n instances
-            In any form that :class:`fbeta.FBetaClassifier` takes.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the losses of the instances, and of the instances in the co-occurrence.
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        self._rule = HighestScore(float(self.beta))
+        solver = self.fit_intercept, self.tol, self.max_iter
+        learner = PairwiseLearner(self._rule.beta, *solver, self.alpha_pair)
+        self._model = learner.fit(X, Y, weight, self.alpha)
 
-        Returns
-        -------
-        SubmodularMultiLabel
-            Itself.
-        """
-        alpha = check_number("alpha", self.alpha, strict=True)
-        pair = alpha if self.alpha_pair is None else self.alpha_pair
-        alpha_pair = check_number("alpha_pair", pair, strict=True)
-        tol = check_number("tol", self.tol, strict=True)
-        max_iter = check_count("max_iter", self.max_iter)
-        X, indicator, weight = self._read_training(X, y, sample_weight)
-        share = np.ones(X.shape[0]) if weight is None else weight
-        problem = _Problem(X, indicator, share, float(self.beta), float(self.fit_intercept))
-        size, pairs = problem.shape[0] * problem.shape[1], problem.pairs
-        penalty = np.repeat([alpha, alpha_pair], [size, len(pairs[0])])
-        sign = np.arange(len(penalty)) >= size
-        result = minimise(problem.oracle, penalty, nonnegative=sign, tol=tol, max_iter=max_iter)
-        W, attraction = problem.parts(result.w)
-        self.coef_, self.intercept_ = W[:, :-1].copy(), problem.constant * W[:, -1]
-        self.pairs_, self.pair_coef_ = np.column_stack(pairs), attraction
-        self.objective_, self.gap_, self.n_iter_ = result.objective, result.gap, result.n_iter
-        self.beta_ = float(self.beta)
-        return self
-
-    def _predict_indicator(self, X: Any, beta: float) -> Sets:
-        check_same_beta(beta, self.beta_)
-        scores = np.asarray(X @ self.coef_.T + self.intercept_)
-        return maximise_pairwise(scores, (self.pairs_[:, 0], self.pairs_[:, 1]), self.pair_coef_)
+    def _output(self, X: Any) -> Any:
+        return self._model.terms(X)
 
 
 class _Problem:
@@ -231,18 +235,8 @@ def loss_augmented(
     = 1..s, the maximiser without attractions and y are compared, and the best is improved by
     adding or removing single labels.
 
-    Parameters
-    ----------
-    scores, pairs, attraction
-        As ``unary``, ``pairs`` and ``attraction`` for :func:`maximise_pairwise`.
-    Y : bool ndarray of shape (n, s)
-        The true label sets.
-    beta : float > 0
-
-    Returns
-    -------
-    sets : bool ndarray of shape (n, s)
-    values : ndarray of shape (n,)
+    ``scores``, ``pairs`` and ``attraction`` are as for :func:`maximise_pairwise`, Y holds the true
+    label sets, of shape (n, s). Returns label sets of that shape and their values, of shape (n,).
 
     Examples
     --------
@@ -259,7 +253,7 @@ def loss_augmented(
     for rows, found in candidates:
         hits, size, true = (m.sum(axis=1) for m in (Y[rows] & found, found, Y[rows]))
         score = _score(scores[rows], pairs, attraction, found)
-        value = 1 - fbeta_of_counts(hits, size, true, beta) + score
+        value = 1 - fbeta_of_counts(hits, true, size, beta) + score
         # a row may come twice: the best of its candidates is written last
         order = np.argsort(value, kind="stable")
         order = order[value[order] > values[rows[order]]]
@@ -276,10 +270,10 @@ def _improve(
         present, truth = sets[rows], Y[rows]
         sign = 1 - 2 * present.astype(np.intp)
         hits, size, size_true = (m.sum(axis=1)[:, None] for m in (present & truth, present, truth))
-        f = fbeta_of_counts(hits + sign * truth, size + sign, size_true, beta)
+        f = fbeta_of_counts(hits + sign * truth, size_true, size + sign, beta)
         gain = sign * (scores[rows] + present @ A) - f
         label = gain.argmax(axis=1)
-        change = gain.max(axis=1) + fbeta_of_counts(hits, size, size_true, beta)[:, 0]
+        change = gain.max(axis=1) + fbeta_of_counts(hits, size_true, size, beta)[:, 0]
         better = change > TOO_LITTLE
         rows, label, change = rows[better], label[better], change[better]
         sets[rows, label] ^= True
@@ -295,10 +289,10 @@ def _linearisations(
     A larger l takes less from the true labels, so that the sets grow with l: between two values
     of l with the same set nothing else can be found.
     """
-    s, size = Y.shape[1], beta**2 * Y.sum(axis=1)
+    s, size = Y.shape[1], Y.sum(axis=1)
 
     def cut(rows: NDArray[np.intp], length: NDArray[np.intp]) -> Sets:
-        gain = (1 + beta**2) / (size[rows] + length)
+        gain = fbeta_of_counts(1, size[rows], length, beta)
         return maximise_pairwise(scores[rows] - gain[:, None] * Y[rows], pairs, attraction)
 
     rows = np.arange(len(Y))

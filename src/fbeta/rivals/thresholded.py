@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from fbeta._estimator import MultiLabelClassifier, views
 from fbeta._validation import check_choice
-from fbeta.linear import fit_linear
-from fbeta.losses import LogisticLoss
-from fbeta.rivals._marginals import HeldOutChoice
-from fbeta.rivals._splitting import AVERAGES, fbeta_of_counts, split_rows
+from fbeta.labels import Indicator
+from fbeta.learners import LinearLearner, Weight
+from fbeta.metrics import AVERAGES, best_thresholds
+from fbeta.rivals._splitting import split_rows
 
-__all__ = ["ThresholdedRelevance", "best_thresholds"]
+__all__ = ["ThresholdedRelevance"]
 
 
-class ThresholdedRelevance(HeldOutChoice):
+@dataclass(frozen=True)
+class HeldOutThresholds:
+    """Cut marginals where that is best on rows that were held out."""
+
+    P: NDArray[Any]  # (n, s), marginals of these rows
+    Y: NDArray[np.bool_]  # (n, s), their labels
+    weight: Weight
+    average: str  # which average of F_beta is to be the highest
+    beta: float  # the measure that the threshold is for
+    threshold: NDArray[np.float64]  # (s,)
+
+    @classmethod
+    def choose(
+        cls, P: NDArray[Any], Y: NDArray[np.bool_], weight: Weight, average: str, beta: float
+    ) -> HeldOutThresholds:
+        """Find the thresholds for one beta."""
+        best = best_thresholds(P, Y, beta, average=average, weight=weight, ends=(0.0, 1.0))
+        return cls(P, Y, weight, average, beta, np.broadcast_to(best, P.shape[1:]).copy())
+
+    def __call__(self, output: NDArray[Any], beta: float) -> NDArray[np.bool_]:
+        """Cut at the thresholds, which are chosen again for another beta."""
+        rule = self
+        if beta != self.beta:
+            rule = self.choose(self.P, self.Y, self.weight, self.average, beta)
+        return np.asarray(output > rule.threshold)
+
+
+@dataclass(eq=False, repr=False)
+class ThresholdedRelevance(MultiLabelClassifier):
     """Binary relevance with the thresholds that are best on held-out rows (Koyejo et al. 2015).
 
     Fits one logistic regression for each label to a part of the rows, and predicts the labels
@@ -27,36 +57,22 @@ class ThresholdedRelevance(HeldOutChoice):
     ----------
     beta : float > 0
         The measure to choose the thresholds by.
-    alpha : float >= 0
-        Each label's model minimises the SUM of its losses plus ``alpha / 2 |w|^2``; the intercept
-        is not penalised.
+    alpha, fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`.
     average : {"instance", "micro", "macro"}
         Which average of F_beta. One threshold is shared by all labels for ``"instance"`` and
         ``"micro"``; each label has its own for ``"macro"``.
     validation_fraction : float
         Share of the rows to choose thresholds on.
-    fit_intercept : bool
-        Whether the models have an intercept.
-    tol : float > 0
-        A model has converged once the decrease of its objective that a further step promises is
-        below ``tol`` times the objective.
-    max_iter : int
-        Largest number of Newton iterations.
     random_state : int, RandomState or None
         Decides which rows are held out.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (s,)
-        Names of the labels.
-    coef_ : ndarray of shape (s, d)
-        Coefficients, one row for each label.
-    intercept_ : ndarray of shape (s,)
-        Intercepts, infinite where a label is always or never present.
+    classes_, coef_, intercept_, n_iter_
+        As for :class:`BinaryRelevance`.
     threshold_ : ndarray of shape (s,)
         Labels with a higher probability are predicted.
-    n_iter_ : int
-        Most Newton iterations of a model.
 
     Notes
     -----
@@ -72,173 +88,36 @@ class ThresholdedRelevance(HeldOutChoice):
     [['sea'], ['sky']]
     """
 
-    def __init__(
-        self,
-        beta: float = 1.0,
-        alpha: float = 1.0,
-        *,
-        average: str = "instance",
-        validation_fraction: float = 0.25,
-        fit_intercept: bool = True,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        random_state: Any = None,
-    ) -> None:
-        self.beta = beta
-        self.alpha = alpha
-        self.average = average
-        self.validation_fraction = validation_fraction
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    average: str = "instance"
+    validation_fraction: float = 0.25
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+    random_state: Any = None
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> ThresholdedRelevance:
-        """Fit the models and choose the thresholds.
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
+    (threshold_,) = views("_rule", "threshold")
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        y : labels of n instances
-            As for :meth:`fbeta.FBetaClassifier.fit`.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances.
-
-        Returns
-        -------
-        ThresholdedRelevance
-            Itself.
-        """
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         check_choice("average", self.average, AVERAGES)
-        solver = self._check_solver()
-        X, Y, weight = self._read_training(X, y, sample_weight)
+        learner = LinearLearner(self.fit_intercept, self.tol, self.max_iter, unfold=True)
         fitting, held = split_rows(X, weight, self.validation_fraction, self.random_state)
         own, other = (None, None) if weight is None else (weight[fitting], weight[held])
-        self._keep(
-            fit_linear(
-                X[fitting], Y[fitting].tocsc(), LogisticLoss(),
-                weight=own, fit_intercept=self.fit_intercept, **solver,
-            )
-        )  # fmt: skip
-        self._held = self._marginals(X[held]), Y[held].toarray() > 0, other
-        self._fitted_beta = float(self.beta)
-        self.threshold_ = self._choose(self._fitted_beta)
-        return self
+        self._model = learner.fit(X[fitting], Y[fitting].tocsc(), own, self.alpha)
+        self._rule = HeldOutThresholds.choose(
+            self._output(X[held]), Y[held].toarray() > 0, other, self.average, float(self.beta)
+        )
 
-    def _choose(self, beta: float) -> NDArray[np.float64]:
-        P, Y, weight = self._held
-        threshold = best_thresholds(P, Y, beta, average=self.average, weight=weight)
-        return np.broadcast_to(threshold, (self.n_labels_,)).copy()
+    def _output(self, X: Any) -> NDArray[Any]:
+        return np.asarray(self._model.probabilities(X))
 
-    def _marginals(self, X: Any) -> NDArray[Any]:
-        return np.asarray(LogisticLoss().inverse_link(self._scores(X)))
+    def predict_marginals(self, X: Any) -> NDArray[Any]:
+        """Estimate the marginal probability of each label, of shape (n, s).
 
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
-        threshold = self.threshold_ if beta == self._fitted_beta else self._choose(beta)
-        return np.asarray(self._marginals(X) > threshold)
-
-
-def best_thresholds(
-    P: NDArray[Any],
-    Y: NDArray[np.bool_],
-    beta: float = 1.0,
-    *,
-    average: str = "instance",
-    weight: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
-    """Find the thresholds with the highest F_beta, exactly, in O(n s log(n s)).
-
-    F_beta changes only where the threshold passes one of the probabilities. Going down through
-    them in order, each one adds its label to the prediction of its row.
-
-    Parameters
-    ----------
-    P : ndarray of shape (n, s)
-        Probabilities; ``P > threshold`` is predicted.
-    Y : bool ndarray of shape (n, s)
-        The truth.
-    beta : float > 0
-        Weight of recall against precision.
-    average : {"instance", "micro", "macro"}
-        Which average of F_beta; macro maximises that of each label by itself.
-    weight : ndarray of shape (n,), optional
-        Weights of the rows.
-
-    Returns
-    -------
-    ndarray of shape (), or (s,) for ``"macro"``
-        Halfway between two probabilities, or between the outermost and 0 or 1. Of several
-        thresholds that are as good, the highest.
-
-    Examples
-    --------
-    >>> P, Y = np.array([[0.9, 0.3], [0.2, 0.1]]), np.array([[1, 1], [0, 0]]) > 0
-    >>> float(best_thresholds(P, Y))
-    0.25
-    """
-    check_choice("average", average, AVERAGES)
-    P, beta2 = np.asarray(P, dtype=np.float64), beta**2
-    column = np.ones((len(P), 1)) if weight is None else weight[:, None]
-    if average == "macro":
-        return _best_cut(P, _values_of_counts(P, Y, column, beta2))
-    flat, truth = P.reshape(-1, 1), Y.reshape(-1, 1)
-    if average == "micro":
-        wide = np.broadcast_to(column, P.shape).reshape(-1, 1)
-        return np.asarray(_best_cut(flat, _values_of_counts(flat, truth, wide, beta2))[0])
-    steps, start = _steps_of_rows(P, Y, beta2)
-    order = np.argsort(-flat, axis=0, kind="stable")
-    steps = np.take_along_axis((column * steps).reshape(-1, 1), order, axis=0)
-    first = np.sum(column[:, 0] * start)
-    values = first + np.cumsum(np.concatenate([[[0.0]], steps]), axis=0)
-    return np.asarray(_best_cut(flat, values)[0])
-
-
-def _values_of_counts(
-    P: NDArray[np.float64], Y: NDArray[np.bool_], column: NDArray[np.float64], beta2: float
-) -> NDArray[np.float64]:
-    """Return F_beta of each column when its 0, 1, ..., n largest are predicted: (n + 1, s)."""
-    order = np.argsort(-P, axis=0, kind="stable")
-    hit, size = (
-        np.cumsum(np.take_along_axis(a, order, axis=0), axis=0)
-        for a in (column * Y, np.broadcast_to(column, P.shape))
-    )
-    zero = np.zeros((1, P.shape[1]))
-    hit, size = np.concatenate([zero, hit]), np.concatenate([zero, size])
-    return fbeta_of_counts(hit, hit[-1:], size, beta2)
-
-
-def _steps_of_rows(
-    P: NDArray[np.float64], Y: NDArray[np.bool_], beta2: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return by how much each entry changes F_beta of its row when it joins, and F_beta before.
-
-    Entries join in falling order of their probability. Shapes (n, s) and (n,).
-    """
-    n, s = P.shape
-    order = np.argsort(-P, axis=1, kind="stable")
-    hit = np.cumsum(np.take_along_axis(Y, order, axis=1), axis=1)
-    hit = np.concatenate([np.zeros((n, 1)), hit], axis=1)
-    value = fbeta_of_counts(hit, hit[:, -1:], np.arange(s + 1)[None, :], beta2)
-    steps = np.empty((n, s))
-    np.put_along_axis(steps, order, np.diff(value, axis=1), axis=1)
-    return steps, value[:, 0]
-
-
-def _best_cut(P: NDArray[np.float64], value: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the threshold of the best cut of each column.
-
-    ``value[m]`` (m = 0, ..., n) belongs to predicting the m largest; cuts between equal
-    probabilities do not exist.
-    """
-    s = P.shape[1]
-    down = -np.sort(-P, axis=0)
-    above, below = np.concatenate([np.ones((1, s)), down]), np.concatenate([down, np.zeros((1, s))])
-    exists = above > below
-    # nothing lies above 1; and all are predicted, even 0, below 0
-    exists[0] = exists[-1] = True
-    best = np.argmax(np.where(exists, value, -np.inf), axis=0)
-    high, low = (np.take_along_axis(a, best[None], axis=0)[0] for a in (above, below))
-    middle = np.minimum((high + low) / 2, np.nextafter(high, -1))
-    everything = (best == len(P)) & (high <= 0)
-    return np.where(everything, -1.0, np.maximum(middle, low))
+        It is not called ``predict_proba``: scikit-learn takes for granted that a classifier which
+        has that predicts the most probable class. X is as for :meth:`predict`.
+        """
+        return self._output(self._read_features(X)[0])

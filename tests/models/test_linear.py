@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import warnings
 
 import numpy as np
@@ -12,20 +11,17 @@ import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fbeta import (
-    AlphaSearchCV,
     FBetaClassifier,
-    FBetaClassifierCV,
     LabelStatistics,
     decode,
     fbeta_score,
     make_fbeta_scorer,
 )
-from fbeta._threads import n_threads
 from fbeta.datasets import load, make_calibrated
 from fbeta.losses import SquaredLoss
 from fbeta.rivals import ExactFPlugIn
@@ -299,51 +295,6 @@ def test_prediction_in_chunks(data, monkeypatch):
     assert np.allclose(whole[2], parts[2])
 
 
-def test_cv_is_the_search_done_by_hand(data):
-    X, Y = data
-    alphas, cv = (0.01, 1.0, 100.0), KFold(3, shuffle=True, random_state=1)
-    clf = FBetaClassifierCV(alphas=alphas, cv=cv, beta=2.0, tol=1e-9).fit(X, Y)
-    for i, (train, test) in enumerate(cv.split(X)):
-        for a, alpha in enumerate(alphas):
-            fold = FBetaClassifier(alpha=alpha, beta=2.0, tol=1e-9).fit(X[train], Y[train])
-            score = fbeta_score(Y[test], fold.predict(X[test]), 2.0)
-            assert clf.cv_results_[f"split{i}_test_score"][a] == pytest.approx(score, abs=2e-3)
-    mean = clf.cv_results_["mean_test_score"]
-    assert clf.alpha_ == alphas[int(np.argmax(mean))]
-    assert clf.best_score_ == mean.max()
-    assert clf.cv_results_["rank_test_score"].min() == 1
-    refit = FBetaClassifier(alpha=clf.alpha_, beta=2.0, tol=1e-9).fit(X, Y)
-    assert np.allclose(clf.coef_, refit.coef_)
-
-
-def test_cv_takes_splitters_groups_and_jobs(data):
-    from iterstrat.ml_stratifiers import MultilabelStratifiedKFold
-
-    X, Y = data
-    stratified = MultilabelStratifiedKFold(3, shuffle=True, random_state=0)
-    one = FBetaClassifierCV(alphas=(0.1, 10.0), cv=stratified).fit(X, Y)
-    two = FBetaClassifierCV(alphas=(0.1, 10.0), cv=list(stratified.split(X, Y)), n_jobs=2).fit(X, Y)
-    assert np.allclose(one.cv_results_["mean_test_score"], two.cv_results_["mean_test_score"])
-    groups = np.arange(300) % 4
-    grouped = FBetaClassifierCV(alphas=(0.1, 10.0), cv=GroupKFold(4)).fit(X, Y, groups=groups)
-    assert "split3_test_score" in grouped.cv_results_
-    sparse = FBetaClassifierCV(alphas=(0.1, 10.0), cv=3).fit(sp.csr_array(X), as_sets(Y))
-    assert isinstance(sparse.predict(sp.csr_array(X))[0], list)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"alphas": ()}, "empty"),
-        ({"alphas": (-1.0,)}, "alphas"),
-        ({"cv": 1}, "cv must be at least"),
-    ],
-)
-def test_cv_bad_parameters(data, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        FBetaClassifierCV(**parameters).fit(*data)
-
-
 @pytest.mark.parametrize(
     ("name", "alpha", "score", "within"),
     [("yeast", 1.0, 0.657, 0.002), ("scene", 1.0, 0.7435, 0.003), ("medical", 0.1, 0.794, 0.004)],
@@ -354,26 +305,8 @@ def test_figures_of_the_paper(mulan, name, alpha, score, within):
     assert clf.score(d.X_test, d.Y_test) == pytest.approx(score, abs=within)
 
 
-def test_threads_of_the_user_leave_blas_as_it_was():
-    X, Y, _, _ = make_calibrated(80, n_labels=3, n_features=12)
-    before = n_threads()
-    users = [
-        threading.Thread(target=FBetaClassifierCV(alphas=(0.1, 1.0), cv=2).fit, args=(X, Y))
-        for _ in range(6)
-    ]
-    for user in users:
-        user.start()
-    for user in users:
-        user.join()
-    assert n_threads() == before
-
-
 def test_mistakes_are_named():
     X, Y, _, _ = make_calibrated(40, n_labels=3, n_features=12)
-    with pytest.raises(ValueError, match="alphas must be a sequence"):
-        FBetaClassifierCV(alphas=1.0).fit(X, Y)
-    with pytest.raises(TypeError, match="estimator of fbeta with a parameter alpha"):
-        AlphaSearchCV(LogisticRegression()).fit(X, Y)
     with pytest.raises(TypeError, match="from_marginals"):
         decode(np.full((2, 3), 0.5))
     with pytest.raises(ValueError, match="scale X"):

@@ -1,0 +1,268 @@
+"""Codes: which targets a label set has, and what probabilities of targets say of the labels.
+
+A method is a code, a model of its targets and a rule. The code is all that the method knows of the
+label sets: it makes the targets of the training rows, and label statistics of what the model says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
+from fbeta.labels import Indicator
+from fbeta.linear.binary import distinct_columns
+
+__all__ = ["Code", "Estimates", "JointCode", "MarginalCode", "PlugInCode", "concatenate"]
+
+
+@dataclass(frozen=True)
+class Code(ABC):
+    """What a code has to offer; P is what the model of its targets gives for n rows.
+
+    Attributes
+    ----------
+    cardinalities : ndarray of shape (K,)
+        Sizes of label sets that have statistics.
+    n_labels : int
+        Number of labels s.
+    """
+
+    cardinalities: NDArray[np.intp]
+    n_labels: int
+
+    @abstractmethod
+    def width(self) -> int:
+        """Return how many numbers P has for each row."""
+
+    @abstractmethod
+    def targets(self, Y: Indicator) -> Any:
+        """Return the targets of label sets, as a learner takes them."""
+
+    @abstractmethod
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the label statistics of n rows."""
+
+    def marginals(self, P: Any) -> NDArray[Any]:
+        """Return the probability of each label, of shape (n, s).
+
+        It is a sum of separate estimates over the sizes, and kept below 1 where they add up to
+        more.
+        """
+        marginals = self.statistics(P).marginals()
+        return np.asarray(np.minimum(marginals, np.nextafter(marginals.dtype.type(1), 0)))
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return what a target is called in a warning, given the names of the labels."""
+        return str(column)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What a model says of n rows, as a rule reads it: statistics or marginals, when asked for."""
+
+    code: Code
+    P: Any  # what the model of its targets gave
+
+    def statistics(self) -> LabelStatistics:
+        """Return the label statistics."""
+        return self.code.statistics(self.P)
+
+    def marginals(self) -> NDArray[Any]:
+        """Return the probability of each label, of shape (n, s)."""
+        return self.code.marginals(self.P)
+
+
+@dataclass(frozen=True)
+class JointCode(Code):
+    """The paper's code: "no labels", and each pair of a size and a label.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [0, 0]], dtype=np.int8))
+    >>> code = JointCode.of(Y)
+    >>> code.cardinalities.tolist(), code.targets(Y).toarray().tolist()[1]
+    ([1, 2], [0, 0, 1, 0, 0])
+    >>> code.name(2, ["sea", "sky"])
+    'size 1 with label sky'
+    """
+
+    @classmethod
+    def of(cls, Y: Indicator, which: str = "seen") -> JointCode:
+        """Make the code of the sizes ``"seen"`` in Y, of shape (n, s), or of ``"all"`` sizes."""
+        return cls(observed_cardinalities(Y, which), Y.shape[1])
+
+    def width(self) -> int:
+        """Return the number of targets, ``1 + K s``."""
+        return 1 + len(self.cardinalities) * self.n_labels
+
+    def targets(self, Y: Indicator) -> sp.csc_array:
+        """Return ``a_y`` of each row, of shape (n, 1 + K s)."""
+        return encode(Y, self.cardinalities)
+
+    def statistics(self, P: NDArray[Any]) -> LabelStatistics:
+        """Return the statistics of which P, of shape (n, 1 + K s), are the components."""
+        return LabelStatistics.from_code(P, self.cardinalities, self.n_labels)
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return the size and the label that a target stands for."""
+        if column == 0:
+            return "no labels"
+        k, j = divmod(column - 1, self.n_labels)
+        return f"size {self.cardinalities[k]} with label {j if labels is None else labels[j]!s}"
+
+
+@dataclass(frozen=True)
+class MarginalCode(Code):
+    """Each label by itself; the statistics are those of independent labels.
+
+    Examples
+    --------
+    >>> code = MarginalCode.of(sp.csr_array(np.eye(2, dtype=np.int8)))
+    >>> code.statistics(np.array([[0.9, 0.5]])).empty.round(3).tolist()
+    [0.05]
+    """
+
+    @classmethod
+    def of(cls, Y: Indicator) -> MarginalCode:
+        """Make the code of the labels of Y, of shape (n, s), with all sizes 1..s."""
+        return cls(observed_cardinalities(Y, "all"), Y.shape[1])
+
+    def width(self) -> int:
+        """Return the number of targets s."""
+        return self.n_labels
+
+    def targets(self, Y: Indicator) -> sp.csc_array:
+        """Return the labels of each row, of shape (n, s)."""
+        return Y.tocsc()
+
+    def statistics(self, P: NDArray[Any]) -> LabelStatistics:
+        """Return the statistics of independent labels with the marginals P, of shape (n, s)."""
+        return LabelStatistics.from_marginals(P)
+
+    def marginals(self, P: NDArray[Any]) -> NDArray[Any]:
+        """Return P."""
+        return P
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return the name of the label."""
+        return f"label {column if labels is None else labels[column]!s}"
+
+
+@dataclass(frozen=True)
+class PlugInTargets:
+    """Targets of :class:`PlugInCode`, of n rows and of the n' of them that have classes."""
+
+    empty: sp.csc_array  # (n, 1), whether a row has no labels
+    rows: NDArray[np.intp]  # (n',), those that the multinomial problems are fitted to
+    classes: NDArray[np.intp]  # (n', m), the class of each of them in each problem
+
+
+@dataclass(frozen=True)
+class PlugInCode(Code):
+    """The emptiness of a set, and for each label the size of the set, 0 if the label is absent.
+
+    The code of the exact F-measure plug-in (Dembczynski et al. 2013): one binary and m multinomial
+    problems with M classes together. Only classes that occur are there, and labels with equal
+    columns are one problem.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [0, 0]], dtype=np.int8))
+    >>> code = PlugInCode.of(Y, conditional=True)
+    >>> code.sizes.tolist(), code.problem.tolist()
+    ([0, 2, 1, 2], [0, 0, 1, 1])
+    >>> code.targets(Y).classes.tolist()
+    [[1, 1], [0, 0]]
+    """
+
+    labels: NDArray[np.intp]  # (m,), a label of each problem
+    sizes: NDArray[np.intp]  # (M,), the size that each class stands for, 0 for an absent label
+    problem: NDArray[np.intp]  # (M,), the problem that each class belongs to
+    source: NDArray[np.intp]  # (C,), classes that stand for a size and
+    component: NDArray[np.intp]  # (C,), the component of the statistics that each estimates
+    conditional: bool  # whether the multinomial problems are those of rows that have labels
+
+    @classmethod
+    def of(cls, Y: Indicator, *, conditional: bool) -> PlugInCode:
+        """Lay out the classes that occur in Y, of shape (n, s)."""
+        cardinalities, s = observed_cardinalities(Y), Y.shape[1]
+        count = np.diff(Y.indptr)
+        used = np.flatnonzero(count) if conditional else np.arange(len(count))
+        count, columns = count[used], Y[used].tocsc()
+        which, first = distinct_columns(columns)
+        first = first[np.diff(columns.indptr)[first] > 0]
+        sizes = [np.unique(_sizes_with(columns, label, count)) for label in first]
+        problem = np.repeat(np.arange(len(first)), [len(values) for values in sizes])
+        flat = np.concatenate([*sizes, []]).astype(np.intp)
+        source, component = [], []
+        for label in range(s):
+            own = np.flatnonzero((which[first][problem] == which[label]) & (flat > 0))
+            source.append(own)
+            component.append(np.searchsorted(cardinalities, flat[own]) * s + label)
+        return cls(
+            cardinalities, s, first, flat, problem, np.concatenate(source),
+            np.concatenate(component), conditional,
+        )  # fmt: skip
+
+    def width(self) -> int:
+        """Return the number of classes, and one for "no labels"."""
+        return 1 + len(self.sizes)
+
+    def targets(self, Y: Indicator) -> PlugInTargets:
+        """Return whether rows are empty, and the classes of the others or of all."""
+        count = np.diff(Y.indptr)
+        empty = count == 0
+        partly = self.conditional and not empty.all()
+        rows = np.flatnonzero(~empty) if partly else np.arange(len(count))
+        columns, classes = Y[rows].tocsc(), np.zeros((len(rows), len(self.labels)), dtype=np.intp)
+        for m, label in enumerate(self.labels):
+            sizes = self.sizes[self.problem == m]
+            classes[:, m] = np.searchsorted(sizes, _sizes_with(columns, label, count[rows]))
+        return PlugInTargets(sp.csc_array(empty[:, None].astype(np.int8)), rows, classes)
+
+    def statistics(self, P: NDArray[Any]) -> LabelStatistics:
+        """Put the probabilities of no labels and of the classes, (n, 1 + M), into their places."""
+        K, s = len(self.cardinalities), self.n_labels
+        code = np.zeros((len(P), 1 + K * s), dtype=P.dtype)
+        code[:, 0] = P[:, 0]
+        code[:, 1 + self.component] = P[:, 1 + self.source]
+        if self.conditional:
+            code[:, 1:] *= 1 - code[:, :1]
+        return LabelStatistics.from_code(code, self.cardinalities, s)
+
+
+def _sizes_with(columns: sp.csc_array, label: int, count: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the size of each row that has a label, 0 for the others."""
+    out = np.zeros(len(count), dtype=np.intp)
+    rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
+    out[rows] = count[rows]
+    return out
+
+
+def concatenate(parts: Sequence[LabelStatistics]) -> LabelStatistics:
+    """Join the statistics of several groups of instances, which may differ in cardinalities.
+
+    Examples
+    --------
+    >>> one, two = (LabelStatistics.from_labels(Y) for Y in ([[1, 0]], [[1, 1]]))
+    >>> concatenate([one, two]).cardinalities.tolist()
+    [1, 2]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    cardinalities = np.unique(np.concatenate([q.cardinalities for q in parts]))
+    n, s = sum(map(len, parts)), parts[0].n_labels
+    joint = np.zeros((n, len(cardinalities), s), dtype=parts[0].joint.dtype)
+    start = 0
+    for q in parts:
+        slots = np.searchsorted(cardinalities, q.cardinalities)
+        joint[start : start + len(q), slots] = q.joint
+        start += len(q)
+    return LabelStatistics(np.concatenate([q.empty for q in parts]), joint, cardinalities)

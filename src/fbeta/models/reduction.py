@@ -1,0 +1,156 @@
+"""The reduction over any probabilistic classifier of scikit-learn."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.utils import check_array, get_tags, indexable
+from sklearn.utils.validation import _num_samples, validate_data
+
+from fbeta._estimator import StatisticsClassifier, views
+from fbeta._validation import check_takes_weight
+from fbeta.codes import JointCode
+from fbeta.labels import Indicator
+from fbeta.learners import Learner, Names, Weight
+from fbeta.linear.binary import constant_values, distinct_columns
+
+__all__ = ["ClassifierLearner", "ClassifierModel", "FBetaReduction"]
+
+CALIBRATION_FOLDS = 3
+
+
+@dataclass(frozen=True)
+class ClassifierModel:
+    """One classifier for each distinct target."""
+
+    estimators: list[Any]  # fitted; None where the target is constant
+    constant: NDArray[np.float64]  # (m,), the value of a constant target, else NaN
+    place: NDArray[np.intp]  # (M,), the distinct target that each target equals
+    n_jobs: int | None  # classifiers that predict at the same time
+
+    def probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities of the targets, of shape (n, M)."""
+        columns = Parallel(n_jobs=self.n_jobs)(
+            delayed(_predict_one)(estimator, X, constant)
+            for estimator, constant in zip(self.estimators, self.constant, strict=True)
+        )
+        return np.stack(columns, axis=1)[:, self.place]
+
+
+@dataclass(frozen=True)
+class ClassifierLearner(Learner):
+    """One copy of a classifier of scikit-learn for each distinct target that is not constant."""
+
+    estimator: Any  # with predict_proba, or with decision_function, which is then calibrated
+    n_jobs: int | None = None  # classifiers that are fitted at the same time
+
+    def __post_init__(self) -> None:
+        if not any(hasattr(self.estimator, n) for n in ("predict_proba", "decision_function")):
+            raise TypeError(
+                "estimator needs predict_proba or decision_function, which "
+                f"{type(self.estimator).__name__} does not have"
+            )
+
+    def fit(
+        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any = None, name: Names = str
+    ) -> ClassifierModel:
+        """Fit to targets of shape (n, M); how strongly is for the classifier to say."""
+        check_takes_weight(self.estimator, weight)
+        place, first = distinct_columns(targets)
+        constant = constant_values(targets[:, first])
+        estimators = Parallel(n_jobs=self.n_jobs)(
+            delayed(_fit_one)(self.estimator, X, targets[:, [c]].toarray()[:, 0], weight)
+            for c in first
+        )
+        return ClassifierModel(estimators, constant, place, self.n_jobs)
+
+
+@dataclass(eq=False, repr=False)
+class FBetaReduction(StatisticsClassifier):
+    """F_beta-optimal multi-label classification over any binary classifier.
+
+    Fits one copy of a classifier to each distinct binary problem - no labels, and each pair of a
+    size and a label that the training data has - and decodes their probabilities exactly.
+    Constant problems need no classifier.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+        With ``predict_proba``, or with ``decision_function``, which is then calibrated by a
+        sigmoid on held-out folds. Pipelines work; X is passed on as it is.
+    beta : float > 0
+        The measure to be optimal for.
+    cardinalities : {"seen", "all"}
+        Sizes of label sets that have statistics.
+    n_jobs : int, optional
+        Classifiers that are fitted at the same time, as in joblib.
+
+    Attributes
+    ----------
+    classes_, cardinalities_
+        As for :class:`fbeta.FBetaClassifier`.
+    estimators_ : list
+        The fitted classifiers of the distinct problems; None where the target is constant.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> FBetaReduction(DecisionTreeClassifier()).fit(X, Y).predict([[0.5], [2.5]])
+    [['sea'], ['sea', 'sky']]
+    """
+
+    estimator: Any
+    beta: float = 1.0
+    _: KW_ONLY
+    cardinalities: str = "seen"
+    n_jobs: int | None = None
+
+    (estimators_,) = views("_model", "estimators")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
+
+    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+        # what X may be is for the classifier to say: text, categories, missing values
+        if getattr(X, "ndim", 2) == 1 and X.dtype.kind in "biuf":
+            check_array(X)  # says how to reshape one row or one column of numbers
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return indexable(X)[0]
+
+    def _make_code(self, Y: Indicator) -> JointCode:
+        return JointCode.of(Y, self.cardinalities)
+
+    def _make_learner(self) -> ClassifierLearner:
+        return ClassifierLearner(self.estimator, self.n_jobs)
+
+
+def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weight: Weight) -> Any:
+    """Fit a copy of the classifier to one 0/1 target, or to none where the target is constant."""
+    if target.min() == target.max():
+        return None
+    weights = {} if weight is None else {"sample_weight": weight}
+    if hasattr(estimator, "predict_proba"):
+        return clone(estimator).fit(X, target, **weights)
+    folds = min(CALIBRATION_FOLDS, int(target.sum()), int((1 - target).sum()))
+    everything = np.arange(len(target))
+    # a class with one instance cannot be held out
+    cv = folds if folds > 1 else [(everything, everything)]
+    return CalibratedClassifierCV(clone(estimator), cv=cv).fit(X, target, **weights)
+
+
+def _predict_one(estimator: Any, X: Any, constant: float) -> NDArray[np.float64]:
+    """Return P(target = 1 | x) for each row."""
+    if estimator is None:
+        return np.full(_num_samples(X), constant)
+    return np.asarray(estimator.predict_proba(X)[:, 1], dtype=np.float64)
