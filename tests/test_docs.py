@@ -154,6 +154,7 @@ def site(tmp_path_factory):
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )

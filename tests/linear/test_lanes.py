@@ -21,6 +21,8 @@ from fbeta.losses import LOSSES, LogisticLoss
 from fbeta.rivals._softmax import SoftmaxProblems
 from fbeta.rivals._softmax_newton import Block
 
+from ..children import INTERRUPTIBLE, child
+
 if lanes._compiled is None:
     pytest.skip("fbeta was built without a compiler", allow_module_level=True)
 
@@ -262,8 +264,8 @@ with threadpool_limits({threads}):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_user_can_interrupt(work, threads):
     """Work that would never end."""
-    command = [sys.executable, "-c", PROGRAM.format(work=work, threads=threads)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    program = INTERRUPTIBLE + PROGRAM.format(work=work, threads=threads)
+    with child("-c", program, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
