@@ -50,7 +50,7 @@ class Table:
     lines: IntArray
 
 
-def read_arff(path: PathLike, encoding: str = "utf-8") -> Table:
+def read_table(path: PathLike, encoding: str = "utf-8") -> Table:
     r"""Read a dense or sparse ARFF file of numeric and nominal attributes.
 
     Parameters
@@ -77,7 +77,7 @@ def read_arff(path: PathLike, encoding: str = "utf-8") -> Table:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "a.arff"
     ...     _ = file.write_text("@attribute a real\n@attribute b {x,y}\n@data\n2.5,y\n")
-    ...     read_arff(file).matrix
+    ...     read_table(file).matrix
     array([[2.5, 1. ]])
     """
     text = read_lines(path, encoding)
