@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_a_bug_is_told_apart(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
 
 
 @settings(
-    max_examples=60, deadline=None,
+    max_examples=100, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(st.data())
@@ -100,6 +101,9 @@ def test_fuzzed_models_end_with_a_clean_line(
         assert_mendable((code, out, err))
 
 
+JUNK = ["null", "-1", "1e999", '"x"', "true", "[", "10000000000000", "0.5", "{}"]
+
+
 def forge(content: bytes, data: st.DataObject) -> bytes:
     """Put junk into the parts of the schema that are not a matter of the types."""
     out = io.BytesIO()
@@ -108,10 +112,15 @@ def forge(content: bytes, data: st.DataObject) -> bytes:
             text = old.read(name)
             if name == "schema.json":
                 schema = json.loads(text)
-                nodes = json_nodes(schema)
-                node = data.draw(st.sampled_from(nodes))
-                junk = ["null", "-1", "1e999", '"x"', "true", "[", "10000000000000"]
-                node["content"] = data.draw(st.sampled_from(junk))
+                junk = data.draw(st.sampled_from(JUNK))
+                node = data.draw(st.sampled_from(json_nodes(schema)))
+                if node is schema["content"]["estimator"]:
+                    # one number or name inside the state
+                    words = re.split(r"(?<=[:\[] )", json.loads(node["content"]))
+                    place = data.draw(st.integers(1, len(words) - 1))
+                    rest = re.sub(r"^[^{\[][^,\]}]*", "", words[place])
+                    junk = json.dumps("".join([*words[:place], junk, rest, *words[place + 1 :]]))
+                node["content"] = junk
                 text = json.dumps(schema).encode()
             new.writestr(name, text)
     return out.getvalue()

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-import scipy
-import sklearn
+from fbeta.storage import library_versions
 
-__all__ = ["Cell", "Record", "ResultError", "versions"]
+__all__ = ["Cell", "Record", "ResultError"]
 
 FORMAT = 1
 
@@ -86,7 +83,7 @@ class Record:
     def now(cls, cell: Cell, result: Mapping[str, Any], seconds: float) -> Record:
         """Make the record of a cell that has just finished."""
         moment = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(cell, result, seconds, moment, versions())
+        return cls(cell, result, seconds, moment, library_versions())
 
     def to_json(self) -> str:
         """Write the record as JSON text."""
@@ -149,16 +146,3 @@ class Record:
                 f"{source}: not a stored result ({type(error).__name__}: {error}); "
                 "remove the file to run this cell again"
             ) from error
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of everything that a result may depend on."""
-    from fbeta import __version__
-
-    return {
-        "fbeta": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
