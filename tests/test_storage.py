@@ -121,7 +121,7 @@ def test_a_pipeline_that_ends_with_ours(labels: Any, tmp_path: Path) -> None:
     save_model(tmp_path / "m.skops", model)
     assert isinstance(model[-1], FBetaClassifier), "what is stored is not changed"
     stored = load_model(tmp_path / "m.skops")
-    assert stored.beta == 2.0
+    assert stored.classifier.beta == 2.0
     assert stored.feature_names == tuple("vwxyz")
     assert str(stored.estimator.predict(frame)) == str(model.predict(frame))
     scaled = model[0].transform(frame)

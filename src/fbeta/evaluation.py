@@ -112,21 +112,7 @@ def calibration_bins(
 
 
 def scores_by_beta(model: Any, X: Any, Y: NDArray[Any]) -> dict[str, float]:
-    """Measure the predictions of one model for several beta.
-
-    Parameters
-    ----------
-    model : object
-        With a method ``predict(X, beta=...)`` that returns labels in a form that fits `Y`.
-    X : array-like or sparse matrix of shape (n, d)
-        Features.
-    Y : 0/1 ndarray of shape (n, s)
-        The truth.
-
-    Returns
-    -------
-    dict from str to float
-        F_beta by beta, of those in ``BETAS`` for which the model can predict.
+    """Measure the predictions of one model for those of ``BETAS`` that it can predict for.
 
     Examples
     --------

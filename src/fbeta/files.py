@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["to_csv", "write_atomically", "write_text"]
-
 
 @contextmanager
 def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -59,30 +57,13 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all.
-
-    Parameters
-    ----------
-    path : path
-        File to be written.
-    text : str
-        Its content.
-    """
+    """Write a text file in UTF-8, whole or not at all."""
     with write_atomically(path) as part:
         part.write_text(text, encoding="utf-8", newline="\n")
 
 
 def to_csv(rows: Iterable[Sequence[Any]]) -> str:
     r"""Write rows as CSV text.
-
-    Parameters
-    ----------
-    rows : iterable of sequences
-        Their cells; None is an empty one.
-
-    Returns
-    -------
-    str
 
     Examples
     --------

@@ -174,30 +174,16 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
 
 
 def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
-    """Read what an estimator predicted, in whatever form it is.
-
-    Parameters
-    ----------
-    Y : labels
-        Of ``predict``.
-    classes : ndarray
-        The attribute ``classes_`` of the estimator.
-
-    Returns
-    -------
-    csr_array of shape (n, s)
-        0/1 indicator, int8.
+    """Read what an estimator with these ``classes_`` predicted, as a 0/1 csr_array (n, s).
 
     Examples
     --------
     >>> read_predictions([["sea"], []], np.array(["sea", "sky"])).toarray().tolist()
     [[1, 0], [0, 0]]
     """
-    kind: Kind = "array"
-    if _holds_sets(Y):
-        kind = "sets"
-    elif _is_one_dimensional(Y):
-        kind = "single"
+    kind: Kind = "sets"
+    if not _holds_sets(Y):
+        kind = "single" if _is_one_dimensional(Y) else "array"
     return LabelForm(kind, classes).read(Y, "the prediction")
 
 

@@ -43,17 +43,7 @@ PARTS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Method:
-    """How to make an estimator of the library.
-
-    Attributes
-    ----------
-    title : str
-        For tables.
-    estimator : str
-        Name of its class among ``PARTS``, imported only when the method is used.
-    parameters : mapping
-        Those that differ from the defaults of the class.
-    """
+    """A title for tables, the name of the class among ``PARTS``, and what differs from defaults."""
 
     title: str
     estimator: str
@@ -82,16 +72,7 @@ METHODS: dict[str, Method] = {
 
 
 def load_part(name: str) -> Any:
-    """Import the class that a name stands for.
-
-    Parameters
-    ----------
-    name : str
-        One of ``PARTS``.
-
-    Returns
-    -------
-    type
+    """Import the class that a name in ``PARTS`` stands for.
 
     Examples
     --------
@@ -104,15 +85,6 @@ def load_part(name: str) -> Any:
 
 def part_name(class_: type) -> str | None:
     """Return the name of a class among ``PARTS``, or None.
-
-    Parameters
-    ----------
-    class_ : type
-        Any class.
-
-    Returns
-    -------
-    str or None
 
     Examples
     --------
@@ -128,16 +100,7 @@ def part_name(class_: type) -> str | None:
 
 
 def method_title(name: str) -> str:
-    """Return what a method is called in tables.
-
-    Parameters
-    ----------
-    name : str
-        Of a method; another name is its own title.
-
-    Returns
-    -------
-    str
+    """Return what a method is called in tables; another name is its own title.
 
     Examples
     --------

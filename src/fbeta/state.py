@@ -39,19 +39,9 @@ class StateError(ValueError):
 
 
 def to_state(value: Any, leaves: list[Any]) -> Any:
-    """Write an object as JSON.
+    """Write an object as JSON has it.
 
-    Parameters
-    ----------
-    value : object
-        Of a class in :data:`fbeta.methods.PARTS`, or anything that holds such objects.
-    leaves : list
-        What is none of ours and not JSON either is added to it, for others to store or to refuse.
-
-    Returns
-    -------
-    object
-        As JSON has it.
+    What is none of ours and not JSON either is added to `leaves`, for others to store or to refuse.
 
     Examples
     --------
@@ -92,19 +82,7 @@ def to_state(value: Any, leaves: list[Any]) -> Any:
 def from_state(data: Any, leaves: Sequence[Any]) -> Any:
     """Make objects again from what :func:`to_state` wrote.
 
-    Parameters
-    ----------
-    data, leaves
-        From :func:`to_state`.
-
-    Returns
-    -------
-    object
-
-    Raises
-    ------
-    StateError
-        If a part is not among :data:`fbeta.methods.PARTS`, or its version is not known.
+    Raises ``StateError`` where a part is not among ``PARTS``, or its version is not known.
     """
 
     def read(parts: Iterable[Any]) -> list[Any]:

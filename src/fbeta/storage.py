@@ -46,34 +46,21 @@ __all__ = [
 _KIND = "fbeta model"
 _FORMAT = 2
 
-# of those that scikit-learn has, the ones whose state is numbers and arrays and nothing that could
+# Of those that scikit-learn has, the ones whose state is numbers and arrays and nothing that could
 # crash or call a function: no trees, whose indices are not checked, and no FunctionTransformer
-_SKLEARN = (
-    "calibration.CalibratedClassifierCV",
-    "calibration._CalibratedClassifier",
-    "calibration._SigmoidCalibration",
-    "decomposition._pca.PCA",
-    "decomposition._truncated_svd.TruncatedSVD",
-    "discriminant_analysis.LinearDiscriminantAnalysis",
-    "feature_selection._variance_threshold.VarianceThreshold",
-    "impute._base.SimpleImputer",
-    "linear_model._logistic.LogisticRegression",
-    "model_selection._split.GroupKFold",
-    "model_selection._split.KFold",
-    "model_selection._split.RepeatedKFold",
-    "model_selection._split.ShuffleSplit",
-    "naive_bayes.BernoulliNB",
-    "naive_bayes.ComplementNB",
-    "naive_bayes.GaussianNB",
-    "naive_bayes.MultinomialNB",
-    "preprocessing._data.MaxAbsScaler",
-    "preprocessing._data.MinMaxScaler",
-    "preprocessing._data.Normalizer",
-    "preprocessing._data.RobustScaler",
-    "preprocessing._data.StandardScaler",
-    "preprocessing._label.LabelEncoder",
-    "svm._classes.LinearSVC",
-)
+_SKLEARN = {
+    "calibration": ("CalibratedClassifierCV", "_CalibratedClassifier", "_SigmoidCalibration"),
+    "decomposition._pca": ("PCA",),
+    "decomposition._truncated_svd": ("TruncatedSVD",),
+    "discriminant_analysis": ("LinearDiscriminantAnalysis",),
+    "impute._base": ("SimpleImputer",),
+    "linear_model._logistic": ("LogisticRegression",),
+    "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
+    "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
+    "preprocessing._data": ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler"),
+    "preprocessing._label": ("LabelEncoder",),
+    "svm._classes": ("LinearSVC",),
+}
 _NUMBERS = (
     *(f"numpy.{name}" for name in ("bool", "bool_", "float32", "float64")),
     *(f"numpy.{'u' * unsigned}int{bits}" for unsigned in (0, 1) for bits in (8, 16, 32, 64)),
@@ -81,7 +68,7 @@ _NUMBERS = (
 
 #: The types that a model file may have, by the way in which skops makes them.
 TRUSTED: dict[str, tuple[str, ...]] = {
-    "ObjectNode": tuple(f"sklearn.{name}" for name in _SKLEARN),
+    "ObjectNode": tuple(f"sklearn.{m}.{name}" for m, names in _SKLEARN.items() for name in names),
     "JsonNode": ("builtins.str",),
     "DictNode": ("builtins.dict",),
     "ListNode": ("builtins.list",),
@@ -122,67 +109,25 @@ class StoredModel:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def beta(self) -> float:
-        """The measure that the model is for."""
-        return float(_classifier(self.estimator).beta)
-
-    @property
-    def has_expected_fbeta(self) -> bool:
-        """Whether the model estimates the F_beta of its own predictions."""
-        return hasattr(_classifier(self.estimator), "expected_fbeta")
+    def classifier(self) -> Any:
+        """The estimator of ours: the last step, where it is in a pipeline."""
+        return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
 
     def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
-        """Predict label sets as 0/1, whatever form the labels of the training had.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            As for the estimator.
-
-        Returns
-        -------
-        int8 ndarray of shape (n, s)
-        """
+        """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
         with _unnamed_columns():
             labels = self.estimator.predict(X, beta=beta)
-        indicator = read_predictions(labels, _classifier(self.estimator).classes_)
+        indicator = read_predictions(labels, self.classifier.classes_)
         return np.asarray(indicator.toarray(), dtype=np.int8)
 
     def expected_fbeta(self, X: Any, beta: float | None = None) -> NDArray[np.float64]:
-        """Estimate the F_beta of each prediction, where the model can.
-
-        Parameters
-        ----------
-        X, beta
-            As for :meth:`predict`.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If the model does not estimate it.
-        """
-        model = _classifier(self.estimator)
-        if not self.has_expected_fbeta:
-            raise ValueError(f"a model of {type(model).__name__} does not estimate its own F_beta")
+        """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
+        if not hasattr(self.classifier, "expected_fbeta"):
+            name = type(self.classifier).__name__
+            raise ValueError(f"a model of {name} does not estimate its own F_beta")
         with _unnamed_columns():
-            X = self.estimator[:-1].transform(X) if model is not self.estimator else X
-            return np.asarray(model.expected_fbeta(X, beta=beta))
-
-
-def _classifier(estimator: Any) -> Any:
-    """Return the estimator of ours: the last step, where it is in a pipeline."""
-    return estimator[-1] if isinstance(estimator, Pipeline) else estimator
-
-
-def _is_ours(estimator: Any) -> bool:
-    classifier = _classifier(estimator)
-    return isinstance(classifier, BaseEstimator) and part_name(type(classifier)) is not None
+            X = X if self.classifier is self.estimator else self.estimator[:-1].transform(X)
+            return np.asarray(self.classifier.expected_fbeta(X, beta=beta))
 
 
 @contextmanager
@@ -195,10 +140,6 @@ def _unnamed_columns() -> Iterator[None]:
 
 def library_versions() -> dict[str, str]:
     """Return the versions of everything that a model or a result may depend on.
-
-    Returns
-    -------
-    dict from str to str
 
     Examples
     --------
@@ -255,9 +196,8 @@ def save_model(
     (('sea', 'sky'), [['sea']])
     """
     check_is_fitted(estimator)
-    classifier = _classifier(estimator)
-    if not _is_ours(estimator):
-        raise ModelFileError(f"{path}: {type(classifier).__name__} is not an estimator of fbeta")
+    classifier = StoredModel(estimator, ()).classifier
+    _check_ours(classifier)
     # a 1-D binary target has two classes and one label, which is to have the second of them
     names = classifier.classes_[-classifier.n_labels_ :] if label_names is None else label_names
     if feature_names is None:
@@ -366,13 +306,16 @@ def _types(node: Any) -> Iterator[tuple[str, str]]:
             yield from _types(part)
 
 
+def _check_ours(classifier: Any) -> None:
+    if not isinstance(classifier, BaseEstimator) or part_name(type(classifier)) is None:
+        raise ModelFileError(f"{type(classifier).__name__} is not an estimator of fbeta")
+
+
 def _read_content(content: Any) -> StoredModel:
     """Check that the parts fit together, by a prediction for one instance among others."""
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise ValueError("it holds something else")
     estimator = from_state(json.loads(content["estimator"]), content["leaves"])
-    if not _is_ours(estimator):
-        raise ValueError("it holds another estimator")
     feature_names = content["feature_names"]
     stored = StoredModel(
         estimator,
@@ -381,12 +324,13 @@ def _read_content(content: Any) -> StoredModel:
         dict(content["reading"]),
         dict(content["versions"]),
     )
+    _check_ours(stored.classifier)
     n_features = int(estimator.n_features_in_)
     if feature_names is not None and len(feature_names) != n_features:
         raise ValueError(f"it has {len(feature_names)} names for {n_features} features")
     row = np.zeros((1, n_features))
     if stored.predict(row).shape != (1, len(stored.label_names)):
         raise ValueError(f"it has {len(stored.label_names)} names for its labels")
-    if stored.has_expected_fbeta:
+    if hasattr(stored.classifier, "expected_fbeta"):
         stored.expected_fbeta(row)
     return stored

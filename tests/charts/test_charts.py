@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fbeta.charts import (
-    Axis,
     Bar,
     BarChart,
     LineChart,
@@ -21,11 +20,10 @@ from fbeta.charts.picture import save_picture
 from fbeta.charts.svg import to_html
 
 LINES = LineChart(
-    "t",
-    Axis("x", log=True),
-    Axis("y"),
+    "t", "x", "y",
     [Series("a <b>", [(1, 1), (100, 2)], 3), Series("", [(10, 1.5)], 3, loose=True),
      Series("ref", [(1, 1), (100, 1)], None)],
+    x_log=True,
 )  # fmt: skip
 BARS = BarChart("t", "F_1", [Bar("a", 0.2, colour=2), Bar("b", 0.4, 0.5)])
 
@@ -109,7 +107,7 @@ def test_formats_of_pictures(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     charts = [
         beta_chart("a $ b", {"br": {"0.5": 0.4, "2": 0.6}}),
-        calibration_chart("", {"br": [{"expected": 0.2, "actual": 0.3}]}),
+        calibration_chart("", {"br": [{"expected": 0.2, "actual": 0.3}]}, [0]),
     ]
     save_picture([*charts, BARS, LINES], tmp_path / f"a.{suffix}")
     assert (tmp_path / f"a.{suffix}").stat().st_size > 500

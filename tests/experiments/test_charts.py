@@ -70,10 +70,10 @@ def test_convergence_has_means_and_seeds() -> None:
     assert runs.points == approx([(10, 0.615), (10, 0.605), (5, 0.605), (5, 0.585)])
     assert mean.points == approx([(5, 0.595), (10, 0.61)])
     assert (bayes.colour, bayes.points) == (None, [(5, 0.625), (10, 0.625)])
-    assert regret.y.log
+    assert regret.y_log
     assert regret.series[1].points == approx([(5, 0.03), (10, 0.015)])
     # a regret of zero has no logarithm
-    assert not convergence_charts([convergence_record(5, 0, 0.0)])[1].y.log
+    assert not convergence_charts([convergence_record(5, 0, 0.0)])[1].y_log
 
 
 def test_charts_of_a_table() -> None:

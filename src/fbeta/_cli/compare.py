@@ -48,17 +48,14 @@ def compare(
             progress.update(bar, description=name)
             fitted, found = fit_method(model, data, alphas=strengths, cv=cv, jobs=jobs)
             stored = StoredModel(fitted, data.label_names, data.feature_names, remembered)
-            rows.append({"method": name, **found, **_scores(stored, test, beta)})
+            held_out = read_labelled(test, stored)
+            scores = measure(held_out.Y, stored.predict(held_out.X), beta)
+            rows.append({"method": name, **found, **scores})
             progress.advance(bar)
     if as_json:
         typer.echo(json.dumps({"beta": beta, "methods": rows}))
     else:
         _print(rows, train, test, beta)
-
-
-def _scores(stored: StoredModel, test: Path, beta: float) -> dict[str, float]:
-    data = read_labelled(test, stored)
-    return measure(data.Y, stored.predict(data.X), beta)
 
 
 def _print(rows: list[dict[str, Any]], train: Path, test: Path, beta: float) -> None:

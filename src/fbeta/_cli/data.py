@@ -36,26 +36,9 @@ _SUFFIXES: dict[str, Format] = {
 class Reading:
     """How a training file is to be read: the options of the command line.
 
-    Attributes
-    ----------
-    labels_xml : Path or None
-        The XML file of Mulan that names the labels of an ARFF file.
-    n_labels : int or None
-        Number of labels of a MEKA file, negative if they come last.
-    label_columns : tuple of str
-        Columns of 0 and 1.
-    label_prefix : str or None
-        Begin of the names of such columns.
-    label_column : str or None
-        The column that lists labels by name.
-    delimiter : str
-        Between the names in it.
-    drop : tuple of str
-        Columns to leave out.
-    missing : {"error", "mean"}
-        What becomes of missing features.
-    nominal : {"codes", "onehot"}
-        What becomes of nominal features.
+    ``labels_xml`` and ``n_labels`` are for ARFF files of Mulan and MEKA. For tables, one of the
+    next three says where the labels are, ``delimiter`` is between the names in ``label_column``,
+    and the columns in ``drop`` are left out.
     """
 
     labels_xml: Path | None = None
@@ -108,21 +91,7 @@ def _scan(path: Path) -> Table:
 
 
 def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]]:
-    """Read labelled data.
-
-    Parameters
-    ----------
-    path : Path
-        File to read.
-    reading : Reading
-        How.
-
-    Returns
-    -------
-    data : Dataset
-    remembered : dict
-        What :func:`read_labelled` and :func:`read_features` need to know.
-    """
+    """Read labelled data, and return what is to be remembered for reading later files, too."""
     kind = format_of(path)
     remembered = reading.remembered()
     missing: Any = "nan" if reading.missing == "mean" else "error"
@@ -138,12 +107,8 @@ def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]
             data = read_meka(path, n_labels=reading.n_labels, **options)
     else:
         _check_label_options(path, reading)
-        columns = LabelColumns(
-            reading.label_columns or None,
-            reading.label_prefix,
-            reading.label_column,
-            reading.delimiter,
-        )
+        chosen = (reading.label_columns or None, reading.label_prefix, reading.label_column)
+        columns = LabelColumns(*chosen, reading.delimiter)
         data = _scan(path).dataset(columns, reading.drop, missing)
     if reading.missing != "mean":
         return data, remembered
@@ -196,19 +161,7 @@ def fill_gaps(X: Matrix, means: Any) -> Matrix:
 
 
 def read_labelled(path: Path, stored: StoredModel) -> Dataset:
-    """Read data with the features and labels of a model, in its order.
-
-    Parameters
-    ----------
-    path : Path
-        File to read.
-    stored : StoredModel
-        The model, which remembers how its training file was read.
-
-    Returns
-    -------
-    Dataset
-    """
+    """Read data with the features and labels of a model, in its order."""
     kind, reading = format_of(path), _remembered(stored)
     names = list(stored.label_names)
     missing = _missing(reading)
@@ -231,22 +184,13 @@ def read_labelled(path: Path, stored: StoredModel) -> Dataset:
         drop = [name for name in table.header if name not in wanted]
         data = table.dataset(columns, drop, missing)
     X = _align(data.X, data.feature_names, stored, path)
-    return replace(data, X=_filled(X, reading), feature_names=stored.feature_names)
+    return replace(data, X=X, feature_names=stored.feature_names)
 
 
 def read_features(path: Path, stored: StoredModel) -> Matrix:
     """Read the features of a model from a file with or without labels.
 
-    Parameters
-    ----------
-    path : Path
-        File to read; columns that the model does not know are left out.
-    stored : StoredModel
-        The model, which remembers how its training file was read.
-
-    Returns
-    -------
-    ndarray or csr_array of shape (n, d)
+    Columns that the model does not know are left out.
     """
     kind, reading = format_of(path), _remembered(stored)
     if kind == "svmlight":
@@ -259,26 +203,21 @@ def read_features(path: Path, stored: StoredModel) -> Matrix:
             path, (), drop=stored.label_names, missing=_missing(reading),
             nominal=reading.get("nominal", "codes"),
         )  # fmt: skip
-        return _filled(_align(data.X, data.feature_names, stored, path), reading)
+        return _align(data.X, data.feature_names, stored, path)
     table, names = _scan(path), stored.feature_names
     if names is None:
         labels = {*stored.label_names, reading.get("label_column")}
         names = tuple(column for column in table.header if column not in labels)
     _check_names(table.header, names, path)
-    X = table.features(names, _missing(reading))
-    return _filled(_align(X, None, stored, path), reading)
+    return _align(table.features(names, _missing(reading)), None, stored, path)
 
 
 def _missing(reading: Mapping[str, Any]) -> Any:
     return "nan" if "means" in reading else "error"
 
 
-def _filled(X: Matrix, reading: Mapping[str, Any]) -> Matrix:
-    return fill_gaps(X, reading["means"]) if "means" in reading else X
-
-
 def _align(X: Matrix, names: Sequence[str] | None, stored: StoredModel, path: Path) -> Matrix:
-    """Bring columns into the order of the model, by name where both sides have names."""
+    """Bring columns into the order of the model, by name where both have names; fill gaps."""
     if names is not None and stored.feature_names is not None:
         _check_names(names, stored.feature_names, path)
         position = {name: j for j, name in enumerate(names)}
@@ -286,7 +225,7 @@ def _align(X: Matrix, names: Sequence[str] | None, stored: StoredModel, path: Pa
     expected = stored.estimator.n_features_in_
     if X.shape[1] != expected:
         raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
-    return X
+    return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
 
 
 def _check_names(found: Sequence[str], wanted: Sequence[str], path: Path) -> None:

@@ -16,7 +16,7 @@ from fbeta._cli.app import app
 from fbeta._cli.console import UserError, mendable, print_table
 from fbeta._cli.data import Reading, read_features, read_labelled, read_training
 from fbeta._cli.fitting import fit_method
-from fbeta.charts import beta_chart, calibration_chart
+from fbeta.charts import beta_chart, calibration_chart, colour_of
 from fbeta.charts.picture import save_picture
 from fbeta.datasets import Dataset
 from fbeta.evaluation import MEASURES, calibration_bins, measure, scores_by_beta
@@ -132,25 +132,7 @@ def _prediction_rows(
     form: str,
     delimiter: str,
 ) -> list[list[Any]]:
-    """Return predictions as the rows of a CSV file, a header first.
-
-    Parameters
-    ----------
-    predicted : 0/1 ndarray of shape (n, s)
-        Predicted label sets.
-    expected : ndarray of shape (n,), optional
-        Their expected F_beta, for another column.
-    label_names : sequence of str
-        Names of the labels.
-    form : {"columns", "sets"}
-        One 0/1 column for each label, or one column that lists the names.
-    delimiter : str
-        Between the names.
-
-    Returns
-    -------
-    list of list
-    """
+    """Return predictions, and what is expected of them, as rows of a CSV file, a header first."""
     if form == "sets":
         clash = [name for name in label_names if delimiter in name]
         if clash:
@@ -182,7 +164,7 @@ def evaluate(
     with mendable():
         stored = load_model(model)
         test = read_labelled(data, stored)
-        measured_for = stored.beta if beta is None else beta
+        measured_for = float(stored.classifier.beta if beta is None else beta)
         predicted = stored.predict(test.X, beta)
         scores = measure(test.Y, predicted, measured_for)
         if plots is not None:
@@ -200,10 +182,11 @@ def evaluate(
 def _draw(
     stored: StoredModel, test: Dataset, predicted: NDArray[Any], beta: float, folder: Path
 ) -> None:
-    name = type(stored.estimator).__name__
+    name = type(stored.classifier).__name__
     by_beta = scores_by_beta(stored, test.X, test.Y)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
-    if stored.has_expected_fbeta:
+    if hasattr(stored.classifier, "expected_fbeta"):
         expected = stored.expected_fbeta(test.X, beta)
         bins = calibration_bins(expected, test.Y, predicted, beta)
-        save_picture([calibration_chart("", {name: bins})], folder / "calibration.png")
+        chart = calibration_chart("", {name: bins}, [colour_of(name)])
+        save_picture([chart], folder / "calibration.png")

@@ -31,7 +31,7 @@ Output = Annotated[
 
 
 class _Bar:
-    """Tells a progress bar how a run goes on."""
+    """Tells a progress bar how a run goes on, as a ``Watcher`` of the experiments."""
 
     def __init__(self, progress: Any) -> None:
         self._progress, self._bar = progress, progress.task_ids[0]
@@ -52,38 +52,36 @@ def _run(cells: list[Any], compute: Any, output: Path) -> Any:
     with mendable():
         output.mkdir(parents=True, exist_ok=True)
     with mendable(), progress_bar(len(cells), "cells") as progress:
-        report = run_cells(cells, compute, ResultStore(output), _Bar(progress))
+        watcher: Any = _Bar(progress)
+        report = run_cells(cells, compute, ResultStore(output), watcher)
     for key, words in report.failures.items():
         stderr(f"fbeta: {key} failed: {words}")
     return report
 
 
 def _finish(report: Any, output: Path, files: list[Path], as_json: bool, rows: Any) -> None:
-    """Write the report, tell what was written, and fail where a cell failed."""
-    files = [*files, _write_report(output)]
-    if as_json:
-        summary = {
-            "cells": len(report.records),
-            "computed": report.computed,
-            "failures": report.failures,
-            "files": [str(file) for file in files],
-            "rows": rows,
-        }
-        typer.echo(json.dumps(summary))
-    else:
-        typer.echo(f"wrote {', '.join(file.name for file in files)} in {output}")
+    """Tell what was done, and fail where a cell failed."""
+    summary = {
+        "cells": len(report.records), "computed": report.computed, "failures": report.failures,
+        "rows": rows,
+    }  # fmt: skip
+    _tell(output, files, summary, as_json)
     if report.failures:
         raise typer.Exit(1)
 
 
-def _write_report(output: Path) -> Path:
+def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: bool) -> None:
+    """Write the report of all results in a folder, and tell what was written."""
     from fbeta.experiments.report import html_report
     from fbeta.experiments.store import ResultStore
 
-    path = output / "report.html"
+    files = [*files, output / "report.html"]
     with mendable():
-        write_text(path, html_report(ResultStore(output)))
-    return path
+        write_text(files[-1], html_report(ResultStore(output)))
+    if as_json:
+        typer.echo(json.dumps({**summary, "files": [str(file) for file in files]}))
+    else:
+        typer.echo(f"wrote {', '.join(file.name for file in files)} in {output}")
 
 
 @group.command(epilog="Example: [bold]fbeta reproduce figure1 --seeds 5 --output results[/bold]")
@@ -243,8 +241,4 @@ def report(output: Output = Path("results"), as_json: o.Json = False) -> None:
         files += _write_convergence(figure1_records, output, as_json)[0]
     if table2_records:
         files += _write_scores(table2_records, output, as_json)[0]
-    files.append(_write_report(output))
-    if as_json:
-        typer.echo(json.dumps({"files": [str(file) for file in files]}))
-    else:
-        typer.echo(f"wrote {', '.join(file.name for file in files)} in {output}")
+    _tell(output, files, {}, as_json)

@@ -13,48 +13,19 @@ from typing import TypeAlias
 
 from fbeta.methods import METHODS, method_title
 
-__all__ = [
-    "PALETTE",
-    "Axis",
-    "Bar",
-    "BarChart",
-    "Chart",
-    "LineChart",
-    "Range",
-    "Series",
-    "beta_chart",
-    "calibration_chart",
-    "colour_of",
-]
-
 #: Colours by number, each on a light and on a dark ground.
 PALETTE = (
-    ("#0b62b0", "#6cb2f5"),
-    ("#b34700", "#f79a5b"),
-    ("#1a7a4c", "#63cf98"),
-    ("#8a3ea8", "#cf94e8"),
-    ("#a3700a", "#e3b85c"),
-    ("#0a7d8c", "#5cc9d8"),
-    ("#b0255f", "#f285b1"),
-    ("#7a4a2b", "#c9a07c"),
-    ("#5c6b00", "#b6c957"),
-    ("#3f4bb0", "#9ba6f7"),
-    ("#555b63", "#a9b0b8"),
-)
+    ("#0b62b0", "#6cb2f5"), ("#b34700", "#f79a5b"), ("#1a7a4c", "#63cf98"),
+    ("#8a3ea8", "#cf94e8"), ("#a3700a", "#e3b85c"), ("#0a7d8c", "#5cc9d8"),
+    ("#b0255f", "#f285b1"), ("#7a4a2b", "#c9a07c"), ("#5c6b00", "#b6c957"),
+    ("#3f4bb0", "#9ba6f7"), ("#555b63", "#a9b0b8"),
+)  # fmt: skip
 
 
 def colour_of(name: str) -> int:
-    """Return the number of the colour that a method has in every chart.
+    """Return the number of the colour that a method, by its name or class, has in every chart.
 
-    Parameters
-    ----------
-    name : str
-        Of a method, or of its class; variants of a method share its colour.
-
-    Returns
-    -------
-    int
-        The last of ``PALETTE`` for all names that are no methods.
+    Variants of a method share its colour; what is no method has the last of ``PALETTE``.
 
     Examples
     --------
@@ -68,15 +39,7 @@ def colour_of(name: str) -> int:
 
 @dataclass(frozen=True)
 class Range:
-    """The values that an axis covers.
-
-    Attributes
-    ----------
-    low, high : float
-        Its ends.
-    log : bool
-        Whether it is logarithmic.
-    """
+    """The values that an axis covers, from ``low`` to ``high``; positive ones if logarithmic."""
 
     low: float
     high: float
@@ -84,7 +47,7 @@ class Range:
 
     @classmethod
     def around(cls, values: Iterable[float], log: bool = False) -> Range:
-        """Leave a little room around values, which are positive on a logarithmic axis."""
+        """Leave a little room around values."""
         ends = [math.log10(value) if log else value for value in values]
         low, high = min(ends), max(ends)
         room = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
@@ -123,35 +86,11 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """What one direction of a chart shows.
-
-    Attributes
-    ----------
-    label : str
-        In words.
-    log : bool
-        Whether it is logarithmic; then all values are positive.
-    """
-
-    label: str
-    log: bool = False
-
-
-@dataclass(frozen=True)
 class Series:
-    """Points of a chart.
+    """Points in the order in which they are joined, of a colour by number.
 
-    Attributes
-    ----------
-    name : str
-        For the legend; loose points have none.
-    points : sequence of (float, float)
-        In the order in which they are joined.
-    colour : int or None
-        Number of its colour; None for a line to compare with, dashed and without dots.
-    loose : bool
-        Whether they are faint points that are not joined: the runs behind a mean.
+    Without a colour it is a line to compare with, dashed and without dots; loose points are faint
+    and not joined: the runs behind a mean, without a name for the legend.
     """
 
     name: str
@@ -162,45 +101,25 @@ class Series:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over two axes.
-
-    Attributes
-    ----------
-    title : str
-        What stands above it.
-    x, y : Axis
-        The axes.
-    series : sequence of Series
-        What is drawn.
-    """
+    """Lines over two axes, each of them linear or logarithmic."""
 
     title: str
-    x: Axis
-    y: Axis
+    x_label: str
+    y_label: str
     series: Sequence[Series]
+    x_log: bool = False
+    y_log: bool = False
 
     @property
     def ranges(self) -> tuple[Range, Range]:
         """The ranges of both axes, with room around all points."""
         xs, ys = zip(*(point for series in self.series for point in series.points), strict=True)
-        return Range.around(xs, self.x.log), Range.around(ys, self.y.log)
+        return Range.around(xs, self.x_log), Range.around(ys, self.y_log)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a chart.
-
-    Attributes
-    ----------
-    name : str
-        What stands beside it.
-    value : float
-        Its length.
-    mark : float or None
-        Where to put a mark to compare with.
-    colour : int
-        Number of its colour.
-    """
+    """A bar of a chart, and where to put a mark to compare with."""
 
     name: str
     value: float
@@ -210,19 +129,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class BarChart:
-    """Horizontal bars, each with a mark for the number to compare with.
-
-    Attributes
-    ----------
-    title : str
-        What stands above it.
-    label : str
-        What the bars show.
-    bars : sequence of Bar
-        From the top down.
-    mark : str
-        What the marks are.
-    """
+    """Horizontal bars from the top down, from 0 to a little above the longest."""
 
     title: str
     label: str
@@ -231,7 +138,7 @@ class BarChart:
 
     @property
     def range(self) -> Range:
-        """From 0 to a little above the longest bar."""
+        """The range of the bars and marks."""
         return Range(0, 1.02 * max(max(bar.value, bar.mark or 0.0) for bar in self.bars) or 1.0)
 
 
@@ -239,66 +146,35 @@ Chart: TypeAlias = LineChart | BarChart
 
 
 def beta_chart(title: str, scores: Mapping[str, Mapping[str, float]]) -> LineChart:
-    """Show F_beta against beta.
-
-    Parameters
-    ----------
-    title : str
-        Of the chart.
-    scores : mapping from name to mapping from beta to F_beta
-        One line for each method or class, with its colour.
-
-    Returns
-    -------
-    LineChart
+    """Show F_beta against beta, with a line for each method or class.
 
     Examples
     --------
     >>> beta_chart("Scene", {"br": {"1": 0.5, "0.5": 0.4}}).series[0].points
     [(0.5, 0.4), (1.0, 0.5)]
     """
-    lines = [
-        Series(
-            method_title(name),
-            sorted((float(beta), score) for beta, score in by_beta.items()),
-            colour_of(name),
-        )
-        for name, by_beta in scores.items()
-    ]
-    return LineChart(title, Axis("beta", log=True), Axis("F_beta"), lines)
+    lines = []
+    for name, by_beta in scores.items():
+        points = sorted((float(beta), score) for beta, score in by_beta.items())
+        lines.append(Series(method_title(name), points, colour_of(name)))
+    return LineChart(title, "beta", "F_beta", lines, x_log=True)
 
 
 def calibration_chart(
-    title: str, bins: Mapping[str, Sequence[Mapping[str, float]]], colours: Sequence[int] = ()
+    title: str, bins: Mapping[str, Sequence[Mapping[str, float]]], colours: Sequence[int]
 ) -> LineChart:
-    """Show the F_beta that models got against what they expected.
-
-    Parameters
-    ----------
-    title : str
-        Of the chart.
-    bins : mapping from name to groups of instances
-        As :func:`fbeta.evaluation.calibration_bins` returns them; one line for each name.
-    colours : sequence of int, optional
-        Of the lines; those of the methods by default.
-
-    Returns
-    -------
-    LineChart
+    """Show the F_beta that models got against what they expected, with a line for each name.
 
     Examples
     --------
-    >>> chart = calibration_chart("BR", {"Scene": [{"expected": 0.4, "actual": 0.5}]})
+    >>> chart = calibration_chart("BR", {"Scene": [{"expected": 0.4, "actual": 0.5}]}, [0])
     >>> [(series.name, series.points) for series in chart.series]
     [('Scene', [(0.4, 0.5)]), ('expected = actual', [(0.4, 0.4), (0.5, 0.5)])]
     """
-    numbers = colours or [colour_of(name) for name in bins]
     lines = [
         Series(name, [(group["expected"], group["actual"]) for group in groups], number)
-        for (name, groups), number in zip(bins.items(), numbers, strict=True)
+        for (name, groups), number in zip(bins.items(), colours, strict=True)
     ]
     ends = [value for line in lines for point in line.points for value in point]
-    low, high = min(ends), max(ends)
-    lines.append(Series("expected = actual", [(low, low), (high, high)], None))
-    axes = Axis("expected F-measure"), Axis("actual F-measure")
-    return LineChart(title, *axes, lines)
+    lines.append(Series("expected = actual", [(end, end) for end in (min(ends), max(ends))], None))
+    return LineChart(title, "expected F-measure", "actual F-measure", lines)

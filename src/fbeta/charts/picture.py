@@ -12,29 +12,12 @@ from fbeta._array import optional_import
 from fbeta.charts import PALETTE, BarChart, Chart, LineChart
 from fbeta.files import write_atomically
 
-__all__ = ["save_picture"]
-
 _PANEL = (5.0, 3.6)
 _COLUMNS = 3
 
 
 def save_picture(charts: Sequence[Chart], path: str | os.PathLike[str]) -> None:
-    """Draw charts beside each other, and write the file whole or not at all.
-
-    Parameters
-    ----------
-    charts : sequence of Chart
-        One panel for each, row by row.
-    path : path
-        Of the image; the suffix decides the format.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    ValueError
-        If there is no such format.
-    """
+    """Draw charts beside each other, row by row; the suffix of the path decides the format."""
     module = optional_import("matplotlib.figure", "plot", "drawing figures")
     columns = min(len(charts), _COLUMNS)
     rows = math.ceil(len(charts) / columns)
@@ -61,18 +44,16 @@ def save_picture(charts: Sequence[Chart], path: str | os.PathLike[str]) -> None:
 def _draw_lines(axes: Any, chart: LineChart) -> None:
     for series in chart.series:
         xs, ys = zip(*series.points, strict=True)
-        name = series.name or None
         if series.colour is None:
-            axes.plot(xs, ys, "--", color="0.4", label=name)
-            continue
-        colour = PALETTE[series.colour % len(PALETTE)][0]
-        if series.loose:
-            axes.plot(xs, ys, "o", color=colour, alpha=0.35, markersize=3)
+            axes.plot(xs, ys, "--", color="0.4", label=series.name)
+        elif series.loose:
+            axes.plot(xs, ys, "o", color=_colour(series.colour), alpha=0.35, markersize=3)
         else:
-            axes.plot(xs, ys, "o-", color=colour, label=name, markersize=5)
-    for side, axis, extent in zip("xy", (chart.x, chart.y), chart.ranges, strict=True):
-        axes.set(**{f"{side}scale": "log" if axis.log else "linear"})
-        axes.set(**{f"{side}lim": (extent.low, extent.high), f"{side}label": _text(axis.label)})
+            axes.plot(xs, ys, "o-", color=_colour(series.colour), label=series.name, markersize=5)
+    axes.set(xlabel=_text(chart.x_label), ylabel=_text(chart.y_label))
+    for side, extent in zip("xy", chart.ranges, strict=True):
+        axes.set(**{f"{side}scale": "log" if extent.log else "linear"})
+        axes.set(**{f"{side}lim": (extent.low, extent.high)})
         ticks = extent.ticks()
         getattr(axes, f"set_{side}ticks")(list(ticks), labels=list(ticks.values()))
         getattr(axes, f"set_{side}ticks")([], minor=True)
@@ -82,7 +63,7 @@ def _draw_lines(axes: Any, chart: LineChart) -> None:
 
 def _draw_bars(axes: Any, chart: BarChart) -> None:
     places = range(len(chart.bars))
-    colours = [PALETTE[bar.colour % len(PALETTE)][0] for bar in chart.bars]
+    colours = [_colour(bar.colour) for bar in chart.bars]
     drawn = axes.barh(places, [bar.value for bar in chart.bars], color=colours)
     axes.bar_label(drawn, [f"{bar.value:.4f}" for bar in chart.bars], padding=4, fontsize="small")
     marks = [(bar.mark, i - 0.48, i + 0.48) for i, bar in enumerate(chart.bars) if bar.mark]
@@ -92,6 +73,10 @@ def _draw_bars(axes: Any, chart: BarChart) -> None:
     # room for the numbers beside the bars; few bars are not wider than many
     axes.set(ylim=(max(len(chart.bars), 4) - 0.5, -0.5), xlim=(0, 1.2 * chart.range.high))
     axes.set_xlabel(_text(chart.label))
+
+
+def _colour(number: int) -> str:
+    return PALETTE[number % len(PALETTE)][0]
 
 
 def _text(words: str) -> str:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from fbeta.charts import PALETTE, Bar, BarChart, Chart, LineChart, Range, Series
-
-__all__ = ["to_html"]
+from fbeta.charts import PALETTE, Bar, BarChart, Chart, LineChart, Range
 
 _WIDTH, _HEIGHT = 400, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 388, 12, 236
@@ -20,23 +18,12 @@ _BARS_LEFT, _BARS_RIGHT = 130, 340
 
 
 def to_html(chart: Chart) -> str:
-    """Draw a chart.
-
-    Parameters
-    ----------
-    chart : Chart
-        What to draw; its title is left to the page.
-
-    Returns
-    -------
-    str
-        HTML: an ``svg`` element, and the legend of lines.
+    """Draw a chart as an ``svg`` element with the legend of its lines; the page has the title.
 
     Examples
     --------
-    >>> from fbeta.charts import Axis
-    >>> lines = [Series("a", [(1, 2), (3, 4)])]
-    >>> to_html(LineChart("t", Axis("x"), Axis("y"), lines)).count("<circle")
+    >>> from fbeta.charts import Series
+    >>> to_html(LineChart("t", "x", "y", [Series("a", [(1, 2), (3, 4)])])).count("<circle")
     2
     >>> to_html(BarChart("t", "score", [Bar("a", 0.5, 0.4), Bar("b", 0.25)])).count("<rect")
     2
@@ -62,8 +49,9 @@ def _lines(chart: LineChart) -> str:
                 for (px, py), (x, y) in zip(places, series.points, strict=True)
             ]
     named = [series for series in chart.series if series.name]
-    title = f"{chart.y.label} against {chart.x.label}"
-    return _svg(title, _HEIGHT, parts) + _legend(named)
+    keys = (f'<span class="key {_style(s.colour)}">{escape(s.name)}</span>' for s in named)
+    legend = f'<p class="legend">{"".join(keys)}</p>'
+    return _svg(f"{chart.y_label} against {chart.x_label}", _HEIGHT, parts) + legend
 
 
 def _bars(chart: BarChart) -> str:
@@ -104,9 +92,9 @@ def _grid(chart: LineChart, x_range: Range, y_range: Range) -> str:
         y = _up(y_range, tick)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(_LEFT - 5, y + 4, words, "end"))
-    parts.append(_text((_LEFT + _RIGHT) / 2, _HEIGHT - 8, chart.x.label, "middle", "label"))
+    parts.append(_text((_LEFT + _RIGHT) / 2, _HEIGHT - 8, chart.x_label, "middle", "label"))
     turn = f'transform="translate(12 {(_TOP + _BOTTOM) / 2}) rotate(-90)"'
-    parts.append(f"<g {turn}>{_text(0, 0, chart.y.label, 'middle', 'label')}</g>")
+    parts.append(f"<g {turn}>{_text(0, 0, chart.y_label, 'middle', 'label')}</g>")
     return "".join(parts)
 
 
@@ -125,11 +113,6 @@ def _style(colour: int | None) -> str:
 def _text(x: float, y: float, words: str, anchor: str = "start", style: str = "") -> str:
     named = f'class="{style}" ' if style else ""
     return f'<text {named}x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
-
-
-def _legend(series: Sequence[Series]) -> str:
-    keys = (f'<span class="key {_style(s.colour)}">{escape(s.name)}</span>' for s in series)
-    return f'<p class="legend">{"".join(keys)}</p>'
 
 
 def _svg(title: str, height: float, parts: Sequence[str]) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fbeta._array import optional_import
 from fbeta.datasets._arff_header import Attribute, Header, parse_header
-from fbeta.datasets._common import DatasetError, PathLike, fail, read_lines, require
+from fbeta.datasets._common import DatasetError, PathLike, fail, read_lines
 from fbeta.datasets._dataset import Features, FloatArray
 
 # Rows converted together: enough to amortise numpy's overhead, while the words of a
@@ -64,11 +65,6 @@ def read_table(path: PathLike, encoding: str = "utf-8") -> Table:
     -------
     Table
         The file as one matrix.
-
-    Raises
-    ------
-    DatasetError
-        If the file does not follow the format.
 
     Examples
     --------
@@ -145,7 +141,7 @@ class _Parser:
 
     def _words(self, rows: list[str], brace: bool) -> Iterator[Any]:
         """Yield each row as a list of words, or as a dict from column to word."""
-        arff = require("arff", "reading ARFF files", "liac-arff")
+        arff: Any = optional_import("arff", "data", "reading ARFF files")
         declared = [f"@attribute {column} string" for column in range(len(self.attributes))]
         lines = chain(["@relation r", *declared, "@data"], rows)
         style = arff.LOD_GEN if brace else arff.DENSE_GEN

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import get_args
 from xml.parsers import expat
 
+from fbeta._validation import check_choice
 from fbeta.datasets._arff import Table, read_table
 from fbeta.datasets._arff_encode import Nominal, encode
-from fbeta.datasets._common import Missing, PathLike, check_choice, fail
+from fbeta.datasets._common import Missing, PathLike, fail
 from fbeta.datasets._dataset import Dataset
 
 __all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
@@ -128,13 +129,6 @@ def read_meka(
     Dataset
         Labels and features in the order of the ARFF attributes.
 
-    Raises
-    ------
-    DatasetError
-        If a file is broken, or does not tell the number of labels.
-    OSError
-        If a file cannot be opened.
-
     Examples
     --------
     >>> import tempfile
@@ -171,33 +165,11 @@ def read_arff(
     drop: Sequence[str] = (),
     nominal: Nominal = "codes",
     missing: Missing = "error",
-    encoding: str = "utf-8",
-    name: str | None = None,
 ) -> Dataset:
-    r"""Read an ARFF file whose labels are known by name.
+    r"""Read an ARFF file whose labels, if any, are known by name, in the order of `Y`.
 
-    Parameters
-    ----------
-    path : path
-        The data.
-    labels : sequence of str
-        Names of the label attributes, in the order of `Y`; there may be none.
-    drop : sequence of str
-        Attributes to leave out, whatever their values; those that the file lacks do not matter.
-    nominal, missing, encoding, name
-        As in `read_mulan`.
-
-    Returns
-    -------
-    Dataset
-        Features in the order of the ARFF attributes.
-
-    Raises
-    ------
-    DatasetError
-        If the file is broken, or lacks a label.
-    OSError
-        If the file cannot be opened.
+    Attributes to `drop` are left out whatever their values; those that the file lacks do not
+    matter. The other arguments are those of `read_mulan`.
 
     Examples
     --------
@@ -213,7 +185,7 @@ def read_arff(
     ([[2.5], [3.0]], [[1], [0]])
     """
     _check_options(nominal, missing)
-    table = read_table(path, encoding)
+    table = read_table(path)
     attributes = table.header.attributes
     kept = [j for j, attribute in enumerate(attributes) if attribute.name not in drop]
     header = replace(table.header, attributes=tuple(attributes[j] for j in kept))
@@ -223,7 +195,7 @@ def read_arff(
             raise fail(path, header.data_line, f"an attribute {label!r}", list(place))
     table = replace(table, header=header, matrix=table.matrix[:, kept])
     chosen = [place[label] for label in labels]
-    return encode([table], chosen, nominal=nominal, missing=missing, name=name)
+    return encode([table], chosen, nominal=nominal, missing=missing, name=None)
 
 
 def _check_options(nominal: str, missing: str) -> None:

@@ -11,7 +11,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fbeta.datasets._common import Missing, PathLike, check_choice, fail, read_lines, require
+from fbeta._array import optional_import
+from fbeta._validation import check_choice
+from fbeta.datasets._common import Missing, PathLike, fail, read_lines
 from fbeta.datasets._dataset import Dataset, FloatArray, Labels
 from fbeta.datasets._indicators import indicators
 
@@ -125,13 +127,6 @@ def read_parquet(
     Dataset
         With dense features, in file order. Error messages count rows from 1.
 
-    Raises
-    ------
-    DatasetError
-        If the file is broken or lacks a column.
-    OSError
-        If the file cannot be opened.
-
     Examples
     --------
     >>> import tempfile
@@ -151,16 +146,7 @@ def read_parquet(
 
 
 def scan_csv(path: PathLike, *, sep: str = ",", encoding: str = "utf-8") -> Table:
-    r"""Read the columns of a CSV file with a header row, whatever they hold.
-
-    Parameters
-    ----------
-    path, sep, encoding
-        As in `read_csv`.
-
-    Returns
-    -------
-    Table
+    r"""Read the columns of a CSV file, whatever they hold; arguments are those of `read_csv`.
 
     Examples
     --------
@@ -169,7 +155,7 @@ def scan_csv(path: PathLike, *, sep: str = ",", encoding: str = "utf-8") -> Tabl
     ...     file = Path(folder, "toy.csv")
     ...     _ = file.write_text("size,age,note\n1.5,2,?!\n3,4,\n")
     ...     table = scan_csv(file)
-    >>> table.header, table.features(["age", "size"]).tolist()
+    >>> table.header, table.features(["age", "size"], "error").tolist()
     (['size', 'age', 'note'], [[2.0, 1.5], [4.0, 3.0]])
     """
     header, rows, lines = _scan(path, read_lines(path, encoding), sep)
@@ -178,19 +164,9 @@ def scan_csv(path: PathLike, *, sep: str = ",", encoding: str = "utf-8") -> Tabl
 
 
 def scan_parquet(path: PathLike) -> Table:
-    """Read the columns of a Parquet file, whatever they hold.
-
-    Parameters
-    ----------
-    path : path
-        File to read.
-
-    Returns
-    -------
-    Table
-    """
-    pandas = require("pandas", "reading Parquet files")
-    require("pyarrow", "reading Parquet files")
+    """Read the columns of a Parquet file, whatever they hold."""
+    pandas: Any = optional_import("pandas", "data", "reading Parquet files")
+    optional_import("pyarrow", "data", "reading Parquet files")
     content = io.BytesIO(Path(path).read_bytes())
     try:
         frame = pandas.read_parquet(content, engine="pyarrow")
@@ -212,21 +188,7 @@ def _cells(series: Any) -> Column:
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """Where the labels of a table are, as `read_csv` has it.
-
-    Parameters
-    ----------
-    columns : sequence of str, optional
-        Names of columns of 0 and 1.
-    prefix : str, optional
-        Begin of the names of such columns.
-    column : str, optional
-        The column that lists labels by name.
-    delimiter : str
-        Between the names in it.
-    names : sequence of str, optional
-        With `column`: the labels that may occur.
-    """
+    """Where the labels of a table are, with the meaning and the checks of `read_csv`."""
 
     columns: Sequence[str] | None = None
     prefix: str | None = None
@@ -247,62 +209,22 @@ class LabelColumns:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A whole CSV or Parquet file.
-
-    Parameters
-    ----------
-    path : path
-        Where it was read.
-    header : sequence of str
-        Names of the columns.
-    columns : sequence of columns
-        Arrays of numbers, or lists of cells as they stand in the file.
-    place : callable
-        Tells where in the file a row stands, for error messages.
-    """
+    """Named columns, and the words that tell where in the file a row stands."""
 
     path: PathLike
     header: Sequence[str]
     columns: Sequence[Column]
     place: Callable[[int], int | str]
 
-    def features(self, names: Sequence[str], missing: Missing = "error") -> FloatArray:
-        """Return some columns as numbers, of shape (n, number of names).
-
-        Parameters
-        ----------
-        names : sequence of str
-            Of columns in the header.
-        missing : {"error", "nan", "mean"}
-            As in `read_csv`.
-
-        Returns
-        -------
-        ndarray
-        """
+    def features(self, names: Sequence[str], missing: Missing) -> FloatArray:
+        """Return some columns as numbers, of shape (n, number of names)."""
         position = {name: j for j, name in enumerate(self.header)}
         return np.column_stack([self._feature(position[name], name, missing) for name in names])
 
     def dataset(
-        self,
-        choice: LabelColumns,
-        drop: Sequence[str] = (),
-        missing: Missing = "error",
-        name: str | None = None,
+        self, choice: LabelColumns, drop: Sequence[str], missing: Missing, name: str | None = None
     ) -> Dataset:
-        """Take features and labels apart.
-
-        Parameters
-        ----------
-        choice : LabelColumns
-            Where the labels are; all other columns are features.
-        drop, missing, name
-            As in `read_csv`.
-
-        Returns
-        -------
-        Dataset
-        """
+        """Take labels and features apart; arguments are those of `read_csv`."""
         position = self._positions(drop)
         if not self.columns or not len(self.columns[0]):
             raise fail(self.path, None, "at least one row")

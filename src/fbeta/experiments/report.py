@@ -52,23 +52,7 @@ _CHARTS: tuple[tuple[str, str, Callable[[ScoreTable], Sequence[Chart]]], ...] = 
 
 
 def html_report(store: ResultStore) -> str:
-    """Write the report of all results in a folder.
-
-    Parameters
-    ----------
-    store : ResultStore
-        The results.
-
-    Returns
-    -------
-    str
-        A whole HTML page.
-
-    Raises
-    ------
-    ResultError
-        If there are no results.
-    """
+    """Write the report of all results in a folder as a whole HTML page."""
     figure1, table2 = store.records("figure1"), store.records("table2")
     if not figure1 and not table2:
         raise ResultError(f"{store.folder}: there are no results to report")

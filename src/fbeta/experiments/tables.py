@@ -241,8 +241,7 @@ def _latex(entry: Entry | None, best: float) -> str:
 def _latex_paper(entry: Entry | None) -> str:
     if entry is None or entry.paper is None:
         return ""
-    sign = {"=": "=", "+": "+", "-": "-"}[entry.mark]
-    return rf"\textit{{{entry.paper:.4f}}} (${sign}$)"
+    return rf"\textit{{{entry.paper:.4f}}} (${entry.mark}$)"
 
 
 def _escape(text: str) -> str:
