@@ -330,34 +330,55 @@ def forge_state(source: bytes, change: Any) -> bytes:
     return edit_schema(source, edit)
 
 
-FORM = ("state", "_label_form")
-FORGED: dict[str, tuple[tuple[str, ...], Any, str]] = {
-    "part": (("fbeta",), "Nonsense", r"m\.skops: it has a part 'Nonsense', which this version"),
-    "version": (("version",), 2, r"FBetaClassifier has version 2, .* knows 1 to 1"),
-    "not a version": (("version",), "1", "has version '1'"),
-    "no version": (("version",), None, "has version None"),
-    "inner part": ((*FORM, "fbeta"), "X", "a part 'X'"),
-    "not a part": ((*FORM, "fbeta"), ["X"], "unhashable"),
-    "no part": (FORM, {"os": "system"}, r"expected a part, found \['os'\]"),
-    "leaf": (("state", "coef_", "leaf"), 99, "out of range"),
-    "method": (("state", "predict_proba"), 1, "the name of a method"),
-    "parameter": (("params", "gamma"), 1, "unexpected keyword"),
-    "dtype": ((*FORM, "params", "dtype", "type"), "O", "labels of type 'O'"),
+def node_of(state: Any, wanted: Any) -> Any:
+    """The first object in a state for which something holds."""
+    if isinstance(state, dict) and wanted(state):
+        return state
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, list) else ()
+    return next(filter(None, (node_of(part, wanted) for part in parts)), None)
+
+
+def root(state: Any) -> Any:
+    return state
+
+
+def form(state: Any) -> Any:
+    return node_of(state, lambda node: node.get("fbeta") == "LabelForm")
+
+
+def leaf(state: Any) -> Any:
+    return node_of(state, lambda node: "leaf" in node)
+
+
+# where, what is put there, and what is said
+FORGED: dict[str, tuple[Any, tuple[str, ...], Any, str]] = {
+    "part": (root, ("fbeta",), "Nope", r"m\.skops: it has a part 'Nope', which this version"),
+    "version": (root, ("version",), 2, r"FBetaClassifier has version 2, .* knows 1 to 1"),
+    "not a version": (root, ("version",), "1", "has version '1'"),
+    "no version": (root, ("version",), None, "has version None"),
+    "inner part": (form, ("fbeta",), "X", "a part 'X'"),
+    "not a part": (form, ("fbeta",), ["X"], "unhashable"),
+    "no part": (root, ("state", "x"), {"os": "system"}, r"expected a part, found \['os'\]"),
+    "leaf": (leaf, ("leaf",), 99, "out of range"),
+    "method": (root, ("state", "predict_proba"), 1, "the name of a method"),
+    "parameter": (root, ("params", "gamma"), 1, "unexpected keyword"),
+    "dtype": (form, ("params", "dtype", "type"), "O", "labels of type 'O'"),
     # a name in place of a type is not looked up
-    "dtype by name": ((*FORM, "params", "dtype"), "float64", "no form of labels 'array' of 'float"),
-    "container": ((*FORM, "params", "container"), "os", "no labels in a 'os'"),
-    "kind": ((*FORM, "params", "kind"), "x", "no form of labels 'x'"),
+    "dtype by name": (form, ("params", "dtype"), "int8", "no form of labels 'array' of 'int8'"),
+    "container": (form, ("params", "container"), "os", "no labels in a 'os'"),
+    "kind": (form, ("params", "kind"), "x", "no form of labels 'x'"),
 }
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_state_is_told(model_bytes: bytes, tmp_path: Path, name: str) -> None:
-    (*place, last), value, words = FORGED[name]
+    where, (*place, last), value, words = FORGED[name]
 
     def change(state: dict[str, Any]) -> None:
+        node = where(state)
         for key in place:
-            state = state[key]
-        state[last] = value
+            node = node[key]
+        node[last] = value
 
     path = tmp_path / "m.skops"
     path.write_bytes(forge_state(model_bytes, change))

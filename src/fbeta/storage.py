@@ -222,7 +222,7 @@ def save_model(
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
     """Load a model that :func:`save_model` stored.
 
-    Only the parts in :data:`fbeta.methods.PARTS` and the types in ``TRUSTED`` are made, and no
+    Only the parts in ``fbeta.methods.PARTS`` and the types in ``TRUSTED`` are made, and no
     code from the file is run.
 
     Parameters
