@@ -28,8 +28,8 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(STAMP): pyproject.toml constraints.txt setup.py $(addprefix src/fbeta/linear/,lanes.c lanes.h softmax.c products.h certify.c certify.h vectors.h \
-	_compiled.pyx)
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/fbeta/linear/*.hpp src/fbeta/linear/*.cpp \
+	src/fbeta/linear/*.pyx)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@

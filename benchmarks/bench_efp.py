@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fbeta.rivals._softmax import fit_softmax
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from fbeta.datasets import load
-from fbeta.rivals._softmax import fit_softmax
 
 ALPHA = 1.0
 

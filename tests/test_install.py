@@ -26,8 +26,9 @@ def run_without_extras(code):
     """
     program = textwrap.dedent(program) + textwrap.dedent(code)
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
 
 
 def test_the_library_needs_no_extra():

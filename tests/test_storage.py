@@ -6,29 +6,35 @@ import json
 import os
 import pickle
 import stat
+import sys
+import types
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pandas.api.extensions import ExtensionDtype
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaReduction
-from fbeta.experiments.methods import METHODS, available_methods, make_method
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaReduction
+from fbeta.files import write_atomically, write_text
 from fbeta.losses import get_loss
-from fbeta.storage import (
-    TRUSTED,
-    ModelFileError,
-    load_model,
-    save_model,
-    write_atomically,
-    write_text,
-)
+from fbeta.methods import METHODS, PARTS, load_part, make_method
+from fbeta.rivals import LowRankClassifier
+from fbeta.rivals.cost_sensitive import CostedLogistic
+from fbeta.storage import TRUSTED, ModelFileError, load_model, save_model
+
+from . import make_models
 
 sio = pytest.importorskip("skops.io", reason="skops is not installed")
 
@@ -42,17 +48,20 @@ def fitted(**parameters: Any) -> FBetaClassifier:
     return FBetaClassifier(**parameters).fit(X, Y)
 
 
+# besides those of tests/make_models.py, whose files are kept
 ESTIMATORS = {
-    "plain": lambda: fitted(),
     "loss object": lambda: fitted(loss=get_loss("exponential")),
-    "cv": lambda: FBetaClassifierCV([0.1, 1.0], cv=2).fit(X, Y),
-    "search": lambda: AlphaSearchCV(FBetaClassifier(), alphas=[1.0], cv=KFold(2)).fit(X, Y),
-    "reduction": lambda: FBetaReduction(LogisticRegression()).fit(X, Y),
-    "sets": lambda: FBetaClassifier().fit(X, SETS),
+    "costs": lambda: fitted(loss=CostedLogistic(3.0, 1.0)),
+    "splitter": lambda: AlphaSearchCV(FBetaClassifier(), alphas=[1.0], cv=KFold(2)).fit(X, Y),
+    "calibrated": lambda: FBetaReduction(LinearSVC()).fit(X, Y),
+    "bayes": lambda: FBetaReduction(make_pipeline(StandardScaler(), GaussianNB())).fit(X, Y),
     "python sets": lambda: FBetaClassifier().fit(X, [set(row) for row in SETS]),
-    "sparse": lambda: FBetaClassifier().fit(sp.csr_array(X), sp.csr_array(Y)),
-    "single": lambda: FBetaClassifier().fit(X, Y[:, 0]),
+    "tuples": lambda: FBetaClassifier().fit(X, [tuple(row) for row in SETS]),
+    "csc": lambda: FBetaClassifier().fit(sp.csr_array(X), sp.csc_matrix(Y)),
+    "names": lambda: FBetaClassifier().fit(X, np.where(Y[:, 0], "yes", "no")),
     "float32": lambda: FBetaClassifier().fit(X.astype(np.float32), Y.astype(bool)),
+    "series": lambda: FBetaClassifier().fit(X, pd.Series(SETS)),
+    "nullable": lambda: FBetaClassifier().fit(X, pd.DataFrame(Y, columns=[*"abc"]).astype("Int8")),
 }
 
 
@@ -68,14 +77,72 @@ def test_models_predict_the_same_after_a_round_trip(name: str, tmp_path: Path) -
     assert str(after) == str(before)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_can_be_stored(method: str, tmp_path: Path) -> None:
-    if method not in available_methods():
-        pytest.skip(f"{method} is not in this installation")
-    model = make_method(method).fit(X, Y)
+@pytest.mark.parametrize("name", make_models.KINDS)
+def test_kept_files_predict_what_they_did(name: str) -> None:
+    path = make_models.FOLDER / f"{name}.skops"
+    expected = json.loads(make_models.EXPECTED.read_text())[name]
+    found = make_models.outcome(load_model(path).estimator)
+    assert found.pop("expected", None) == pytest.approx(expected.pop("expected", None), abs=1e-5)
+    assert found == expected
+    with zipfile.ZipFile(path) as archive:
+        assert b"fbeta." not in archive.read("schema.json"), "a file must not name a module of ours"
+
+
+def same(first: Any, second: Any) -> None:
+    """Check that objects have the same types and values throughout."""
+    assert type(first) is type(second)
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        first, second = list(first.values()), list(second.values())
+    if isinstance(first, np.ndarray):
+        assert first.dtype == second.dtype
+        np.testing.assert_array_equal(first, second)
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second)
+        for pair in zip(first, second, strict=True):
+            same(*pair)
+    elif hasattr(first, "__dict__") and not isinstance(first, type | ExtensionDtype):
+        same(vars(first), vars(second))
+    else:
+        assert first == second
+
+
+@pytest.mark.parametrize("name", [*METHODS, *ESTIMATORS])
+def test_nothing_is_lost_or_changed(name: str, tmp_path: Path) -> None:
+    model = ESTIMATORS[name]() if name in ESTIMATORS else make_method(name).fit(X, Y)
     save_model(tmp_path / "m.skops", model)
-    loaded = load_model(tmp_path / "m.skops").estimator
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    same(vars(load_model(tmp_path / "m.skops").estimator), vars(model))
+
+
+@pytest.mark.parametrize("labels", [Y, SETS], ids=["array", "sets"])
+def test_a_pipeline_that_ends_with_ours(labels: Any, tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=[*"vwxyz"])
+    model = make_pipeline(StandardScaler(), FBetaClassifier(beta=2.0)).fit(frame, labels)
+    save_model(tmp_path / "m.skops", model)
+    assert isinstance(model[-1], FBetaClassifier), "what is stored is not changed"
+    stored = load_model(tmp_path / "m.skops")
+    assert stored.classifier.beta == 2.0
+    assert stored.feature_names == tuple("vwxyz")
+    assert str(stored.estimator.predict(frame)) == str(model.predict(frame))
+    scaled = model[0].transform(frame)
+    np.testing.assert_array_equal(
+        stored.expected_fbeta(X, beta=0.5), model[-1].expected_fbeta(scaled, beta=0.5)
+    )
+    expected = FBetaClassifier(beta=2.0).fit(scaled, Y).predict(scaled, beta=0.5)
+    np.testing.assert_array_equal(stored.predict(X, beta=0.5), expected)
+
+
+def test_other_estimators_are_not_stored(tmp_path: Path) -> None:
+    for model in (LogisticRegression().fit(X, Y[:, 0]), LowRankClassifier().fit(X, Y[:, 0])):
+        with pytest.raises(ModelFileError, match="is not an estimator of fbeta"):
+            save_model(tmp_path / "m.skops", model)
+
+
+def test_a_model_that_does_not_expect_its_score_says_so(tmp_path: Path) -> None:
+    save_model(tmp_path / "m.skops", make_method("limo").fit(X, Y))
+    stored = load_model(tmp_path / "m.skops")
+    with pytest.raises(ValueError, match="a model of Limo does not estimate its own F_beta"):
+        stored.expected_fbeta(X)
 
 
 def test_what_goes_with_the_model_comes_back(tmp_path: Path) -> None:
@@ -226,7 +293,14 @@ def test_compressed_files_are_refused_before_they_are_unpacked(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("version", "2"), ("kind", '"other"'), ("label_names", None), ("feature_names", None)],
+    [
+        ("kind", '"other"'),
+        ("label_names", None),
+        ("feature_names", None),
+        ("estimator", "[]"),
+        ("estimator", '"[[["'),
+        ("leaves", None),
+    ],
 )
 def test_parts_that_do_not_fit_together(
     model_bytes: bytes, tmp_path: Path, key: str, value: str | None
@@ -242,6 +316,128 @@ def test_parts_that_do_not_fit_together(
     path.write_bytes(edit_schema(model_bytes, change))
     with pytest.raises(ModelFileError, match=r"m\.skops: not a model of fbeta"):
         load_model(path)
+
+
+def forge_state(source: bytes, change: Any) -> bytes:
+    """Change the state of the estimator inside a model file."""
+
+    def edit(schema: dict[str, Any]) -> None:
+        node = schema["content"]["estimator"]
+        state = json.loads(json.loads(node["content"]))
+        change(state)
+        node["content"] = json.dumps(json.dumps(state))
+
+    return edit_schema(source, edit)
+
+
+def node_of(state: Any, wanted: Any) -> Any:
+    """The first object in a state for which something holds."""
+    if isinstance(state, dict) and wanted(state):
+        return state
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, list) else ()
+    return next(filter(None, (node_of(part, wanted) for part in parts)), None)
+
+
+def root(state: Any) -> Any:
+    return state
+
+
+def form(state: Any) -> Any:
+    return node_of(state, lambda node: node.get("fbeta") == "LabelForm")
+
+
+def leaf(state: Any) -> Any:
+    return node_of(state, lambda node: "leaf" in node)
+
+
+# where, what is put there, and what is said
+FORGED: dict[str, tuple[Any, tuple[str, ...], Any, str]] = {
+    "part": (root, ("fbeta",), "Nope", r"m\.skops: it has a part 'Nope', which this version"),
+    "version": (root, ("version",), 2, r"FBetaClassifier has version 2, .* knows 1 to 1"),
+    "not a version": (root, ("version",), "1", "has version '1'"),
+    "no version": (root, ("version",), None, "has version None"),
+    "inner part": (form, ("fbeta",), "X", "a part 'X'"),
+    "not a part": (form, ("fbeta",), ["X"], "unhashable"),
+    "no part": (root, ("state", "x"), {"os": "system"}, r"expected a part, found \['os'\]"),
+    "leaf": (leaf, ("leaf",), 99, "out of range"),
+    "method": (root, ("state", "predict_proba"), 1, "the name of a method"),
+    "parameter": (root, ("params", "gamma"), 1, "unexpected keyword"),
+    "dtype": (form, ("params", "dtype", "type"), "O", "labels of type 'O'"),
+    # a name in place of a type is not looked up
+    "dtype by name": (form, ("params", "dtype"), "int8", "no form of labels 'array' of 'int8'"),
+    "container": (form, ("params", "container"), "os", "no labels in a 'os'"),
+    "kind": (form, ("params", "kind"), "x", "no form of labels 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_state_is_told(model_bytes: bytes, tmp_path: Path, name: str) -> None:
+    where, (*place, last), value, words = FORGED[name]
+
+    def change(state: dict[str, Any]) -> None:
+        node = where(state)
+        for key in place:
+            node = node[key]
+        node[last] = value
+
+    path = tmp_path / "m.skops"
+    path.write_bytes(forge_state(model_bytes, change))
+    with pytest.raises(ModelFileError, match=words):
+        load_model(path)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_another_format_is_told_before_its_types(
+    model_bytes: bytes, tmp_path: Path, number: int
+) -> None:
+    def change(schema: dict[str, Any]) -> None:
+        schema["content"]["version"]["content"] = str(number)
+        # as the first format had it
+        schema["content"]["estimator"].update(
+            __class__="FBetaClassifier", __module__="fbeta.classifier", __loader__="ObjectNode"
+        )
+
+    path = tmp_path / "m.skops"
+    path.write_bytes(edit_schema(model_bytes, change))
+    with pytest.raises(ModelFileError, match=rf"format {number}, .* reads format 2: fit it again"):
+        load_model(path)
+
+
+def test_an_older_state_is_brought_up_to_date(
+    model_bytes: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def upgrade(version: int, params: Any, state: Any) -> Any:
+        assert version == 1
+        return {**params, "beta": 3.0}, {**state, "new_": True}
+
+    monkeypatch.setattr(FBetaClassifier, "state_version", 2, raising=False)
+    monkeypatch.setattr(FBetaClassifier, "upgrade_state", upgrade, raising=False)
+    (tmp_path / "m.skops").write_bytes(model_bytes)
+    loaded = load_model(tmp_path / "m.skops").estimator
+    assert (loaded.beta, loaded.new_) == (3.0, True)
+    save_model(tmp_path / "n.skops", loaded)
+    monkeypatch.undo()
+    with pytest.raises(ModelFileError, match="version 2, and this version of fbeta knows 1 to 1"):
+        load_model(tmp_path / "n.skops")
+
+
+def test_a_module_that_moves_breaks_no_file(
+    model_bytes: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m.skops").write_bytes(model_bytes)
+    before = load_model(tmp_path / "m.skops").estimator
+    moved = types.ModuleType("fbeta_moved")
+    for name in ("FBetaClassifier", "LabelForm"):
+        class_ = load_part(name)
+        # what a file that names the module would need is not there any more
+        monkeypatch.setitem(sys.modules, class_.__module__, None)
+        monkeypatch.setattr(class_, "__module__", "fbeta_moved")
+        setattr(moved, f"{name}2", type(f"{name}2", (class_,), {}))
+        monkeypatch.setitem(PARTS, name, f"fbeta_moved:{name}2")
+    monkeypatch.setitem(sys.modules, "fbeta_moved", moved)
+    after = load_model(tmp_path / "m.skops").estimator
+    assert type(after).__name__ == "FBetaClassifier2"
+    np.testing.assert_array_equal(after.predict(X), before.predict(X))
 
 
 def test_other_skops_files_are_refused(tmp_path: Path) -> None:
@@ -294,16 +490,17 @@ JUNK = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(st.data())
-def test_forged_schemas_raise_one_error(
+def test_forged_schemas_and_states_raise_one_error(
     model_bytes: bytes, tmp_path: Path, data: st.DataObject
 ) -> None:
-    def forge(schema: dict[str, Any]) -> None:
+    def forge(content: dict[str, Any]) -> None:
         for _ in range(data.draw(st.integers(1, 3))):
-            node, key = data.draw(st.sampled_from(places(schema)))
+            node, key = data.draw(st.sampled_from(places(content)))
             node[key] = data.draw(JUNK)
 
     path = tmp_path / "m.skops"
-    path.write_bytes(edit_schema(model_bytes, forge))
+    edit = data.draw(st.sampled_from([edit_schema, forge_state]))
+    path.write_bytes(edit(model_bytes, forge))
     with contextlib.suppress(ModelFileError):
         load_model(path)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,12 @@ from fbeta._array import optional_import
 
 Indicator: TypeAlias = sp.csr_array
 Kind = Literal["array", "sparse", "frame", "sets", "single"]
+#: Sparse containers by name.
+SPARSE = {
+    f"{format_}_{kind}": getattr(sp, f"{format_}_{kind}")
+    for format_ in ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
+    for kind in ("array", "matrix")
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class LabelForm:
     classes : ndarray of shape (s,)
         Names of the labels; for ``"single"`` the one or two classes.
     dtype : object
-        Of the array, or one per column for a DataFrame.
+        Of the array, or one per column for a DataFrame; the type of label sets; else None.
     container : str
         ``"Series"`` where 1-D labels came as a pandas Series, the format of a sparse matrix
         (``"csr_array"``), else empty.
@@ -40,6 +46,14 @@ class LabelForm:
     classes: NDArray[Any]
     dtype: Any = None
     container: str = ""
+
+    def __post_init__(self) -> None:
+        # a form may come from a file of anybody: nothing in it is a name to be looked up
+        dtypes = self.dtype if isinstance(self.dtype, tuple) else (self.dtype,)
+        if self.kind not in get_args(Kind) or any(isinstance(dtype, str) for dtype in dtypes):
+            raise ValueError(f"there is no form of labels {self.kind!r} of {self.dtype!r}")
+        if self.container not in ("", "Series", *SPARSE):
+            raise ValueError(f"there are no labels in a {self.container!r}")
 
     @property
     def n_labels(self) -> int:
@@ -93,8 +107,7 @@ class LabelForm:
         if self.kind == "array":
             return predicted.astype(self.dtype)
         if self.kind == "sparse":
-            sparse = getattr(sp, self.container)
-            return sparse(predicted.astype(self.dtype))
+            return SPARSE[self.container](predicted.astype(self.dtype))
         if self.kind == "frame":
             pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
             frame = pandas.DataFrame(predicted.astype(np.int8), columns=self.classes, index=index)
@@ -153,11 +166,25 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
         return LabelForm("sets", _sorted_names(names, name), type_, series)
     array = _as_array(Y, name)
     if array.ndim == 1:
-        return LabelForm("single", _binary_classes(array, name), array.dtype, series)
+        return LabelForm("single", _binary_classes(array, name), container=series)
     if array.dtype.kind in "USO":
         _to_indicator(array, name)
         array = array.astype(np.float64)
     return LabelForm("array", np.arange(array.shape[1]), array.dtype)
+
+
+def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
+    """Read what an estimator with these ``classes_`` predicted, as a 0/1 csr_array (n, s).
+
+    Examples
+    --------
+    >>> read_predictions([["sea"], []], np.array(["sea", "sky"])).toarray().tolist()
+    [[1, 0], [0, 0]]
+    """
+    kind: Kind = "sets"
+    if not _holds_sets(Y):
+        kind = "single" if _is_one_dimensional(Y) else "array"
+    return LabelForm(kind, classes).read(Y, "the prediction")
 
 
 def common_indicators(

@@ -1,17 +1,16 @@
-"""Files on disk: written whole or not at all, and models that are data, not code.
+"""Fitted models on disk: explicit, versioned state that is data and not code.
 
-Models are stored with skops. A file of it names the types that it consists of, and only those
-listed here are made: loading runs none of the code that a stranger may have put into a file, as
-unpickling would.
+Models are stored with skops. Objects of the library are in the file as JSON under names that stay,
+as :mod:`fbeta.state` writes them: files outlive the places where classes are. Of what lies beside -
+arrays, objects of scikit-learn - only the types listed here are made: loading runs none of the code
+that a stranger may have put into a file, as unpickling would.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import re
-import tempfile
+import platform
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,88 +20,62 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
+import sklearn
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from fbeta._estimator import MultiLabelClassifier
+from fbeta import __version__
+from fbeta._array import optional_import
+from fbeta.files import write_atomically
+from fbeta.labels import read_predictions
+from fbeta.methods import part_name
+from fbeta.state import StateError, from_state, to_state
 
 __all__ = [
     "TRUSTED",
     "ModelFileError",
     "StoredModel",
+    "library_versions",
     "load_model",
     "save_model",
-    "write_atomically",
-    "write_text",
 ]
 
 _KIND = "fbeta model"
-_VERSION = 1
+_FORMAT = 2
 
-_ESTIMATORS = (
-    "fbeta.models.linear.FBetaClassifier",
-    "fbeta.models.linear.FBetaClassifierCV",
-    "fbeta.models.reduction.FBetaReduction",
-    "fbeta.selection.AlphaSearchCV",
-)
-# each in a file of its own in our package, whose name is no matter of trust
-_RIVALS = (
-    "BinaryRelevance",
-    "CostSensitiveRelevance",
-    "ExactFPlugIn",
-    "Limo",
-    "LowRankClassifier",
-    "MacroFSvm",
-    "ProbabilisticChain",
-    "ReverseMultiLabel",
-    "SubmodularMultiLabel",
-    "ThresholdedRelevance",
-)
-_RIVAL = re.compile(rf"fbeta\.rivals\.[a-z][a-z_]*\.(?:{'|'.join(_RIVALS)})")
-_PARTS = (
-    "fbeta.codes.JointCode",
-    "fbeta.codes.MarginalCode",
-    "fbeta.codes.PlugInCode",
-    "fbeta.labels.LabelForm",
-    "fbeta.learners.LinearProbabilities",
-    "fbeta.learners.LinearScores",
-    "fbeta.losses.ExponentialLoss",
-    "fbeta.losses.LogisticLoss",
-    "fbeta.losses.SquaredLoss",
-    "fbeta.models.reduction.ClassifierModel",
-    "fbeta.rivals._softmax.SoftmaxModel",
-    "fbeta.rivals._softmax_newton.Groups",
-    "fbeta.rivals._structured.BundleModel",
-    "fbeta.rivals.chain.ChainCode",
-    "fbeta.rivals.chain.ChainModel",
-    "fbeta.rivals.cost_sensitive.CostedModel",
-    "fbeta.rivals.limo.ScoreThresholds",
-    "fbeta.rivals.plug_in.PlugInModel",
-    "fbeta.rivals.submodular.HighestScore",
-    "fbeta.rivals.submodular.PairwiseModel",
-    "fbeta.rivals.thresholded.HeldOutThresholds",
-    "fbeta.rules.SignOfScores",
-    "sklearn.linear_model._logistic.LogisticRegression",
-    "sklearn.model_selection._split.KFold",
-)
+# Of those that scikit-learn has, the ones whose state is numbers and arrays and nothing that could
+# crash or call a function: no trees, whose indices are not checked, and no FunctionTransformer
+_SKLEARN = {
+    "calibration": ("CalibratedClassifierCV", "_CalibratedClassifier", "_SigmoidCalibration"),
+    "decomposition._pca": ("PCA",),
+    "decomposition._truncated_svd": ("TruncatedSVD",),
+    "discriminant_analysis": ("LinearDiscriminantAnalysis",),
+    "impute._base": ("SimpleImputer",),
+    "linear_model._logistic": ("LogisticRegression",),
+    "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
+    "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
+    "preprocessing._data": ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler"),
+    "preprocessing._label": ("LabelEncoder",),
+    "svm._classes": ("LinearSVC",),
+}
 _NUMBERS = (
     *(f"numpy.{name}" for name in ("bool", "bool_", "float32", "float64")),
     *(f"numpy.{'u' * unsigned}int{bits}" for unsigned in (0, 1) for bits in (8, 16, 32, 64)),
 )
-_BUILTINS = tuple(f"builtins.{n}" for n in ("bool", "float", "frozenset", "int", "list", "set",
-                                            "str", "tuple"))  # fmt: skip
 
-#: The types that a model file may have besides the rivals, by the way in which skops makes them.
+#: The types that a model file may have, by the way in which skops makes them.
 TRUSTED: dict[str, tuple[str, ...]] = {
-    "ObjectNode": _ESTIMATORS + _PARTS,
+    "ObjectNode": tuple(f"sklearn.{m}.{name}" for m, names in _SKLEARN.items() for name in names),
     "JsonNode": ("builtins.str",),
     "DictNode": ("builtins.dict",),
     "ListNode": ("builtins.list",),
     "SetNode": ("builtins.set",),
     "TupleNode": ("builtins.tuple",),
-    "TypeNode": _BUILTINS + _NUMBERS,
+    "TypeNode": tuple(f"builtins.{name}" for name in ("bool", "float", "int", "str")) + _NUMBERS,
     "NdArrayNode": ("numpy.ndarray", *_NUMBERS),
-    "DTypeNode": ("numpy.dtype",),
     "SparseMatrixNode": ("scipy.sparse._csr.csr_array", "scipy.sparse._csr.csr_matrix"),
 }
 
@@ -135,91 +108,47 @@ class StoredModel:
     reading: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def classifier(self) -> Any:
+        """The estimator of ours: the last step, where it is in a pipeline."""
+        return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
+
     def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
-        """Predict label sets as 0/1, whatever form the labels of the training had.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            That of the estimator by default.
-
-        Returns
-        -------
-        int8 ndarray of shape (n, s)
-        """
-        with warnings.catch_warnings():
-            # the columns of files are matched by name before they get here, as plain arrays
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
+        """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
+        with _unnamed_columns():
             labels = self.estimator.predict(X, beta=beta)
-        indicator = self.estimator._label_form.read(labels, "the prediction")
+        indicator = read_predictions(labels, self.classifier.classes_)
         return np.asarray(indicator.toarray(), dtype=np.int8)
+
+    def expected_fbeta(self, X: Any, beta: float | None = None) -> NDArray[np.float64]:
+        """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
+        if not hasattr(self.classifier, "expected_fbeta"):
+            name = type(self.classifier).__name__
+            raise ValueError(f"a model of {name} does not estimate its own F_beta")
+        with _unnamed_columns():
+            X = X if self.classifier is self.estimator else self.estimator[:-1].transform(X)
+            return np.asarray(self.classifier.expected_fbeta(X, beta=beta))
 
 
 @contextmanager
-def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path whose file takes the place of `path` at the end, all at once.
+def _unnamed_columns() -> Iterator[None]:
+    """Allow plain arrays: the columns of files are matched by name before they get here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield
 
-    Readers see the old file or the new one, never a part, and neither an error nor a kill in
-    between leaves a broken file at `path`.
 
-    Parameters
-    ----------
-    path : path
-        File to be written; its folder is made where it is absent.
-
-    Yields
-    ------
-    Path
-        To be written to, in the same folder and with the same suffix.
+def library_versions() -> dict[str, str]:
+    """Return the versions of everything that a model or a result may depend on.
 
     Examples
     --------
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "a.txt")
-    ...     with write_atomically(file) as part:
-    ...         _ = part.write_text("whole")
-    ...     file.read_text()
-    'whole'
+    >>> sorted(library_versions())
+    ['fbeta', 'numpy', 'python', 'scikit-learn', 'scipy']
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(
-        prefix=f".{path.stem[:60]}-", suffix=path.suffix, dir=path.parent
-    )
-    os.close(handle)
-    part = Path(name)
-    try:
-        yield part
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        # mkstemp makes files that only their owner can read; results are to be shared
-        part.chmod(0o666 & ~_umask())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all.
-
-    Parameters
-    ----------
-    path : path
-        File to be written.
-    text : str
-        Its content.
-    """
-    with write_atomically(path) as part:
-        part.write_text(text, encoding="utf-8", newline="\n")
-
-
-def _umask() -> int:
-    # the only way to read the mask is to set it
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    modules = {"numpy": np, "scipy": scipy, "scikit-learn": sklearn}
+    libraries = {name: str(module.__version__) for name, module in modules.items()}
+    return {"fbeta": __version__, "python": platform.python_version(), **libraries}
 
 
 def save_model(
@@ -238,13 +167,15 @@ def save_model(
     path : path
         File to be written, by custom with the suffix ``.skops``.
     estimator : estimator
-        A fitted estimator of the library.
+        A fitted estimator of the library, or a scikit-learn pipeline that ends with one.
     label_names : sequence of str, optional
         Names of the labels; those of ``estimator.classes_`` by default.
     feature_names : sequence of str, optional
         Names of the features; those that the estimator saw in ``fit``, if any, by default.
-    reading, versions : mapping, optional
+    reading : mapping, optional
         As in :class:`StoredModel`; simple values only.
+    versions : mapping, optional
+        As in :class:`StoredModel`; what is installed by default.
 
     Raises
     ------
@@ -255,6 +186,7 @@ def save_model(
 
     Examples
     --------
+    >>> import tempfile
     >>> from fbeta import FBetaClassifier
     >>> clf = FBetaClassifier().fit([[0.0], [1.0]], [["sea"], ["sea", "sky"]])
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -264,18 +196,22 @@ def save_model(
     (('sea', 'sky'), [['sea']])
     """
     check_is_fitted(estimator)
+    classifier = StoredModel(estimator, ()).classifier
+    _check_ours(classifier)
     # a 1-D binary target has two classes and one label, which is to have the second of them
-    names = estimator.classes_[-estimator.n_labels_ :] if label_names is None else label_names
+    names = classifier.classes_[-classifier.n_labels_ :] if label_names is None else label_names
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", None)
+    leaves: list[Any] = []
     content = {
         "kind": _KIND,
-        "version": _VERSION,
-        "estimator": estimator,
+        "version": _FORMAT,
+        "estimator": json.dumps(to_state(estimator, leaves)),
+        "leaves": leaves,
         "label_names": [str(name) for name in names],
         "feature_names": None if feature_names is None else [str(name) for name in feature_names],
         "reading": dict(reading or {}),
-        "versions": dict(versions or {}),
+        "versions": dict(library_versions() if versions is None else versions),
     }
     skops = _skops()
     with write_atomically(path) as part:
@@ -286,7 +222,8 @@ def save_model(
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
     """Load a model that :func:`save_model` stored.
 
-    Only the types in ``TRUSTED`` and the rivals are made, and no code from the file is run.
+    Only the parts in ``fbeta.methods.PARTS`` and the types in ``TRUSTED`` are made, and no
+    code from the file is run.
 
     Parameters
     ----------
@@ -300,7 +237,8 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     Raises
     ------
     ModelFileError
-        If the file is not such a model, is damaged, or has a type that is not trusted.
+        If the file is not such a model, is damaged, is of a format or has a part that this version
+        does not know, or has a type that is not trusted.
     OSError
         If the file cannot be opened.
     ImportError
@@ -313,8 +251,9 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         with warnings.catch_warnings():
             # another version of scikit-learn warns; what does not fit fails below
             warnings.simplefilter("ignore")
-            content = skops.load(path, trusted=types)
-            return _read_content(content)
+            return _read_content(skops.load(path, trusted=types))
+    except StateError as error:
+        raise ModelFileError(f"{os.fspath(path)}: {error}") from error
     # A file from anybody can be wrong in every way that the libraries below have an error for.
     except Exception as error:
         words = str(error) or type(error).__name__
@@ -322,10 +261,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
 
 
 def _skops() -> Any:
-    try:
-        return importlib.import_module("skops.io")
-    except ImportError as error:
-        raise ImportError('storing models needs skops: pip install "fbeta[cli]"') from error
+    return optional_import("skops.io", "cli", "storing models")
 
 
 def _check_types(path: Path, name: str) -> list[str]:
@@ -339,15 +275,24 @@ def _check_types(path: Path, name: str) -> list[str]:
         found = set(_types(schema))
     except Exception as error:
         raise ModelFileError(f"{name}: not a model of fbeta: {error}") from error
-    unknown = sorted({type_ for loader, type_ in found if not _is_trusted(loader, type_)})
+    _check_format(schema, name)
+    unknown = sorted({type_ for loader, type_ in found if type_ not in TRUSTED.get(loader, ())})
     if unknown:
         raise ModelFileError(f"{name}: has types that are not trusted: {', '.join(unknown)}")
     return sorted({type_ for _, type_ in found})
 
 
-def _is_trusted(loader: str, type_: str) -> bool:
-    rival = loader == "ObjectNode" and _RIVAL.fullmatch(type_) is not None
-    return rival or type_ in TRUSTED.get(loader, ())
+def _check_format(schema: Any, name: str) -> None:
+    """Refuse models of another format, which have other types, with the right words."""
+    try:
+        kind, number = (json.loads(schema["content"][k]["content"]) for k in ("kind", "version"))
+    except (KeyError, TypeError, ValueError):
+        return
+    if kind == _KIND and number != _FORMAT:
+        raise ModelFileError(
+            f"{name}: a model of format {number!r}, and this version of fbeta reads format "
+            f"{_FORMAT}: fit it again, or use the version that wrote it"
+        )
 
 
 def _types(node: Any) -> Iterator[tuple[str, str]]:
@@ -361,16 +306,16 @@ def _types(node: Any) -> Iterator[tuple[str, str]]:
             yield from _types(part)
 
 
+def _check_ours(classifier: Any) -> None:
+    if not isinstance(classifier, BaseEstimator) or part_name(type(classifier)) is None:
+        raise ModelFileError(f"{type(classifier).__name__} is not an estimator of fbeta")
+
+
 def _read_content(content: Any) -> StoredModel:
     """Check that the parts fit together, by a prediction for one instance among others."""
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise ValueError("it holds something else")
-    if content["version"] != _VERSION:
-        raise ValueError(f"expected version {_VERSION}, found {content['version']!r}")
-    estimator = content["estimator"]
-    if not isinstance(estimator, MultiLabelClassifier):
-        raise ValueError("it holds another estimator")
-    n_features = int(estimator.n_features_in_)
+    estimator = from_state(json.loads(content["estimator"]), content["leaves"])
     feature_names = content["feature_names"]
     stored = StoredModel(
         estimator,
@@ -379,11 +324,13 @@ def _read_content(content: Any) -> StoredModel:
         dict(content["reading"]),
         dict(content["versions"]),
     )
+    _check_ours(stored.classifier)
+    n_features = int(estimator.n_features_in_)
     if feature_names is not None and len(feature_names) != n_features:
         raise ValueError(f"it has {len(feature_names)} names for {n_features} features")
-    predicted = stored.predict(np.zeros((1, n_features)))
-    if predicted.shape != (1, len(stored.label_names)):
+    row = np.zeros((1, n_features))
+    if stored.predict(row).shape != (1, len(stored.label_names)):
         raise ValueError(f"it has {len(stored.label_names)} names for its labels")
-    if hasattr(estimator, "expected_fbeta"):
-        estimator.expected_fbeta(np.zeros((1, n_features)))
+    if hasattr(stored.classifier, "expected_fbeta"):
+        stored.expected_fbeta(row)
     return stored

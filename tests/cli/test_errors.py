@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_a_bug_is_told_apart(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
 
 
 @settings(
-    max_examples=60, deadline=None,
+    max_examples=100, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(st.data())
@@ -79,7 +80,7 @@ def test_fuzzed_models_end_with_a_clean_line(
     model: Path, tmp_path: Path, run: Run, data: st.DataObject
 ) -> None:
     content = model.read_bytes()
-    kind = data.draw(st.sampled_from(["bytes", "flips", "schema"]))
+    kind = data.draw(st.sampled_from(["bytes", "flips", "schema", "state"]))
     if kind == "bytes":
         content = data.draw(st.binary(max_size=200))
     elif kind == "flips":
@@ -88,7 +89,7 @@ def test_fuzzed_models_end_with_a_clean_line(
             changed[data.draw(st.integers(0, len(changed) - 1))] ^= data.draw(st.integers(1, 255))
         content = bytes(changed)
     else:
-        content = forge(content, data)
+        content = forge(content, data, kind)
     broken = tmp_path / "broken.skops"
     broken.write_bytes(content)
     test = tmp_path / "fuzz.csv"
@@ -100,7 +101,10 @@ def test_fuzzed_models_end_with_a_clean_line(
         assert_mendable((code, out, err))
 
 
-def forge(content: bytes, data: st.DataObject) -> bytes:
+JUNK = ["null", "-1", "1e999", '"x"', "true", "[", "10000000000000", "0.5", "{}"]
+
+
+def forge(content: bytes, data: st.DataObject, kind: str) -> bytes:
     """Put junk into the parts of the schema that are not a matter of the types."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w") as new:
@@ -108,10 +112,17 @@ def forge(content: bytes, data: st.DataObject) -> bytes:
             text = old.read(name)
             if name == "schema.json":
                 schema = json.loads(text)
-                nodes = json_nodes(schema)
-                node = data.draw(st.sampled_from(nodes))
-                junk = ["null", "-1", "1e999", '"x"', "true", "[", "10000000000000"]
-                node["content"] = data.draw(st.sampled_from(junk))
+                junk = data.draw(st.sampled_from(JUNK))
+                node = schema["content"]["estimator"]
+                if kind == "schema":
+                    node = data.draw(st.sampled_from(json_nodes(schema)))
+                else:
+                    # one number or name inside it
+                    words = re.split(r"(?<=[:\[] )", json.loads(node["content"]))
+                    place = data.draw(st.integers(1, len(words) - 1))
+                    rest = re.sub(r"^[^{\[][^,\]}]*", "", words[place])
+                    junk = json.dumps("".join([*words[:place], junk, rest, *words[place + 1 :]]))
+                node["content"] = junk
                 text = json.dumps(schema).encode()
             new.writestr(name, text)
     return out.getvalue()

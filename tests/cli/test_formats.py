@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from fbeta import FBetaClassifier, fbeta_score
-from fbeta.storage import load_model
+from fbeta.storage import load_model, save_model
 
 from .toys import (
     LABELS,
@@ -172,6 +174,35 @@ def test_evaluate_prints_a_table_and_draws(model: Path, tmp_path: Path, run: Run
         assert word in out
     assert "\x1b" not in out
     assert {p.name for p in (tmp_path / "plots").iterdir()} == {"betas.png", "calibration.png"}
+
+
+def test_models_from_python_have_any_form(tmp_path: Path, run: Run) -> None:
+    X, Y = TRAIN
+    names = [f"is_{name}" for name in LABELS]
+    sets = [{name for name, on in zip(names, row, strict=True) if on} for row in Y]
+    model = make_pipeline(StandardScaler(), FBetaClassifier(beta=2.0)).fit(X, sets)
+    path, test = tmp_path / "m.skops", write_csv(tmp_path / "t.csv", *TEST)
+    save_model(path, model, feature_names=["x0", "x1", "x2", "x3"])
+    predicted = FBetaClassifier(beta=2.0).fit(model[0].transform(X), Y)
+    scaled = model[0].transform(TEST[0])
+    code, out, err = run("evaluate", path, test, "--json", "--plots", tmp_path / "plots")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["beta"] == 2.0
+    assert json.loads(out)["fbeta"] == pytest.approx(predicted.score(scaled, TEST[1]))
+    assert {p.name for p in (tmp_path / "plots").iterdir()} == {"betas.png", "calibration.png"}
+    code, out, _ = run("predict", path, test, "--expected")
+    expected = [float(row["expected_fbeta"]) for row in csv.DictReader(io.StringIO(out))]
+    np.testing.assert_allclose(expected, predicted.expected_fbeta(scaled))
+
+
+def test_a_method_without_an_expectation_says_so(tmp_path: Path, run: Run) -> None:
+    train = write_csv(tmp_path / "a.csv", *TRAIN)
+    path = tmp_path / "m.skops"
+    fit = ("fit", train, "--label-prefix", "is_", "--alpha", 1, "--method", "limo", "-o", path)
+    assert run(*fit)[0] == 0
+    code, out, err = run("predict", path, train, "--expected")
+    assert (code, out) == (2, "")
+    assert err == "fbeta: a model of Limo does not estimate its own F_beta\n"
 
 
 def test_compare(tmp_path: Path, run: Run) -> None:

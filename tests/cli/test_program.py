@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ..children import child
 from .toys import TEST, Run, toy, write_csv
 
 pytest.importorskip("typer", reason="typer is not installed")
@@ -60,11 +61,9 @@ def test_output_in_a_pipe_has_no_colours(model: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="needs the pipes of POSIX")
 def test_a_reader_may_leave_early(model: Path, tmp_path: Path) -> None:
     test = write_csv(tmp_path / "t.csv", *toy(20_000, 0))
-    command = [sys.executable, "-m", "fbeta.cli", "predict", str(model), str(test)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    command = ("-m", "fbeta.cli", "predict", model, test)
+    with child(*command, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"is_sea,is_sky,is_sun\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+        assert process.wait(timeout=60) == 0

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fbeta.experiments.store import ResultStore
 from fbeta.experiments.tables import score_tables
+
+from ..children import child
 
 DRIVER = """
 import sys, time
@@ -44,23 +46,23 @@ print(report.computed, flush=True)
 CELLS = 9
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(folder)],
-        stdout=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
+@contextmanager
+def started(folder: Path) -> Iterator[Any]:
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with child("-c", DRIVER, folder, text=True, env={**os.environ, **threads}) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield process
 
 
-def finish(process: subprocess.Popen[str]) -> int:
-    assert process.stdout is not None
-    with process.stdout:
-        output = process.stdout.read()
+def finish(process: Any) -> int:
+    output = process.stdout.read()
     assert process.wait(timeout=60) == 0
     return int(output)
+
+
+def run(folder: Path) -> int:
+    with started(folder) as process:
+        return finish(process)
 
 
 def table_of(folder: Path) -> str:
@@ -71,31 +73,29 @@ def table_of(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert finish(start(folder)) == CELLS
+    assert run(folder) == CELLS
     return table_of(folder)
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, undisturbed: str) -> None:
     rng = random.Random(7)
     finished: dict[Path, bytes] = {}
     for _ in range(4):
-        process = start(tmp_path)
-        time.sleep(rng.uniform(0, 0.6))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        with started(tmp_path):
+            # leaving the block kills it
+            time.sleep(rng.uniform(0, 0.6))
         # every file that is there is whole, and none of the earlier ones has been touched
         now = {p: p.read_bytes() for p in (tmp_path / "cells").rglob("[!.]*.json")}
         assert all(now[path] == content for path, content in finished.items())
         finished = now
         assert len(ResultStore(tmp_path).records("table2")) == len(finished)
-    computed = finish(start(tmp_path))
+    computed = run(tmp_path)
     assert computed == CELLS - len(finished)
     assert all(path.read_bytes() == content for path, content in finished.items())
     assert table_of(tmp_path) == undisturbed
 
 
 def test_two_runs_in_one_folder_share_the_cells(tmp_path: Path, undisturbed: str) -> None:
-    runs = [start(tmp_path), start(tmp_path)]
-    assert sum(finish(run) for run in runs) == CELLS
+    with started(tmp_path) as first, started(tmp_path) as second:
+        assert finish(first) + finish(second) == CELLS
     assert table_of(tmp_path) == undisturbed

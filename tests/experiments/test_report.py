@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fbeta.experiments._svg import Axis, Bar, Series, bar_chart, line_chart
 from fbeta.experiments.report import html_report
 from fbeta.experiments.store import ResultStore
 
@@ -60,25 +59,6 @@ def test_the_page_has_the_numbers(filled_store: ResultStore) -> None:
     assert "Toy &amp; &lt;co&gt;" in page
     assert "<co>" not in page
     assert "11 cells" in page
-
-
-def test_axes_cover_their_values_with_round_ticks() -> None:
-    for values, log in (([0.1, 0.9], False), ([3.0, 3.0], False), ([100, 30000], True),
-                        ([0.0, 0.0], False), ([2.0, 4.0], True)):  # fmt: skip
-        axis = Axis.fit(values, 50, 350, log)
-        assert 2 <= len(axis.ticks()) <= 9
-        assert all(50 <= axis.place(v) <= 350 for v in [*values, *axis.ticks()])
-
-
-def test_charts_put_points_where_they_belong() -> None:
-    chart = line_chart([Series("a <b>", [(1, 1), (100, 2)])], "x", "y", x_log=True)
-    xs = [float(x) for x in re.findall(r'cx="([\d.]+)"', chart)]
-    ys = [float(y) for y in re.findall(r'cy="([\d.]+)"', chart)]
-    assert xs[0] < xs[1]
-    assert ys[0] > ys[1]
-    assert "<b>" not in chart
-    widths = re.findall(r'width="([\d.]+)"', bar_chart([Bar("a", 0.2), Bar("b", 0.4, 0.5)], "F"))
-    assert float(widths[1]) == pytest.approx(2 * float(widths[0]), rel=0.01)
 
 
 def chromium(page: Path, profile: Path, *options: str) -> str:

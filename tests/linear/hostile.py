@@ -60,7 +60,11 @@ def make_case(seed, multinomial=False, problems=10):
     X = features(rng, shape)
     n, d = X.shape
     scale = 10.0 ** rng.choice([0, 0, rng.uniform(-8, 8)])
-    truth = rng.normal(size=(d, problems)) * 10.0 ** rng.uniform(-1, 1) / np.maximum(X.std(0), 1e-9)[:, None]
+    truth = (
+        rng.normal(size=(d, problems))
+        * 10.0 ** rng.uniform(-1, 1)
+        / np.maximum(X.std(0), 1e-9)[:, None]
+    )
     truth /= np.sqrt(d)
     u = (X - X.mean(axis=0)) @ truth
     if multinomial:
@@ -95,7 +99,9 @@ def objectives(case, coef, intercept, multinomial=False):
     out = []
     for m, y in enumerate(case.targets.T):
         W, b = np.asarray(coef[m], dtype=np.float64), np.asarray(intercept[m], dtype=np.float64)
-        out.append(_loss(case.dense @ W.T + b, y, weight, multinomial) + case.alpha / 2 * (W**2).sum())
+        out.append(
+            _loss(case.dense @ W.T + b, y, weight, multinomial) + case.alpha / 2 * (W**2).sum()
+        )
     return np.array(out)
 
 
@@ -129,9 +135,10 @@ def optimum(case, m, multinomial=False):
 
     def value(T):
         u = U @ T
-        return _loss(u if multinomial else u[:, 0], y, weight, multinomial) + 0.5 * (
-            penalty[:, None] * T**2
-        ).sum()
+        return (
+            _loss(u if multinomial else u[:, 0], y, weight, multinomial)
+            + 0.5 * (penalty[:, None] * T**2).sum()
+        )
 
     f = value(T)
     for _ in range(500):
@@ -167,4 +174,6 @@ def _derivatives(U, T, y, weight, penalty, multinomial):
     # a shift of all classes changes nothing
     H = H.reshape(C * k, C * k)
     shift = np.tile(np.eye(k), (C, 1))
-    return g, H + 1e-3 * np.abs(H.diagonal()).max() * (penalty.min() == 0) * shift @ np.diag(penalty == 0) @ shift.T
+    return g, H + 1e-3 * np.abs(H.diagonal()).max() * (penalty.min() == 0) * shift @ np.diag(
+        penalty == 0
+    ) @ shift.T

@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
-from fbeta.linear.newton import solve_block
 from fbeta.linear.binary import constant_values, distinct_columns
+from fbeta.linear.newton import solve_block
 from fbeta.losses import LOSSES, LogisticLoss
 
 from .. import reference
@@ -207,7 +207,7 @@ def test_single_precision_directions_do_not_cost_accuracy():
     """Large enough for the conjugate gradients to run in single precision."""
     X, T = make(n=3000, d=50, m=4)
     problems = LinearProblems(Design.of(X), sp.csc_array(T), LOGISTIC)
-    assert problems.light.dtype == np.float32
+    assert problems.light.matrix.dtype == np.float32
     model = problems.model(problems.solve(1e-2, tol=1e-14))
     for m in range(4):
         peer = LogisticRegression(C=100, tol=1e-12, solver="newton-cholesky").fit(X, T[:, m])
@@ -355,18 +355,18 @@ def test_no_nan_and_stationary_whatever_the_data(n, d, seed, log_alpha, scale, n
     assert (objective(loss, X, T, model, alpha) <= start * (1 + 1e-9)).all()
 
 
+@pytest.mark.parametrize("place", ["CPU_DEVICE", "device1"])
 @pytest.mark.parametrize("name", sorted(LOSSES))
-def test_a_block_keeps_to_the_array_api_standard(name):
+def test_any_array_on_any_device(name, place):
     X, T = make(n=30, d=4, m=3)
-    xp = array_api_strict
-    design = Design.of(xp.asarray(X), xp.asarray(np.ones(30)))
-    result = solve_block(
-        design, design, xp.asarray(T.astype(float)), LOSSES[name], 0.5, xp.zeros((5, 3)),
-        tol=1e-10, max_iter=100,
-    )  # fmt: skip
-    twin = Design.of(X, np.ones(30))
-    numpy = solve_block(
-        twin, twin, T.astype(float), LOSSES[name], 0.5, np.zeros((5, 3)), tol=1e-10, max_iter=100
+    xp, device = array_api_strict, array_api_strict.Device(place)
+    weight = np.linspace(0.5, 2, 30)
+    there = fit_linear(
+        xp.asarray(X, device=device), sp.csc_array(T), LOSSES[name], 0.5, weight=weight, tol=1e-10
     )
-    coef = np.asarray(design.coefficients(result.W)[0])
-    assert np.allclose(coef, twin.coefficients(numpy.W)[0], rtol=1e-5, atol=1e-7)
+    here = fit_linear(X, sp.csc_array(T), LOSSES[name], 0.5, weight=weight, tol=1e-10)
+    assert there.coef.device == there.intercept.device == device
+    on_host = [np.from_dlpack(xp.to_device(a, xp.Device("CPU_DEVICE"))) for a in
+               (there.coef, there.intercept)]  # fmt: skip
+    assert np.allclose(on_host[0], here.coef, rtol=1e-4, atol=1e-5)
+    assert np.allclose(on_host[1], here.intercept, rtol=1e-4, atol=1e-5)

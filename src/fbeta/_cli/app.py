@@ -26,9 +26,9 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        from fbeta.linear.lanes import compiled
+        from fbeta.linear.compiled import is_compiled
 
-        how = "with" if compiled() else "without"
+        how = "with" if is_compiled() else "without"
         typer.echo(f"fbeta {__version__} ({how} the compiled solver)")
         raise typer.Exit
 

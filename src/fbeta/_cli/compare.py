@@ -11,15 +11,19 @@ import typer
 from fbeta._cli import options as o
 from fbeta._cli.app import app
 from fbeta._cli.console import mendable, print_table, progress_bar
-from fbeta._cli.data import read_labelled, read_training
+from fbeta._cli.data import Reading, read_labelled, read_training
 from fbeta._cli.fitting import fit_method
+from fbeta.evaluation import MEASURES, measure
+from fbeta.methods import make_method, method_title
 from fbeta.selection import ALPHAS
+from fbeta.storage import StoredModel
 
 
 @app.command(
     epilog="Example: [bold]fbeta compare train.arff test.arff --labels labels.xml "
     "--methods fbeta,br[/bold]"
 )
+@o.reads_training
 def compare(
     train: Annotated[Path, typer.Argument(help="Training file.")],
     test: Annotated[Path, typer.Argument(help="Test file of the same format.")],
@@ -28,25 +32,11 @@ def compare(
     cv: o.Cv = 5,
     alphas: o.Alphas = None,
     jobs: o.Jobs = None,
-    labels: o.Labels = None,
-    n_labels: o.NLabels = None,
-    label_columns: o.LabelColumns = None,
-    label_prefix: o.LabelPrefix = None,
-    label_column: o.LabelColumn = None,
-    delimiter: o.Delimiter = ";",
-    drop: o.Drop = None,
-    missing: o.MissingOption = o.Missing.error,
-    nominal: o.NominalOption = o.Nominal.codes,
+    *,
+    reading: Reading,
     as_json: o.Json = False,
 ) -> None:
     """Fit several methods to one file and measure them on another."""
-    from fbeta.experiments.methods import make_method
-    from fbeta.storage import StoredModel
-
-    reading = o.make_reading(
-        labels, n_labels, label_columns, label_prefix, label_column, delimiter, drop, missing,
-        nominal,
-    )  # fmt: skip
     strengths = o.numbers(alphas, ALPHAS)
     with mendable():
         models = {name: make_method(name, beta) for name in o.words(methods)}
@@ -58,7 +48,9 @@ def compare(
             progress.update(bar, description=name)
             fitted, found = fit_method(model, data, alphas=strengths, cv=cv, jobs=jobs)
             stored = StoredModel(fitted, data.label_names, data.feature_names, remembered)
-            rows.append({"method": name, **found, **_scores(stored, test, beta)})
+            held_out = read_labelled(test, stored)
+            scores = measure(held_out.Y, stored.predict(held_out.X), beta)
+            rows.append({"method": name, **found, **scores})
             progress.advance(bar)
     if as_json:
         typer.echo(json.dumps({"beta": beta, "methods": rows}))
@@ -66,17 +58,7 @@ def compare(
         _print(rows, train, test, beta)
 
 
-def _scores(stored: Any, test: Path, beta: float) -> dict[str, float]:
-    from fbeta.experiments.measures import measure
-
-    data = read_labelled(test, stored)
-    return measure(data.Y, stored.predict(data.X), beta)
-
-
 def _print(rows: list[dict[str, Any]], train: Path, test: Path, beta: float) -> None:
-    from fbeta.experiments.measures import MEASURES
-    from fbeta.experiments.tables import method_title
-
     # methods side by side: the names of the measures are too long for the head of a column
     rows = sorted(rows, key=lambda row: -row["fbeta"])
     shown = [[MEASURES[key], *(f"{row[key]:.4f}" for row in rows)] for key in MEASURES]

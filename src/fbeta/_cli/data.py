@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -10,19 +10,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from fbeta.datasets import (
-    Dataset,
-    DatasetError,
-    read_csv,
-    read_meka,
-    read_mulan,
-    read_parquet,
-    read_svmlight,
-)
-from fbeta.datasets._arff import Table, read_arff
-from fbeta.datasets._arff_encode import Nominal, encode
-from fbeta.datasets._common import read_lines, require
-from fbeta.datasets.tabular import _cells, _scan, _Table
+from fbeta.datasets import Dataset, DatasetError, read_meka, read_mulan, read_svmlight
+from fbeta.datasets.mulan import Nominal, read_arff
+from fbeta.datasets.tabular import LabelColumns, Table, scan_csv, scan_parquet
 from fbeta.storage import StoredModel
 
 Format = Literal["arff", "csv", "parquet", "svmlight"]
@@ -46,26 +36,9 @@ _SUFFIXES: dict[str, Format] = {
 class Reading:
     """How a training file is to be read: the options of the command line.
 
-    Attributes
-    ----------
-    labels_xml : Path or None
-        The XML file of Mulan that names the labels of an ARFF file.
-    n_labels : int or None
-        Number of labels of a MEKA file, negative if they come last.
-    label_columns : tuple of str
-        Columns of 0 and 1.
-    label_prefix : str or None
-        Begin of the names of such columns.
-    label_column : str or None
-        The column that lists labels by name.
-    delimiter : str
-        Between the names in it.
-    drop : tuple of str
-        Columns to leave out.
-    missing : {"error", "mean"}
-        What becomes of missing features.
-    nominal : {"codes", "onehot"}
-        What becomes of nominal features.
+    ``labels_xml`` and ``n_labels`` are for ARFF files of Mulan and MEKA. For tables, one of the
+    next three says where the labels are, ``delimiter`` is between the names in ``label_column``,
+    and the columns in ``drop`` are left out.
     """
 
     labels_xml: Path | None = None
@@ -111,26 +84,14 @@ def format_of(path: Path) -> Format:
     return found
 
 
-def _separator(path: Path) -> str:
-    return "\t" if path.suffix.lower() == ".tsv" else ","
+def _scan(path: Path) -> Table:
+    if format_of(path) == "parquet":
+        return scan_parquet(path)
+    return scan_csv(path, sep="\t" if path.suffix.lower() == ".tsv" else ",")
 
 
 def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]]:
-    """Read labelled data.
-
-    Parameters
-    ----------
-    path : Path
-        File to read.
-    reading : Reading
-        How.
-
-    Returns
-    -------
-    data : Dataset
-    remembered : dict
-        What :func:`read_labelled` and :func:`read_features` need to know.
-    """
+    """Read labelled data, and return what is to be remembered for reading later files, too."""
     kind = format_of(path)
     remembered = reading.remembered()
     missing: Any = "nan" if reading.missing == "mean" else "error"
@@ -146,15 +107,9 @@ def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]
             data = read_meka(path, n_labels=reading.n_labels, **options)
     else:
         _check_label_options(path, reading)
-        data = _table_reader(path)(
-            path,
-            labels=list(reading.label_columns) or None,
-            label_prefix=reading.label_prefix,
-            label_column=reading.label_column,
-            delimiter=reading.delimiter,
-            drop=reading.drop,
-            missing=missing,
-        )
+        chosen = (reading.label_columns or None, reading.label_prefix, reading.label_column)
+        columns = LabelColumns(*chosen, reading.delimiter)
+        data = _scan(path).dataset(columns, reading.drop, missing)
     if reading.missing != "mean":
         return data, remembered
     means = _column_means(data.X, path)
@@ -174,17 +129,6 @@ def _check_label_options(path: Path, reading: Reading) -> None:
 def _refuse_table_options(path: Path, reading: Reading) -> None:
     if reading.label_columns or reading.label_prefix or reading.label_column or reading.drop:
         raise DatasetError(f"{path}: options for columns are for CSV and Parquet; see --labels")
-
-
-def _table_reader(path: Path) -> Callable[..., Dataset]:
-    if format_of(path) == "parquet":
-        return read_parquet
-    separator = _separator(path)
-
-    def read(file: Path, **options: Any) -> Dataset:
-        return read_csv(file, sep=separator, **options)
-
-    return read
 
 
 def _read_svmlight(path: Path) -> tuple[Dataset, bool]:
@@ -217,19 +161,7 @@ def fill_gaps(X: Matrix, means: Any) -> Matrix:
 
 
 def read_labelled(path: Path, stored: StoredModel) -> Dataset:
-    """Read data with the features and labels of a model, in its order.
-
-    Parameters
-    ----------
-    path : Path
-        File to read.
-    stored : StoredModel
-        The model, which remembers how its training file was read.
-
-    Returns
-    -------
-    Dataset
-    """
+    """Read data with the features and labels of a model, in its order."""
     kind, reading = format_of(path), _remembered(stored)
     names = list(stored.label_names)
     missing = _missing(reading)
@@ -241,38 +173,24 @@ def read_labelled(path: Path, stored: StoredModel) -> Dataset:
             zero_based=bool(reading.get("zero_based", False)),
         )
     if kind == "arff":
-        data = _read_arff(path, stored, with_labels=True)
+        data = read_arff(path, names, missing=missing, nominal=reading.get("nominal", "codes"))
     else:
-        column = reading.get("label_column")
-        wanted = set(stored.feature_names or ()) | ({column} if column else set(names))
-        header = _header(path)
-        drop = [] if stored.feature_names is None else [c for c in header if c not in wanted]
-        source: dict[str, Any] = {"labels": names}
+        table, column = _scan(path), reading.get("label_column")
+        wanted = {*(stored.feature_names or table.header), *([column] if column else names)}
+        columns = LabelColumns(names)
         if column:
             delimiter = reading.get("delimiter", ";")
-            source = {"label_column": column, "delimiter": delimiter, "label_names": names}
-        data = _table_reader(path)(path, drop=drop, missing=missing, **source)
+            columns = LabelColumns(column=column, delimiter=delimiter, names=names)
+        drop = [name for name in table.header if name not in wanted]
+        data = table.dataset(columns, drop, missing)
     X = _align(data.X, data.feature_names, stored, path)
-    order = [data.label_names.index(name) for name in names]
-    return replace(
-        data, X=_filled(X, reading), Y=data.Y[:, order], label_names=tuple(names),
-        feature_names=stored.feature_names,
-    )  # fmt: skip
+    return replace(data, X=X, feature_names=stored.feature_names)
 
 
 def read_features(path: Path, stored: StoredModel) -> Matrix:
     """Read the features of a model from a file with or without labels.
 
-    Parameters
-    ----------
-    path : Path
-        File to read; columns that the model does not know are left out.
-    stored : StoredModel
-        The model, which remembers how its training file was read.
-
-    Returns
-    -------
-    ndarray or csr_array of shape (n, d)
+    Columns that the model does not know are left out.
     """
     kind, reading = format_of(path), _remembered(stored)
     if kind == "svmlight":
@@ -280,74 +198,26 @@ def read_features(path: Path, stored: StoredModel) -> Matrix:
         n_features = stored.estimator.n_features_in_
         return read_svmlight(path, n_features=n_features, zero_based=zero_based).X
     if kind == "arff":
-        data = _read_arff(path, stored, with_labels=False)
-        return _filled(_align(data.X, data.feature_names, stored, path), reading)
-    header, columns, place = _columns(path)
-    names = stored.feature_names
+        # the values of the labels may be missing: that is what is to be predicted
+        data = read_arff(
+            path, (), drop=stored.label_names, missing=_missing(reading),
+            nominal=reading.get("nominal", "codes"),
+        )  # fmt: skip
+        return _align(data.X, data.feature_names, stored, path)
+    table, names = _scan(path), stored.feature_names
     if names is None:
         labels = {*stored.label_names, reading.get("label_column")}
-        names = tuple(column for column in header if column not in labels)
-    _check_names(header, names, path)
-    table = _Table(path, header, columns, place)
-    position = {name: j for j, name in enumerate(header)}
-    missing = _missing(reading)
-    X = np.column_stack([table._feature(position[name], name, missing) for name in names])
-    return _filled(_align(X, None, stored, path), reading)
+        names = tuple(column for column in table.header if column not in labels)
+    _check_names(table.header, names, path)
+    return _align(table.features(names, _missing(reading)), None, stored, path)
 
 
 def _missing(reading: Mapping[str, Any]) -> Any:
     return "nan" if "means" in reading else "error"
 
 
-def _filled(X: Matrix, reading: Mapping[str, Any]) -> Matrix:
-    return fill_gaps(X, reading["means"]) if "means" in reading else X
-
-
-def _header(path: Path) -> list[str]:
-    return list(_columns(path)[0])
-
-
-def _columns(path: Path) -> tuple[Sequence[str], Sequence[Any], Callable[[int], int | str]]:
-    """Read the columns of a CSV or Parquet file, whatever they hold."""
-    if format_of(path) == "csv":
-        header, rows, lines = _scan(path, read_lines(path), _separator(path))
-        return header, [list(column) for column in zip(*rows, strict=True)], lines.__getitem__
-    pandas = require("pandas", "reading Parquet files")
-    require("pyarrow", "reading Parquet files")
-    path.open("rb").close()
-    try:
-        frame = pandas.read_parquet(path, engine="pyarrow")
-        columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
-    except Exception as error:
-        # a damaged file surfaces in many ways, and all of them speak of its content
-        raise DatasetError(f"{path}: expected a Parquet file: {error}") from error
-    return [str(c) for c in frame.columns], columns, lambda row: f"row {row + 1}"
-
-
-def _read_arff(path: Path, stored: StoredModel, *, with_labels: bool) -> Dataset:
-    """Read an ARFF file whose labels are those of the model."""
-    table = read_arff(path)
-    place = {attribute.name: j for j, attribute in enumerate(table.header.attributes)}
-    labels = [place[name] for name in stored.label_names if name in place]
-    if not with_labels:
-        # their values may be missing: that is what is to be predicted
-        table, labels = _without(table, labels), []
-    else:
-        _check_names(list(place), stored.label_names, path, "label")
-    reading = _remembered(stored)
-    nominal = reading.get("nominal", "codes")
-    return encode([table], labels, nominal=nominal, missing=_missing(reading), name=None)
-
-
-def _without(table: Table, labels: Sequence[int]) -> Table:
-    attributes = table.header.attributes
-    kept = [j for j in range(len(attributes)) if j not in set(labels)]
-    header = replace(table.header, attributes=type(attributes)(attributes[j] for j in kept))
-    return replace(table, header=header, matrix=table.matrix[:, kept])
-
-
 def _align(X: Matrix, names: Sequence[str] | None, stored: StoredModel, path: Path) -> Matrix:
-    """Bring columns into the order of the model, by name where both sides have names."""
+    """Bring columns into the order of the model, by name where both have names; fill gaps."""
     if names is not None and stored.feature_names is not None:
         _check_names(names, stored.feature_names, path)
         position = {name: j for j, name in enumerate(names)}
@@ -355,14 +225,12 @@ def _align(X: Matrix, names: Sequence[str] | None, stored: StoredModel, path: Pa
     expected = stored.estimator.n_features_in_
     if X.shape[1] != expected:
         raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
-    return X
+    return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
 
 
-def _check_names(
-    found: Sequence[str], wanted: Sequence[str], path: Path, what: str = "feature"
-) -> None:
+def _check_names(found: Sequence[str], wanted: Sequence[str], path: Path) -> None:
     absent = sorted(set(wanted) - set(found))
     if absent:
         more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
         listed = ", ".join(map(repr, absent[:3]))
-        raise DatasetError(f"{path}: lacks the {what} {listed}{more} of the model")
+        raise DatasetError(f"{path}: lacks the feature {listed}{more} of the model")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +9,8 @@ import typer
 
 from fbeta._cli.app import app
 from fbeta._cli.console import mendable, print_table, progress_bar
+from fbeta.charts.picture import save_picture
+from fbeta.files import to_csv, write_text
 
 
 @app.command(epilog="Example: [bold]fbeta demo --output demo[/bold]")
@@ -22,9 +22,8 @@ def demo(
 ) -> None:
     """Watch F_1 converge to the Bayes optimum on synthetic data whose law is known."""
     from fbeta.experiments.cells import Record
+    from fbeta.experiments.charts import convergence_charts
     from fbeta.experiments.convergence import compute_convergence, convergence_cells
-    from fbeta.experiments.figures import draw_convergence
-    from fbeta.storage import write_text
 
     with mendable():
         output.mkdir(parents=True, exist_ok=True)
@@ -43,9 +42,7 @@ def demo(
         ["n", "F_1 on test labels", "F_1 expected", "exact regret", "Bayes optimum"],
         [[f"{n:,}", *(f"{value:.5f}" for value in values)] for n, *values in rows],
     )
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([["n", *fields], *rows])
     with mendable():
-        write_text(output / "convergence.csv", text.getvalue())
-        draw_convergence(records, output / "convergence.png")
+        write_text(output / "convergence.csv", to_csv([["n", *fields], *rows]))
+        save_picture(convergence_charts(records), output / "convergence.png")
     typer.echo(f"wrote {output / 'convergence.png'} and {output / 'convergence.csv'}")

@@ -21,23 +21,7 @@ def fit_method(
 ) -> tuple[Any, dict[str, Any]]:
     """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
 
-    Parameters
-    ----------
-    model : estimator
-        Not fitted.
-    data : Dataset
-        All its rows are for training.
-    alpha : float, optional
-        A fixed strength of regularisation.
-    alphas, cv, jobs
-        For the choice of one, as in :class:`fbeta.AlphaSearchCV`.
-
-    Returns
-    -------
-    model : estimator
-        Fitted.
-    found : dict
-        ``alpha``, ``cv_score`` and ``seconds``.
+    Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``.
     """
     begin = time.perf_counter()
     score = None

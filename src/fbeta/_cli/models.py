@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 from fbeta._cli import options as o
 from fbeta._cli.app import app
 from fbeta._cli.console import UserError, mendable, print_table
-from fbeta._cli.data import read_features, read_labelled, read_training
+from fbeta._cli.data import Reading, read_features, read_labelled, read_training
 from fbeta._cli.fitting import fit_method
+from fbeta.charts import beta_chart, calibration_chart, colour_of
+from fbeta.charts.picture import save_picture
+from fbeta.datasets import Dataset
+from fbeta.evaluation import MEASURES, calibration_bins, measure, scores_by_beta
+from fbeta.files import to_csv, write_text
+from fbeta.methods import make_method
 from fbeta.selection import ALPHAS
+from fbeta.storage import StoredModel, load_model, save_model
 
 ModelPath = Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
 
@@ -32,6 +39,7 @@ def _check_output(path: Path) -> None:
 @app.command(
     epilog="Example: [bold]fbeta fit scene-train.arff --labels scene.xml -o model.skops[/bold]"
 )
+@o.reads_training
 def fit(
     data: Annotated[Path, typer.Argument(help="ARFF, CSV, Parquet or SVMlight file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the model.")],
@@ -43,27 +51,12 @@ def fit(
         float | None, typer.Option(help="A fixed strength of regularisation, without folds.")
     ] = None,
     jobs: o.Jobs = None,
-    labels: o.Labels = None,
-    n_labels: o.NLabels = None,
-    label_columns: o.LabelColumns = None,
-    label_prefix: o.LabelPrefix = None,
-    label_column: o.LabelColumn = None,
-    delimiter: o.Delimiter = ";",
-    drop: o.Drop = None,
-    missing: o.MissingOption = o.Missing.error,
-    nominal: o.NominalOption = o.Nominal.codes,
+    *,
+    reading: Reading,
     as_json: o.Json = False,
 ) -> None:
     """Fit a model to labelled data and store it."""
-    from fbeta.experiments.cells import versions
-    from fbeta.experiments.methods import make_method
-    from fbeta.storage import save_model
-
     _check_output(output)
-    reading = o.make_reading(
-        labels, n_labels, label_columns, label_prefix, label_column, delimiter, drop, missing,
-        nominal,
-    )  # fmt: skip
     strengths = o.numbers(alphas, ALPHAS)
     with mendable():
         model = make_method(method, beta)
@@ -71,7 +64,7 @@ def fit(
         model, found = fit_method(model, train, alpha=alpha, alphas=strengths, cv=cv, jobs=jobs)
         save_model(
             output, model, label_names=train.label_names, feature_names=train.feature_names,
-            reading=remembered, versions=versions(),
+            reading=remembered,
         )  # fmt: skip
     shape = {"rows": train.n_samples, "features": train.n_features, "labels": train.n_labels}
     summary = {"model": str(output), "method": method, "beta": beta, **shape, **found}
@@ -112,16 +105,13 @@ def predict(
     as_json: o.Json = False,
 ) -> None:
     """Predict the label sets of new data."""
-    from fbeta.experiments.tables import to_csv
-    from fbeta.storage import load_model, write_text
-
     if output is not None:
         _check_output(output)
     with mendable():
         stored = load_model(model)
         X = read_features(data, stored)
         predicted = stored.predict(X, beta)
-        sure = _expected(stored.estimator, X, beta) if expected else None
+        sure = stored.expected_fbeta(X, beta) if expected else None
         rows = _prediction_rows(predicted, sure, stored.label_names, form.value, delimiter)
         if as_json:
             text = json.dumps([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]) + "\n"
@@ -135,13 +125,6 @@ def predict(
         typer.echo(f"wrote {len(predicted)} predictions to {output}", err=True)
 
 
-def _expected(estimator: Any, X: Any, beta: float | None) -> Any:
-    if not hasattr(estimator, "expected_fbeta"):
-        name = type(estimator).__name__
-        raise UserError(f"--expected: a model of {name} does not estimate its own F_beta")
-    return estimator.expected_fbeta(X, beta=beta)
-
-
 def _prediction_rows(
     predicted: NDArray[Any],
     expected: NDArray[Any] | None,
@@ -149,25 +132,7 @@ def _prediction_rows(
     form: str,
     delimiter: str,
 ) -> list[list[Any]]:
-    """Return predictions as the rows of a CSV file, a header first.
-
-    Parameters
-    ----------
-    predicted : 0/1 ndarray of shape (n, s)
-        Predicted label sets.
-    expected : ndarray of shape (n,), optional
-        Their expected F_beta, for another column.
-    label_names : sequence of str
-        Names of the labels.
-    form : {"columns", "sets"}
-        One 0/1 column for each label, or one column that lists the names.
-    delimiter : str
-        Between the names.
-
-    Returns
-    -------
-    list of list
-    """
+    """Return predictions, and what is expected of them, as rows of a CSV file, a header first."""
     if form == "sets":
         clash = [name for name in label_names if delimiter in name]
         if clash:
@@ -196,17 +161,14 @@ def evaluate(
     as_json: o.Json = False,
 ) -> None:
     """Measure predictions on labelled data; 0/0 counts as 1 in every measure."""
-    from fbeta.experiments.measures import MEASURES, measure
-    from fbeta.storage import load_model
-
     with mendable():
         stored = load_model(model)
         test = read_labelled(data, stored)
-        measured_for = float(stored.estimator.beta if beta is None else beta)
+        measured_for = float(stored.classifier.beta if beta is None else beta)
         predicted = stored.predict(test.X, beta)
         scores = measure(test.Y, predicted, measured_for)
         if plots is not None:
-            _draw(stored.estimator, test, predicted, measured_for, plots)
+            _draw(stored, test, predicted, measured_for, plots)
     if as_json:
         typer.echo(json.dumps({"beta": measured_for, "rows": test.n_samples, **scores}))
         return
@@ -217,15 +179,14 @@ def evaluate(
     )
 
 
-def _draw(estimator: Any, test: Any, predicted: Any, beta: float, folder: Path) -> None:
-    from fbeta.experiments.benchmark import scores_by_beta
-    from fbeta.experiments.figures import draw_betas, draw_calibration
-    from fbeta.experiments.measures import calibration_bins
-
-    name = type(estimator).__name__
-    by_beta = {float(k): v for k, v in scores_by_beta(estimator, test.X, test.Y).items()}
-    draw_betas({name: by_beta}, folder / "betas.png")
-    if hasattr(estimator, "expected_fbeta"):
-        expected = estimator.expected_fbeta(test.X, beta=beta)
+def _draw(
+    stored: StoredModel, test: Dataset, predicted: NDArray[Any], beta: float, folder: Path
+) -> None:
+    name = type(stored.classifier).__name__
+    by_beta = scores_by_beta(stored, test.X, test.Y)
+    save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
+    if hasattr(stored.classifier, "expected_fbeta"):
+        expected = stored.expected_fbeta(test.X, beta)
         bins = calibration_bins(expected, test.Y, predicted, beta)
-        draw_calibration({name: bins}, folder / "calibration.png")
+        chart = calibration_chart("", {name: bins}, [colour_of(name)])
+        save_picture([chart], folder / "calibration.png")

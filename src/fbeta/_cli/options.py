@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -99,16 +102,16 @@ def numbers(text: str | None, default: tuple[float, ...]) -> tuple[float, ...]:
         raise UserError(f"expected numbers with commas between, found {text!r}") from error
 
 
-def make_reading(
-    labels: Path | None,
-    n_labels: int | None,
-    label_columns: str | None,
-    label_prefix: str | None,
-    label_column: str | None,
-    delimiter: str,
-    drop: str | None,
-    missing: Missing,
-    nominal: Nominal,
+def _reading(
+    labels: Labels = None,
+    n_labels: NLabels = None,
+    label_columns: LabelColumns = None,
+    label_prefix: LabelPrefix = None,
+    label_column: LabelColumn = None,
+    delimiter: Delimiter = ";",
+    drop: Drop = None,
+    missing: MissingOption = Missing.error,
+    nominal: NominalOption = Nominal.codes,
 ) -> Reading:
     """Gather the options of a training file."""
     return Reading(
@@ -122,3 +125,23 @@ def make_reading(
         missing=missing.value,
         nominal="onehot" if nominal is Nominal.onehot else "codes",
     )
+
+
+def reads_training(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a training file in place of its argument ``reading``."""
+    options = inspect.signature(_reading, eval_str=True).parameters
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        parameters += options.values() if parameter.name == "reading" else [parameter]
+    # by name only, as typer passes them: then those without a default may come later
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        reading = _reading(**{name: values.pop(name) for name in options})
+        command(reading=reading, **values)
+
+    # typer takes the options of a command from its signature
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run

@@ -12,6 +12,9 @@ import typer
 from fbeta._cli import options as o
 from fbeta._cli.app import app
 from fbeta._cli.console import UserError, mendable, print_table, progress_bar, stderr
+from fbeta.charts.picture import save_picture
+from fbeta.files import to_csv, write_text
+from fbeta.methods import make_method, method_title
 from fbeta.selection import ALPHAS
 
 group = typer.Typer(
@@ -28,7 +31,7 @@ Output = Annotated[
 
 
 class _Bar:
-    """Tells a progress bar how a run goes on."""
+    """Tells a progress bar how a run goes on, as a ``Watcher`` of the experiments."""
 
     def __init__(self, progress: Any) -> None:
         self._progress, self._bar = progress, progress.task_ids[0]
@@ -49,39 +52,36 @@ def _run(cells: list[Any], compute: Any, output: Path) -> Any:
     with mendable():
         output.mkdir(parents=True, exist_ok=True)
     with mendable(), progress_bar(len(cells), "cells") as progress:
-        report = run_cells(cells, compute, ResultStore(output), _Bar(progress))
+        watcher: Any = _Bar(progress)
+        report = run_cells(cells, compute, ResultStore(output), watcher)
     for key, words in report.failures.items():
         stderr(f"fbeta: {key} failed: {words}")
     return report
 
 
 def _finish(report: Any, output: Path, files: list[Path], as_json: bool, rows: Any) -> None:
-    """Write the report, tell what was written, and fail where a cell failed."""
-    files = [*files, _write_report(output)]
-    if as_json:
-        summary = {
-            "cells": len(report.records),
-            "computed": report.computed,
-            "failures": report.failures,
-            "files": [str(file) for file in files],
-            "rows": rows,
-        }
-        typer.echo(json.dumps(summary))
-    else:
-        typer.echo(f"wrote {', '.join(file.name for file in files)} in {output}")
+    """Tell what was done, and fail where a cell failed."""
+    summary = {
+        "cells": len(report.records), "computed": report.computed, "failures": report.failures,
+        "rows": rows,
+    }  # fmt: skip
+    _tell(output, files, summary, as_json)
     if report.failures:
         raise typer.Exit(1)
 
 
-def _write_report(output: Path) -> Path:
+def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: bool) -> None:
+    """Write the report of all results in a folder, and tell what was written."""
     from fbeta.experiments.report import html_report
     from fbeta.experiments.store import ResultStore
-    from fbeta.storage import write_text
 
-    path = output / "report.html"
+    files = [*files, output / "report.html"]
     with mendable():
-        write_text(path, html_report(ResultStore(output)))
-    return path
+        write_text(files[-1], html_report(ResultStore(output)))
+    if as_json:
+        typer.echo(json.dumps({**summary, "files": [str(file) for file in files]}))
+    else:
+        typer.echo(f"wrote {', '.join(file.name for file in files)} in {output}")
 
 
 @group.command(epilog="Example: [bold]fbeta reproduce figure1 --seeds 5 --output results[/bold]")
@@ -105,15 +105,14 @@ def figure1(
 
 
 def _write_convergence(records: Any, output: Path, quiet: bool) -> tuple[list[Path], Any]:
-    from fbeta.experiments.figures import draw_convergence
-    from fbeta.experiments.tables import convergence_rows, to_csv
-    from fbeta.storage import write_text
+    from fbeta.experiments.charts import convergence_charts
+    from fbeta.experiments.tables import convergence_rows
 
     files = [output / "figure1.csv", output / "figure1.png"]
     head, *rows = convergence_rows(records)
     with mendable():
         write_text(files[0], to_csv([head, *rows]))
-        draw_convergence(records, files[1])
+        save_picture(convergence_charts(records), files[1])
     if not quiet:
         shown = [[f"{row[0]:,}", str(row[1]), *(f"{v:.5f}" for v in row[2:])] for row in rows]
         print_table("Convergence to the Bayes optimum", head, shown)
@@ -150,7 +149,6 @@ def table2(
         names, chosen, seeds=range(seeds), beta=beta,
         alphas=o.numbers(alphas, ALPHAS), cv=cv,
     )  # fmt: skip
-    cells = cells if methods else _runnable(cells)
     report = _run(cells, partial(compute_benchmark, data_home=data, n_jobs=jobs), output)
     files, rows = _write_scores(report.records, output, as_json)
     _finish(report, output, files, as_json, rows)
@@ -184,29 +182,16 @@ def _datasets(chosen: tuple[str, ...], data: Path | None) -> list[str]:
 
 
 def _methods(chosen: tuple[str, ...]) -> tuple[str, ...] | None:
-    from fbeta.experiments.methods import make_method
-
     with mendable():
         for name in chosen:
             make_method(name)
     return chosen or None
 
 
-def _runnable(cells: list[Any]) -> list[Any]:
-    """Leave out the methods that nobody asked for by name and this installation lacks."""
-    from fbeta.experiments.methods import available_methods
-
-    known = set(available_methods())
-    for name in dict.fromkeys(cell.method for cell in cells if cell.method not in known):
-        stderr(f"fbeta: method {name} is left out: it is not in this installation")
-    return [cell for cell in cells if cell.method in known]
-
-
 def _write_scores(records: Any, output: Path, quiet: bool) -> tuple[list[Path], Any]:
     """Write tables and figure of the cells that were asked for."""
-    from fbeta.experiments.figures import draw_scores
-    from fbeta.experiments.tables import method_title, score_tables
-    from fbeta.storage import write_text
+    from fbeta.experiments.charts import score_charts
+    from fbeta.experiments.tables import score_tables
 
     files: list[Path] = []
     rows: list[dict[str, Any]] = []
@@ -219,7 +204,7 @@ def _write_scores(records: Any, output: Path, quiet: bool) -> tuple[list[Path], 
                 files.append(output / f"{stem}.{suffix}")
                 write_text(files[-1], text)
             files.append(output / f"{stem}.png")
-            draw_scores(table, files[-1])
+            save_picture(score_charts(table), files[-1])
             rows += [
                 {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
                 for (d, v, m), e in table.entries.items()
@@ -256,8 +241,4 @@ def report(output: Output = Path("results"), as_json: o.Json = False) -> None:
         files += _write_convergence(figure1_records, output, as_json)[0]
     if table2_records:
         files += _write_scores(table2_records, output, as_json)[0]
-    files.append(_write_report(output))
-    if as_json:
-        typer.echo(json.dumps({"files": [str(file) for file in files]}))
-    else:
-        typer.echo(f"wrote {', '.join(file.name for file in files)} in {output}")
+    _tell(output, files, {}, as_json)

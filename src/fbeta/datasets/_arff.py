@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from fbeta._array import optional_import
 from fbeta.datasets._arff_header import Attribute, Header, parse_header
-from fbeta.datasets._common import DatasetError, PathLike, fail, read_lines, require
+from fbeta.datasets._common import DatasetError, PathLike, fail, read_lines
 from fbeta.datasets._dataset import Features, FloatArray
 
 # Rows converted together: enough to amortise numpy's overhead, while the words of a
@@ -50,7 +51,7 @@ class Table:
     lines: IntArray
 
 
-def read_arff(path: PathLike, encoding: str = "utf-8") -> Table:
+def read_table(path: PathLike, encoding: str = "utf-8") -> Table:
     r"""Read a dense or sparse ARFF file of numeric and nominal attributes.
 
     Parameters
@@ -65,11 +66,6 @@ def read_arff(path: PathLike, encoding: str = "utf-8") -> Table:
     Table
         The file as one matrix.
 
-    Raises
-    ------
-    DatasetError
-        If the file does not follow the format.
-
     Examples
     --------
     >>> import tempfile
@@ -77,7 +73,7 @@ def read_arff(path: PathLike, encoding: str = "utf-8") -> Table:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "a.arff"
     ...     _ = file.write_text("@attribute a real\n@attribute b {x,y}\n@data\n2.5,y\n")
-    ...     read_arff(file).matrix
+    ...     read_table(file).matrix
     array([[2.5, 1. ]])
     """
     text = read_lines(path, encoding)
@@ -145,7 +141,7 @@ class _Parser:
 
     def _words(self, rows: list[str], brace: bool) -> Iterator[Any]:
         """Yield each row as a list of words, or as a dict from column to word."""
-        arff = require("arff", "reading ARFF files", "liac-arff")
+        arff: Any = optional_import("arff", "data", "reading ARFF files")
         declared = [f"@attribute {column} string" for column in range(len(self.attributes))]
         lines = chain(["@relation r", *declared, "@data"], rows)
         style = arff.LOD_GEN if brace else arff.DENSE_GEN

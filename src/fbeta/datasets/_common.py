@@ -1,13 +1,11 @@
-"""What every reader shares: the error type, text reading and optional imports."""
+"""What every reader shares: the error type and text reading."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 PathLike = str | os.PathLike[str]
 Missing = Literal["error", "nan", "mean"]
@@ -64,65 +62,6 @@ def fail(
             quoted = quoted[: _LONGEST_QUOTE - 3] + "..."
         message += f", found {quoted}"
     return DatasetError(message)
-
-
-def check_choice(option: str, value: object, known: Sequence[str]) -> None:
-    """Refuse an unknown option before any file is read.
-
-    Parameters
-    ----------
-    option : str
-        Name of the argument.
-    value : object
-        What the caller gave.
-    known : sequence of str
-        What may be given.
-
-    Raises
-    ------
-    ValueError
-        If `value` is not among `known`.
-
-    Examples
-    --------
-    >>> check_choice("missing", "nan", ["error", "nan"])
-    """
-    if value not in known:
-        raise ValueError(f"{option} must be one of {list(known)}, got {value!r}")
-
-
-def require(module: str, purpose: str, package: str | None = None) -> Any:
-    """Import an optional dependency, or say which extra brings it.
-
-    Parameters
-    ----------
-    module : str
-        Name to import.
-    purpose : str
-        What needs it; the error message begins with these words.
-    package : str, optional
-        Name to install, where it differs from `module`.
-
-    Returns
-    -------
-    module
-        The imported module.
-
-    Raises
-    ------
-    ImportError
-        If the module is not installed.
-
-    Examples
-    --------
-    >>> require("json", "this example").dumps([1])
-    '[1]'
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        needed = package or module
-        raise ImportError(f'{purpose} needs {needed}: pip install "fbeta[data]"') from error
 
 
 def read_lines(path: PathLike, encoding: str = "utf-8") -> list[str]:

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fbeta._array import optional_import
 from fbeta.datasets._arff_encode import Nominal
-from fbeta.datasets._common import DatasetError, PathLike, require
+from fbeta.datasets._common import DatasetError, PathLike
 from fbeta.datasets._dataset import Dataset
 from fbeta.datasets._registry import BASE_URL, BENCHMARKS, Benchmark, file_names
 from fbeta.datasets.mulan import read_mulan
@@ -118,7 +119,7 @@ def _fetch(
             f"{name}: expected {wanted} in a data folder ({where}); they are not downloaded, "
             "because no checksums are known for them"
         )
-    pooch = require("pooch", f"loading {name} without a data folder")
+    pooch: Any = optional_import("pooch", "data", f"loading {name} without a data folder")
     folder = Path(cache or os.environ.get("FBETA_CACHE") or pooch.os_cache("fbeta")) / name
     files = []
     for file, checksum in checksums.items():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 from xml.parsers import expat
 
-from fbeta.datasets._arff import Table, read_arff
+from fbeta._validation import check_choice
+from fbeta.datasets._arff import Table, read_table
 from fbeta.datasets._arff_encode import Nominal, encode
-from fbeta.datasets._common import Missing, PathLike, check_choice, fail
+from fbeta.datasets._common import Missing, PathLike, fail
 from fbeta.datasets._dataset import Dataset
+
+__all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
 
 _LABEL_COUNT = re.compile(r"(?:^|\s)-[cC]\s+(-?\d{1,9})(?=\s|$)")
 
@@ -125,13 +129,6 @@ def read_meka(
     Dataset
         Labels and features in the order of the ARFF attributes.
 
-    Raises
-    ------
-    DatasetError
-        If a file is broken, or does not tell the number of labels.
-    OSError
-        If a file cannot be opened.
-
     Examples
     --------
     >>> import tempfile
@@ -161,6 +158,46 @@ def read_meka(
     return _read(path, test, find, nominal, missing, encoding, name)
 
 
+def read_arff(
+    path: PathLike,
+    labels: Sequence[str],
+    *,
+    drop: Sequence[str] = (),
+    nominal: Nominal = "codes",
+    missing: Missing = "error",
+) -> Dataset:
+    r"""Read an ARFF file whose labels, if any, are known by name, in the order of `Y`.
+
+    Attributes to `drop` are left out whatever their values; those that the file lacks do not
+    matter. The other arguments are those of `read_mulan`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "toy.arff")
+    ...     _ = file.write_text(
+    ...         "@attribute size numeric\n@attribute cat {0,1}\n@attribute dog {0,1}\n"
+    ...         "@data\n2.5,1,?\n3,0,?\n"
+    ...     )
+    ...     data = read_arff(file, ["cat"], drop=["dog"])
+    >>> data.X.tolist(), data.Y.tolist()
+    ([[2.5], [3.0]], [[1], [0]])
+    """
+    _check_options(nominal, missing)
+    table = read_table(path)
+    attributes = table.header.attributes
+    kept = [j for j, attribute in enumerate(attributes) if attribute.name not in drop]
+    header = replace(table.header, attributes=tuple(attributes[j] for j in kept))
+    place = {attribute.name: j for j, attribute in enumerate(header.attributes)}
+    for label in labels:
+        if label not in place:
+            raise fail(path, header.data_line, f"an attribute {label!r}", list(place))
+    table = replace(table, header=header, matrix=table.matrix[:, kept])
+    chosen = [place[label] for label in labels]
+    return encode([table], chosen, nominal=nominal, missing=missing, name=None)
+
+
 def _check_options(nominal: str, missing: str) -> None:
     check_choice("nominal", nominal, get_args(Nominal))
     check_choice("missing", missing, get_args(Missing))
@@ -175,7 +212,7 @@ def _read(
     encoding: str,
     name: str | None,
 ) -> Dataset:
-    tables = [read_arff(part, encoding) for part in (path, test) if part is not None]
+    tables = [read_table(part, encoding) for part in (path, test) if part is not None]
     return encode(tables, find(tables[0]), nominal=nominal, missing=missing, name=name)
 
 

@@ -60,13 +60,6 @@ def read_svmlight(
     Dataset
         With CSR features and without feature names.
 
-    Raises
-    ------
-    DatasetError
-        If the file is broken.
-    OSError
-        If the file cannot be opened.
-
     Examples
     --------
     >>> import tempfile

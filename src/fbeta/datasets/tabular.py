@@ -11,7 +11,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fbeta.datasets._common import Missing, PathLike, check_choice, fail, read_lines, require
+from fbeta._array import optional_import
+from fbeta._validation import check_choice
+from fbeta.datasets._common import Missing, PathLike, fail, read_lines
 from fbeta.datasets._dataset import Dataset, FloatArray, Labels
 from fbeta.datasets._indicators import indicators
 
@@ -19,6 +21,8 @@ _WORDS = dict.fromkeys(("", "?", "NA", "N/A", "NaN", "nan", "null"), np.nan)
 _WORDS |= {"True": 1.0, "true": 1.0, "False": 0.0, "false": 0.0}
 
 Column = FloatArray | list[Any]
+
+__all__ = ["LabelColumns", "Table", "read_csv", "read_parquet", "scan_csv", "scan_parquet"]
 
 
 def read_csv(
@@ -90,12 +94,9 @@ def read_csv(
     >>> data.label_names, data.Y.tolist(), data.feature_names
     (('cat', 'dog'), [[1, 1], [0, 0]], ('size', 'age'))
     """
-    choice = _Labels(labels, label_prefix, label_column, delimiter, label_names)
+    choice = LabelColumns(labels, label_prefix, label_column, delimiter, label_names)
     check_choice("missing", missing, get_args(Missing))
-    header, rows, lines = _scan(path, read_lines(path, encoding), sep)
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    table = _Table(path, header, columns, lines.__getitem__)
-    return table.dataset(choice, drop, missing, name)
+    return scan_csv(path, sep=sep, encoding=encoding).dataset(choice, drop, missing, name)
 
 
 def read_parquet(
@@ -126,13 +127,6 @@ def read_parquet(
     Dataset
         With dense features, in file order. Error messages count rows from 1.
 
-    Raises
-    ------
-    DatasetError
-        If the file is broken or lacks a column.
-    OSError
-        If the file cannot be opened.
-
     Examples
     --------
     >>> import tempfile
@@ -146,10 +140,33 @@ def read_parquet(
     >>> data.label_names, data.Y.tolist(), data.X.tolist()
     (('is_cat',), [[1], [0]], [[1.5], [3.0]])
     """
-    choice = _Labels(labels, label_prefix, label_column, delimiter, label_names)
+    choice = LabelColumns(labels, label_prefix, label_column, delimiter, label_names)
     check_choice("missing", missing, get_args(Missing))
-    pandas = require("pandas", "reading Parquet files")
-    require("pyarrow", "reading Parquet files")
+    return scan_parquet(path).dataset(choice, drop, missing, name)
+
+
+def scan_csv(path: PathLike, *, sep: str = ",", encoding: str = "utf-8") -> Table:
+    r"""Read the columns of a CSV file, whatever they hold; arguments are those of `read_csv`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "toy.csv")
+    ...     _ = file.write_text("size,age,note\n1.5,2,?!\n3,4,\n")
+    ...     table = scan_csv(file)
+    >>> table.header, table.features(["age", "size"], "error").tolist()
+    (['size', 'age', 'note'], [[2.0, 1.5], [4.0, 3.0]])
+    """
+    header, rows, lines = _scan(path, read_lines(path, encoding), sep)
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return Table(path, header, columns, lines.__getitem__)
+
+
+def scan_parquet(path: PathLike) -> Table:
+    """Read the columns of a Parquet file, whatever they hold."""
+    pandas: Any = optional_import("pandas", "data", "reading Parquet files")
+    optional_import("pyarrow", "data", "reading Parquet files")
     content = io.BytesIO(Path(path).read_bytes())
     try:
         frame = pandas.read_parquet(content, engine="pyarrow")
@@ -158,8 +175,7 @@ def read_parquet(
     # the file has been read by now, so every one of them speaks of its content.
     except Exception as error:
         raise fail(path, None, "a Parquet file", str(error)) from error
-    table = _Table(path, [str(c) for c in frame.columns], columns, lambda row: f"row {row + 1}")
-    return table.dataset(choice, drop, missing, name)
+    return Table(path, [str(c) for c in frame.columns], columns, lambda row: f"row {row + 1}")
 
 
 def _cells(series: Any) -> Column:
@@ -171,14 +187,14 @@ def _cells(series: Any) -> Column:
 
 
 @dataclass(frozen=True)
-class _Labels:
-    """Where the labels of a table are."""
+class LabelColumns:
+    """Where the labels of a table are, with the meaning and the checks of `read_csv`."""
 
-    columns: Sequence[str] | None
-    prefix: str | None
-    column: str | None
-    delimiter: str
-    names: Sequence[str] | None
+    columns: Sequence[str] | None = None
+    prefix: str | None = None
+    column: str | None = None
+    delimiter: str = ";"
+    names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if sum(option is not None for option in (self.columns, self.prefix, self.column)) != 1:
@@ -192,7 +208,7 @@ class _Labels:
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
+class Table:
     """Named columns, and the words that tell where in the file a row stands."""
 
     path: PathLike
@@ -200,9 +216,15 @@ class _Table:
     columns: Sequence[Column]
     place: Callable[[int], int | str]
 
+    def features(self, names: Sequence[str], missing: Missing) -> FloatArray:
+        """Return some columns as numbers, of shape (n, number of names)."""
+        position = {name: j for j, name in enumerate(self.header)}
+        return np.column_stack([self._feature(position[name], name, missing) for name in names])
+
     def dataset(
-        self, choice: _Labels, drop: Sequence[str], missing: Missing, name: str | None
+        self, choice: LabelColumns, drop: Sequence[str], missing: Missing, name: str | None = None
     ) -> Dataset:
+        """Take labels and features apart; arguments are those of `read_csv`."""
         position = self._positions(drop)
         if not self.columns or not len(self.columns[0]):
             raise fail(self.path, None, "at least one row")
@@ -215,7 +237,7 @@ class _Table:
         else:
             Y, names = self._zero_one(position, chosen), tuple(chosen)
         return Dataset(
-            X=np.column_stack([self._feature(position[c], c, missing) for c in features]),
+            X=self.features(features, missing),
             Y=Y,
             label_names=names,
             feature_names=tuple(features),
@@ -238,7 +260,7 @@ class _Table:
             position[column] = j
         return position
 
-    def _label_columns(self, choice: _Labels, position: dict[str, int]) -> list[str]:
+    def _label_columns(self, choice: LabelColumns, position: dict[str, int]) -> list[str]:
         if choice.prefix is not None:
             found = [column for column in position if column.startswith(choice.prefix)]
             if not found:
@@ -305,13 +327,13 @@ class _Table:
             Y[:, k] = numbers
         return Y
 
-    def _named_sets(self, j: int, choice: _Labels) -> tuple[Labels, tuple[str, ...]]:
+    def _named_sets(self, j: int, choice: LabelColumns) -> tuple[Labels, tuple[str, ...]]:
         cells = self.columns[j]
         sets = [self._names(row, cell, choice) for row, cell in enumerate(cells)]
         places = [self.place(row) for row in range(len(cells))]
         return indicators(self.path, places, sets, choice.names)
 
-    def _names(self, row: int, cell: Any, choice: _Labels) -> list[str]:
+    def _names(self, row: int, cell: Any, choice: LabelColumns) -> list[str]:
         if isinstance(cell, str):
             names = [word.strip() for word in cell.split(choice.delimiter)] if cell.strip() else []
         elif isinstance(cell, list | tuple | np.ndarray):

@@ -1,6 +1,22 @@
 """The HTML page around a report: style for light and dark, from a phone to a desk."""
 
-PAGE = """<!DOCTYPE html>
+from __future__ import annotations
+
+from fbeta.charts import PALETTE
+
+
+def page(content: str) -> str:
+    """Put content, which is HTML, into the page."""
+    grounds = zip(*PALETTE, strict=True)
+    light, dark = (
+        " ".join(f".c{number} {{ --c: {colour}; }}" for number, colour in enumerate(colours))
+        for colours in grounds
+    )
+    filled = _PAGE.replace("%LIGHT%", light).replace("%DARK%", dark)
+    return filled.replace("%CONTENT%", content)
+
+
+_PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -11,15 +27,14 @@ PAGE = """<!DOCTYPE html>
 <style>
 :root {
   --ground: #ffffff; --text: #1c1f23; --soft: #5c646d; --rule: #d8dce1;
-  --c0: #0b62b0; --c1: #b34700; --c2: #1a7a4c; --c3: #8a3ea8;
-  --c4: #a3700a; --c5: #0a7d8c; --c6: #b0255f; --c7: #555b63;
 }
+%LIGHT%
+.ref { --c: var(--soft); }
 @media (prefers-color-scheme: dark) {
   :root {
     --ground: #14171a; --text: #e6e8eb; --soft: #9aa3ad; --rule: #363c43;
-    --c0: #6cb2f5; --c1: #f79a5b; --c2: #63cf98; --c3: #cf94e8;
-    --c4: #e3b85c; --c5: #5cc9d8; --c6: #f285b1; --c7: #a9b0b8;
   }
+  %DARK%
 }
 * { box-sizing: border-box; }
 body {
@@ -38,27 +53,16 @@ figcaption { font-weight: 600; margin-bottom: 0.2rem; }
 svg { display: block; width: 100%; height: auto; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg text.label { fill: var(--text); }
-svg polyline { fill: none; stroke-width: 2; }
+svg polyline { fill: none; stroke: var(--c); stroke-width: 2; }
+svg :is(circle, rect) { fill: var(--c); }
 svg .grid { stroke: var(--rule); stroke-width: 1; }
 svg .mark { stroke: var(--text); stroke-width: 2; }
-svg .ref { stroke: var(--soft); stroke-dasharray: 5 4; stroke-width: 1.5; }
-svg polyline.c0 { stroke: var(--c0); } svg polyline.c1 { stroke: var(--c1); }
-svg polyline.c2 { stroke: var(--c2); } svg polyline.c3 { stroke: var(--c3); }
-svg polyline.c4 { stroke: var(--c4); } svg polyline.c5 { stroke: var(--c5); }
-svg polyline.c6 { stroke: var(--c6); } svg polyline.c7 { stroke: var(--c7); }
-svg :is(circle, rect).c0 { fill: var(--c0); } svg :is(circle, rect).c1 { fill: var(--c1); }
-svg :is(circle, rect).c2 { fill: var(--c2); } svg :is(circle, rect).c3 { fill: var(--c3); }
-svg :is(circle, rect).c4 { fill: var(--c4); } svg :is(circle, rect).c5 { fill: var(--c5); }
-svg :is(circle, rect).c6 { fill: var(--c6); } svg :is(circle, rect).c7 { fill: var(--c7); }
+svg .ref { stroke-dasharray: 5 4; stroke-width: 1.5; }
 .legend { margin: 0.2rem 0; font-size: 0.85rem; display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; }
 .key::before {
   content: ""; display: inline-block; width: 0.9em; height: 0.9em; margin-right: 0.35em;
-  vertical-align: -0.1em; border-radius: 2px; background: var(--soft);
+  vertical-align: -0.1em; border-radius: 2px; background: var(--c);
 }
-.key.c0::before { background: var(--c0); } .key.c1::before { background: var(--c1); }
-.key.c2::before { background: var(--c2); } .key.c3::before { background: var(--c3); }
-.key.c4::before { background: var(--c4); } .key.c5::before { background: var(--c5); }
-.key.c6::before { background: var(--c6); } .key.c7::before { background: var(--c7); }
 .key.ref::before { height: 2px; vertical-align: 0.25em; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0.6rem 0; }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -16,26 +15,21 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split, list_datasets, load
+from fbeta.evaluation import calibration_bins, measure, scores_by_beta
 from fbeta.experiments.cells import Cell
-from fbeta.experiments.measures import calibration_bins, measure
-from fbeta.experiments.methods import METHODS, make_method
 from fbeta.experiments.paper import PAPER_DATASETS, PAPER_METHODS
-from fbeta.metrics import fbeta_score
+from fbeta.methods import METHODS, make_method
 from fbeta.selection import ALPHAS, AlphaSearchCV
 
 __all__ = [
-    "BETAS",
     "benchmark_cells",
     "compute_benchmark",
     "known_datasets",
     "load_dataset",
     "register_dataset",
-    "scores_by_beta",
 ]
 
 EXPERIMENT = "table2"
-#: Where F_beta is measured besides the beta of the protocol: one model serves them all.
-BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 _LOADERS: dict[str, Callable[[], Dataset]] = {}
 
@@ -250,17 +244,3 @@ def _fit(cell: Cell, X: Any, Y: NDArray[np.int8], n_jobs: int | None) -> tuple[A
         "mean": results["mean_test_score"].tolist(),
     }
     return best.best_estimator_, {"alpha": best.alpha_, "fit_intercept": chosen, "cv": cv}
-
-
-def scores_by_beta(model: Any, X: Any, Y: NDArray[np.int8]) -> dict[str, float]:
-    """Measure F_beta of the predictions for each beta, as far as the method offers them."""
-    scores = {}
-    adapts = "beta" in inspect.signature(model.predict).parameters
-    for beta in BETAS:
-        try:
-            predicted = model.predict(X, beta=beta) if adapts else model.predict(X)
-        except ValueError:
-            # some methods are fitted for one beta and refuse the others
-            continue
-        scores[f"{beta:g}"] = fbeta_score(Y, predicted, beta)
-    return scores

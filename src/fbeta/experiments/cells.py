@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-import scipy
-import sklearn
+from fbeta.storage import library_versions
 
-__all__ = ["Cell", "Record", "ResultError", "versions"]
+__all__ = ["Cell", "Record", "ResultError"]
 
 FORMAT = 1
 
@@ -86,79 +83,29 @@ class Record:
     def now(cls, cell: Cell, result: Mapping[str, Any], seconds: float) -> Record:
         """Make the record of a cell that has just finished."""
         moment = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(cell, result, seconds, moment, versions())
+        return cls(cell, result, seconds, moment, library_versions())
 
     def to_json(self) -> str:
         """Write the record as JSON text."""
-        content = {
-            "format": FORMAT,
-            "experiment": self.cell.experiment,
-            "dataset": self.cell.dataset,
-            "method": self.cell.method,
-            "parameters": dict(self.cell.parameters),
-            "result": dict(self.result),
-            "seconds": self.seconds,
-            "finished": self.finished,
-            "versions": dict(self.versions),
-        }
+        content = {"format": FORMAT, **asdict(self.cell), **asdict(self)}
+        del content["cell"]
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str, source: str) -> Record:
-        """Read a record.
-
-        Parameters
-        ----------
-        text : str
-            As :meth:`to_json` writes it.
-        source : str
-            Where it is from, for messages.
-
-        Returns
-        -------
-        Record
-
-        Raises
-        ------
-        ResultError
-            If the text is not such a record.
-        """
+        """Read what :meth:`to_json` wrote; the source is where it is from, for messages."""
         try:
             content = json.loads(text)
-            if content["format"] != FORMAT:
-                raise ResultError(
-                    f"{source}: expected results of format {FORMAT}, found {content['format']!r}"
-                )
-            cell = Cell(
-                str(content["experiment"]),
-                str(content["dataset"]),
-                str(content["method"]),
-                dict(content["parameters"]),
-            )
-            return cls(
-                cell,
-                dict(content["result"]),
-                float(content["seconds"]),
-                str(content["finished"]),
-                dict(content["versions"]),
-            )
-        except ResultError:
-            raise
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            found = content.pop("format")
+            if found == FORMAT:
+                names = [str(content[key]) for key in ("experiment", "dataset", "method")]
+                cell = Cell(names[0], names[1], names[2], dict(content["parameters"]))
+                result, versions = dict(content["result"]), dict(content["versions"])
+                seconds, finished = float(content["seconds"]), str(content["finished"])
+                return cls(cell, result, seconds, finished, versions)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ResultError(
                 f"{source}: not a stored result ({type(error).__name__}: {error}); "
                 "remove the file to run this cell again"
             ) from error
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of everything that a result may depend on."""
-    from fbeta import __version__
-
-    return {
-        "fbeta": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
+        raise ResultError(f"{source}: expected results of format {FORMAT}, found {found!r}")

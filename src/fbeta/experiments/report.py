@@ -5,66 +5,76 @@ The page is one file: style and charts are in it, it has no scripts and asks for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from statistics import fmean
-from typing import Any
 
-from fbeta.experiments._page import PAGE
-from fbeta.experiments._svg import Bar, Series, bar_chart, line_chart
+from fbeta.charts import Chart
+from fbeta.charts.svg import to_html
+from fbeta.experiments._page import page
 from fbeta.experiments.cells import Record, ResultError
+from fbeta.experiments.charts import (
+    beta_charts,
+    calibration_charts,
+    convergence_charts,
+    score_charts,
+)
 from fbeta.experiments.store import ResultStore
 from fbeta.experiments.tables import (
     CLOSE,
     Entry,
     ScoreTable,
     convergence_rows,
-    method_title,
     score_tables,
 )
+from fbeta.methods import method_title
 
 __all__ = ["html_report"]
 
+_CHARTS: tuple[tuple[str, str, Callable[[ScoreTable], Sequence[Chart]]], ...] = (
+    (
+        "Data set by data set",
+        "Our scores as bars; a vertical mark is the number of the paper.",
+        score_charts,
+    ),
+    (
+        "F_beta against beta",
+        "The same fitted models, asked for predictions that are optimal for another beta: "
+        "above 1 recall counts more, below 1 precision.",
+        beta_charts,
+    ),
+    (
+        "Calibration of the expected F-measure",
+        "Test instances in ten groups of the same size, by the F-measure that the model expects "
+        "of its own prediction, against what the predictions got.",
+        calibration_charts,
+    ),
+)
+
 
 def html_report(store: ResultStore) -> str:
-    """Write the report of all results in a folder.
-
-    Parameters
-    ----------
-    store : ResultStore
-        The results.
-
-    Returns
-    -------
-    str
-        A whole HTML page.
-
-    Raises
-    ------
-    ResultError
-        If there are no results.
-    """
+    """Write the report of all results in a folder as a whole HTML page."""
     figure1, table2 = store.records("figure1"), store.records("table2")
     if not figure1 and not table2:
         raise ResultError(f"{store.folder}: there are no results to report")
     sections = [_convergence_section(figure1)] if figure1 else []
     for table in score_tables(table2):
         sections.append(_table_section(table))
-        sections.append(_bars_section(table))
-        sections.append(_beta_section(table))
-        sections.append(_calibration_section(table))
+        for title, text, build in _CHARTS:
+            charts = build(table)
+            if charts:
+                sections.append(_section(title, text, _figures(charts)))
     sections.append(_origin_section([*figure1, *table2]))
-    return PAGE.replace("%CONTENT%", "\n".join(filter(None, sections)))
+    return page("\n".join(sections))
 
 
 def _section(title: str, text: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>{content}</section>"
 
 
-def _charts(charts: Sequence[tuple[str, str]]) -> str:
+def _figures(charts: Sequence[Chart]) -> str:
     figures = (
-        f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>"
-        for title, chart in charts
+        f"<figure><figcaption>{escape(chart.title)}</figcaption>{to_html(chart)}</figure>"
+        for chart in charts
     )
     return f'<div class="charts">{"".join(figures)}</div>'
 
@@ -81,33 +91,13 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _convergence_section(records: Sequence[Record]) -> str:
     _, *rows = convergence_rows(records)
-    beta = records[0].cell.parameters["beta"]
-    bayes = [(row[0], row[5]) for row in rows]
-    charts = [
-        (
-            f"F_{beta:g} and the Bayes optimum",
-            line_chart(
-                [
-                    Series("FBetaClassifier", [(row[0], row[3]) for row in rows]),
-                    Series("Bayes optimum", bayes, None),
-                ],
-                "training instances",
-                f"expected F_{beta:g}",
-                x_log=True,
-            ),
-        )
-    ]
-    if all(row[4] > 0 for row in rows):
-        regret = [Series("regret", [(row[0], row[4]) for row in rows])]
-        chart = line_chart(regret, "training instances", "regret", x_log=True, y_log=True)
-        charts.append(("Exact regret", chart))
     cells = [[f"{row[0]:,}", str(row[1]), *(f"{v:.5f}" for v in row[2:])] for row in rows]
     head = ["n", "seeds", "on test labels", "expected", "regret", "Bayes optimum"]
     return _section(
         "Convergence to the Bayes optimum",
         "Synthetic data whose law is known and for which linear models suffice: the expected "
         "F-measure of the predictions is computed exactly, as the mean over the seeds.",
-        _charts(charts) + _html_table(head, cells),
+        _figures(convergence_charts(records)) + _html_table(head, cells),
     )
 
 
@@ -134,71 +124,6 @@ def _entry(entry: Entry | None, best: float) -> str:
         return ours
     sign = {"=": "=", "+": "▲", "-": "▼"}[entry.mark]
     return f"{ours} <small>{entry.paper:.4f} {sign}</small>"
-
-
-def _bars_section(table: ScoreTable) -> str:
-    charts = []
-    for row, entries in zip(table.rows, table.cells(), strict=True):
-        bars = [
-            Bar(method_title(column), entry.score, entry.paper, number)
-            for number, (column, entry) in enumerate(zip(table.columns, entries, strict=True))
-            if entry is not None
-        ]
-        label = f"F_{table.protocol['beta']:g} on the test set"
-        charts.append((table.row_title(row), bar_chart(bars, label)))
-    text = "Our scores as bars; a vertical mark is the number of the paper."
-    return _section("Data set by data set", text, _charts(charts))
-
-
-def _beta_section(table: ScoreTable) -> str:
-    charts = []
-    for row, entries in zip(table.rows, table.cells(), strict=True):
-        lines = []
-        for number, (column, entry) in enumerate(zip(table.columns, entries, strict=True)):
-            points = [] if entry is None else _beta_points(entry)
-            if len(points) > 1:
-                lines.append(Series(method_title(column), points, number))
-        if lines:
-            charts.append((table.row_title(row), line_chart(lines, "beta", "F_beta", x_log=True)))
-    if not charts:
-        return ""
-    text = (
-        "The same fitted models, asked for predictions that are optimal for another beta: "
-        "above 1 recall counts more, below 1 precision."
-    )
-    return _section("F_beta against beta", text, _charts(charts))
-
-
-def _beta_points(entry: Entry) -> list[tuple[float, float]]:
-    tables = [record.result["betas"] for record in entry.records]
-    shared = set(tables[0]).intersection(*tables)
-    return sorted((float(beta), fmean(t[beta] for t in tables)) for beta in shared)
-
-
-def _calibration_section(table: ScoreTable) -> str:
-    charts = []
-    for column in table.columns:
-        lines = []
-        for number, row in enumerate(table.rows):
-            entry = table.entries.get((*row, column))
-            bins: list[dict[str, Any]] = []
-            if entry is not None:
-                bins = entry.records[0].result["calibration"] or []
-            if bins:
-                points = [(b["expected"], b["actual"]) for b in bins]
-                lines.append(Series(table.row_title(row), points, number))
-        if lines:
-            ends = [value for line in lines for point in line.points for value in point]
-            diagonal = [(min(ends), min(ends)), (max(ends), max(ends))]
-            lines.append(Series("expected = actual", diagonal, None))
-            charts.append((method_title(column), line_chart(lines, "expected", "actual")))
-    if not charts:
-        return ""
-    text = (
-        "Test instances in ten groups of the same size, by the F-measure that the model expects "
-        "of its own prediction, against what the predictions got."
-    )
-    return _section("Calibration of the expected F-measure", text, _charts(charts))
 
 
 def _origin_section(records: Sequence[Record]) -> str:

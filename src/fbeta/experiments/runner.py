@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fbeta.experiments.cells import Cell, Record
 from fbeta.experiments.store import ResultStore
@@ -16,22 +16,14 @@ __all__ = ["RunReport", "Watcher", "run_cells"]
 _PATIENCE = 0.5
 
 
-class Watcher(Protocol):
-    """Somebody who is told how a run goes on."""
+class Watcher:
+    """Somebody who is told how a run goes on; this one does not mind."""
 
     def started(self, cell: Cell) -> None:
         """Hear that a cell is being computed."""
 
     def finished(self, cell: Cell, record: Record | None) -> None:
         """Hear that a cell has a record, or failed if it is None."""
-
-
-class _Nobody:
-    def started(self, cell: Cell) -> None:
-        pass
-
-    def finished(self, cell: Cell, record: Record | None) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -90,7 +82,7 @@ def run_cells(
     >>> second.computed, [record.result["score"] for record in second.records]
     (1, [0.5, 0.5, 0.6])
     """
-    watcher = watcher or _Nobody()
+    watcher = watcher or Watcher()
     found: dict[str, Record] = {}
     failures: dict[str, str] = {}
     computed, pending = 0, list(dict.fromkeys(cell.key for cell in cells))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fbeta.experiments.cells import Cell, Record
-from fbeta.storage import write_text
+from fbeta.files import write_text
 
 __all__ = ["ResultStore"]
 

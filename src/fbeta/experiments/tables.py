@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,10 +10,11 @@ from statistics import fmean
 from typing import Any
 
 from fbeta.experiments.cells import Record
-from fbeta.experiments.methods import METHODS
 from fbeta.experiments.paper import PAPER_DATASETS, paper_score
+from fbeta.files import to_csv
+from fbeta.methods import METHODS, method_title
 
-__all__ = ["Entry", "ScoreTable", "convergence_rows", "score_tables", "to_csv"]
+__all__ = ["Entry", "ScoreTable", "convergence_rows", "score_tables"]
 
 #: Differences from the paper that the folds and the solver may account for.
 CLOSE = 0.005
@@ -96,7 +95,12 @@ class ScoreTable:
 
     def best(self, row: tuple[str, str]) -> float:
         """Return the highest of our scores in a row, to the digits that are shown."""
-        return max(round(e.score, 4) for key, e in self.entries.items() if key[:2] == row)
+        return max(round(entry.score, 4) for entry in self.row_entries(row).values())
+
+    def row_entries(self, row: tuple[str, str]) -> dict[str, Entry]:
+        """Return the entries of a row by method."""
+        keys = {method: (*row, method) for method in self.columns}
+        return {method: self.entries[key] for method, key in keys.items() if key in self.entries}
 
     def cells(self) -> list[list[Entry | None]]:
         """Return the entries as a matrix, row by row."""
@@ -191,11 +195,6 @@ def _place(names: Sequence[str], name: str) -> tuple[int, str]:
     return (names.index(name) if name in names else len(names), name)
 
 
-def method_title(name: str) -> str:
-    """Return what a method is called in tables."""
-    return METHODS[name].title if name in METHODS else name
-
-
 def convergence_rows(records: Iterable[Record]) -> list[list[Any]]:
     """Make the rows of the convergence table, a header first.
 
@@ -220,19 +219,6 @@ def convergence_rows(records: Iterable[Record]) -> list[list[Any]]:
     return rows
 
 
-def to_csv(rows: Iterable[Sequence[Any]]) -> str:
-    r"""Write rows as CSV text.
-
-    Examples
-    --------
-    >>> to_csv([["a", "b"], [1, None]])
-    'a,b\n1,\n'
-    """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
 def _pipe(words: Iterable[str]) -> str:
     return f"| {' | '.join(word.replace('|', chr(92) + '|') for word in words)} |"
 
@@ -255,8 +241,7 @@ def _latex(entry: Entry | None, best: float) -> str:
 def _latex_paper(entry: Entry | None) -> str:
     if entry is None or entry.paper is None:
         return ""
-    sign = {"=": "=", "+": "+", "-": "-"}[entry.mark]
-    return rf"\textit{{{entry.paper:.4f}}} (${sign}$)"
+    return rf"\textit{{{entry.paper:.4f}}} (${entry.mark}$)"
 
 
 def _escape(text: str) -> str:

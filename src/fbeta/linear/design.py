@@ -218,8 +218,14 @@ class Design:
             weighted = tile
             if self.weight is not None:
                 weight = xp.astype(self.weight[part, :], xp.float64)
-                weighted = sp.csr_array(tile.multiply(weight)) if sp.issparse(tile) else tile * weight
-            once = once + weighted.sum(axis=0) if sp.issparse(tile) else once + xp.sum(weighted, axis=0)
+                weighted = (
+                    sp.csr_array(tile.multiply(weight)) if sp.issparse(tile) else tile * weight
+                )
+            once = (
+                once + weighted.sum(axis=0)
+                if sp.issparse(tile)
+                else once + xp.sum(weighted, axis=0)
+            )
             both = tile.multiply(weighted) if sp.issparse(tile) else tile * weighted
             twice = twice + (both.sum(axis=0) if sp.issparse(tile) else xp.sum(both, axis=0))
         return once[:, None] / total, twice[:, None] / total

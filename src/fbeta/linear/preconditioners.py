@@ -205,8 +205,10 @@ class Factored(Preconditioner):
             for c in range(C)
         ]
         H = xp.concat([xp.concat(row, axis=1) for row in tiles], axis=0)
-        H = H + _along_diagonals(xp, alone, tiles) + xp.eye(p * C, dtype=H.dtype, device=H.device) * (
-            xp.tile(block.penalty[:, 0], (C,))
+        H = (
+            H
+            + _along_diagonals(xp, alone, tiles)
+            + xp.eye(p * C, dtype=H.dtype, device=H.device) * (xp.tile(block.penalty[:, 0], (C,)))
         )
         scale = xp.linalg.diagonal(H)
         scale = xp.where(scale > 0, scale, xp.ones_like(scale)) ** -0.5

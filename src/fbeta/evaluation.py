@@ -1,4 +1,4 @@
-"""All the numbers that are reported of predictions."""
+"""All the numbers that are reported of a model and its predictions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.metrics import fbeta_score as label_fbeta_score
 
 from fbeta.metrics import fbeta_per_instance, fbeta_score, precision_score, recall_score
 
-__all__ = ["MEASURES", "calibration_bins", "measure"]
+__all__ = ["BETAS", "MEASURES", "calibration_bins", "measure", "scores_by_beta"]
 
 #: Keys of :func:`measure`, and what they are called in tables.
 MEASURES = {
@@ -22,6 +22,8 @@ MEASURES = {
     "hamming": "Hamming loss",
     "subset_accuracy": "subset accuracy",
 }
+#: Where F_beta is measured besides the beta of a protocol: one model serves them all.
+BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def measure(Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0) -> dict[str, float]:
@@ -107,3 +109,23 @@ def calibration_bins(
         for rows in np.array_split(order, n_bins)
         if len(rows)
     ]
+
+
+def scores_by_beta(model: Any, X: Any, Y: NDArray[Any]) -> dict[str, float]:
+    """Measure the predictions of one model for those of ``BETAS`` that it can predict for.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier
+    >>> X, Y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[1, 0], [1, 0], [1, 1], [1, 1]])
+    >>> list(scores_by_beta(FBetaClassifier().fit(X, Y), X, Y))
+    ['0.25', '0.5', '1', '2', '4']
+    """
+    scores = {}
+    for beta in BETAS:
+        try:
+            scores[f"{beta:g}"] = fbeta_score(Y, model.predict(X, beta=beta), beta)
+        except ValueError:
+            # some methods are fitted for one beta and refuse the others
+            continue
+    return scores

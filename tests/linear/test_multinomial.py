@@ -9,11 +9,10 @@ from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from fbeta.linear import Design
-from fbeta.rivals._softmax import fit_softmax
-from fbeta.rivals._softmax_newton import Block, Groups, softmax, start_from
-
-pytestmark = pytest.mark.usefixtures("stage")
+from fbeta.linear import Design, SoftmaxProblems, fit_softmax
+from fbeta.linear.multinomial import softmax
+from fbeta.linear.newton import Block
+from fbeta.linear.objectives import Multinomial
 
 
 def toy(n=80, d=6, counts=(3, 2, 5), seed=0):
@@ -51,8 +50,8 @@ def test_reaches_the_optimum(alpha, fit_intercept, weighted):
         weight=weight if weighted else None, fit_intercept=fit_intercept, tol=1e-9,
     )  # fmt: skip
     assert model.converged.all()
-    for m, start in enumerate(model.groups.starts):
-        part = slice(start, start + model.groups.counts[m])
+    for m in range(classes.shape[1]):
+        part = slice(*model.first[m : m + 2])
         own = objective(X, classes[:, m], model.coef[part], model.intercept[part], alpha, weight)
         best = sklearn_objective(X, classes[:, m], alpha, weight, fit_intercept)
         assert own == pytest.approx(best, rel=1e-6)
@@ -71,52 +70,47 @@ def test_sparse_is_dense(shape):
 def test_problems_do_not_depend_on_their_company(monkeypatch):
     X, classes = toy(counts=(3, 2, 5, 4, 2, 3))
     together = fit_softmax(X, classes, 1.0, tol=1e-12)
-    for m, start in enumerate(together.groups.starts):
+    for m in range(classes.shape[1]):
         alone = fit_softmax(X, classes[:, [m]], 1.0, tol=1e-12)
-        part = slice(start, start + together.groups.counts[m])
+        part = slice(*together.first[m : m + 2])
         np.testing.assert_allclose(together.coef[part], alone.coef, atol=1e-6)
-    monkeypatch.setattr("fbeta.rivals._softmax.WIDTH", 1)
+    monkeypatch.setattr("fbeta.linear.problems.WIDTH", 1)
     blocks = fit_softmax(X, classes, 1.0, tol=1e-12)
     np.testing.assert_allclose(blocks.coef, together.coef, atol=1e-6)
 
 
-def units(shape):
-    """Yield each place of an array, and the array that is 1 there and 0 elsewhere."""
-    for i in range(shape[0]):
-        for column in range(shape[1]):
-            unit = np.zeros(shape)
-            unit[i, column] = 1
-            yield (i, column), unit
-
-
 def test_hessian_and_gradient():
-    """Against differences, and the diagonal against products with unit vectors."""
-    X, classes = toy(n=30, d=3)
+    """Against differences; and a class that fills up changes nothing."""
+    X, classes = toy(n=30, d=3, counts=(3, 2))
     design = Design.of(X, np.linspace(0.5, 2, 30))
-    counts = classes.max(axis=0) + 1
-    block = Block(design, design, design.matrix**2, classes, counts, 0.7)
-    W, P = np.random.default_rng(3).normal(size=(2, 4, counts.sum()))
-    step, point = 1e-5, block.evaluate(W, block.scores(W))
-    up, down = (block.evaluate(V, block.scores(V)) for V in (W + step * P, W - step * P))
-    slope = block.groups.total((point.gradient * P).sum(axis=0))
+    block = Block(design, design, Multinomial(np.array([3, 2])), classes, 0.7)
+    W, P = np.random.default_rng(3).normal(size=(2, 4, 6))
+    W[:, 5] = P[:, 5] = 0
+    W, P = (block.objective.project(A) for A in (W, P))
+    step = 1e-5
+
+    def at(W):
+        return block.evaluate(W, block.heavy.product(W), None)
+
+    point, up, down = at(W), at(W + step * P), at(W - step * P)
+    slope = block.total((point.gradient * P).sum(axis=0))
     np.testing.assert_allclose((up.value - down.value) / (2 * step), slope, rtol=1e-6)
-    product = block.hessian_product(block.groups, point, P)
-    np.testing.assert_allclose(product, (up.gradient - down.gradient) / (2 * step), atol=1e-5)
-    diagonal = [block.hessian_product(block.groups, point, e)[i] for i, e in units(W.shape)]
-    np.testing.assert_allclose(block.diagonal(point).ravel(), diagonal, atol=1e-10)
+    product = block.hessian_product(block.heavy, point.curvature, P)
+    np.testing.assert_allclose(
+        block.objective.project(product), (up.gradient - down.gradient) / (2 * step), atol=1e-5
+    )
+    assert (product[:, 5] == 0).all()
 
 
 def test_start_keeps_the_probability_of_class_0():
     X, classes = toy()
-    design = Design.of(X)
-    counts = classes.max(axis=0) + 1
-    block = Block(design, design, None, classes, counts, 0.7)
-    binary = np.random.default_rng(0).normal(size=(7, 3))
-    W = start_from(design, block.groups, classes, binary)
-    np.testing.assert_allclose(block.groups.total(W), 0, atol=1e-12)
-    p = softmax(block.scores(W), block.groups)[0]
-    expected = 1 / (1 + np.exp(block.scores(binary)))
-    np.testing.assert_allclose(p[:, block.groups.starts], expected)
+    problems = SoftmaxProblems(Design.of(X), classes)
+    W = problems.null_solution(0.7)
+    np.testing.assert_allclose(np.add.reduceat(W, problems.first[:-1], axis=1), 0, atol=1e-12)
+    p = softmax(problems.design.scores(W), problems.first)
+    binary = problems.binary.solve(0.7, tol=1e-2).W[:, problems.binary.problem]
+    expected = 1 / (1 + np.exp(problems.design.scores(binary)))
+    np.testing.assert_allclose(p[:, problems.first[:-1]], expected, rtol=1e-6)
     share = np.bincount(classes[:, 2])[1:]
     inside = p[:, 6:] / p[:, 6:].sum(axis=1, keepdims=True)
     np.testing.assert_allclose(inside, np.tile(share / share.sum(), (len(X), 1)))
@@ -126,10 +120,11 @@ def test_gauge_and_single_class():
     X, classes = toy()
     classes[:, 1] = 0
     model = fit_softmax(X, classes, 1.0)
-    assert model.groups.counts.tolist() == [3, 1, 5]
-    np.testing.assert_allclose(model.groups.total(model.intercept), 0, atol=1e-5)
-    np.testing.assert_allclose(model.groups.total(model.coef.T), 0, atol=1e-5)
-    np.testing.assert_allclose(model.groups.total(model.probabilities(X)), 1)
+    starts = model.first[:-1]
+    assert np.diff(model.first).tolist() == [3, 1, 5]
+    np.testing.assert_allclose(np.add.reduceat(model.intercept, starts), 0, atol=1e-5)
+    np.testing.assert_allclose(np.add.reduceat(model.coef, starts, axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(np.add.reduceat(model.probabilities(X), starts, axis=1), 1)
     assert (model.probabilities(X)[:, 3] == 1).all()
 
 
@@ -152,10 +147,3 @@ def test_single_precision():
     assert model.coef.dtype == np.float32
     double = fit_softmax(X, classes, 1.0)
     np.testing.assert_allclose(model.probabilities(X), double.probabilities(X), atol=1e-2)
-
-
-def test_groups():
-    groups = Groups(np.array([2, 3]))
-    assert groups.spread(np.array([7, 9])).tolist() == [7, 7, 9, 9, 9]
-    assert groups.columns(np.array([1])).tolist() == [2, 3, 4]
-    assert groups.largest(np.array([1, 4, 2, 0, 3])).tolist() == [4, 3]

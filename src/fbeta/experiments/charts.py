@@ -1,0 +1,79 @@
+"""The charts of the experiments, from stored results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from fbeta.charts import Bar, BarChart, LineChart, Series, beta_chart, calibration_chart, colour_of
+from fbeta.experiments.cells import Record, ResultError
+from fbeta.experiments.tables import Entry, ScoreTable, convergence_rows
+from fbeta.methods import method_title
+
+
+def convergence_charts(records: Sequence[Record]) -> list[LineChart]:
+    """Show F_beta and regret against the size of the training sample: means over the seeds."""
+    if not records:
+        raise ResultError("there are no results of figure1 to draw")
+    head, *rows = convergence_rows(records)
+    beta = f"F_{records[0].cell.parameters['beta']:g}"
+
+    def points(field: str) -> list[tuple[float, float]]:
+        return [(row[0], row[head.index(field)]) for row in rows]
+
+    def lines(field: str, name: str) -> list[Series]:
+        runs = [(float(r.cell.parameters["n_train"]), r.result[field]) for r in records]
+        return [Series("", runs, loose=True), Series(name, points(field))]
+
+    bayes = Series("Bayes optimum", points("bayes"), None)
+    scores = [*lines("expected", "FBetaClassifier"), bayes]
+    title, x, y = f"{beta} and the Bayes optimum", "training instances", f"expected {beta}"
+    positive = all(record.result["regret"] > 0 for record in records)
+    regret = lines("regret", "regret")
+    return [
+        LineChart(title, x, y, scores, x_log=True),
+        LineChart("Exact regret", x, f"{beta}-regret", regret, x_log=True, y_log=positive),
+    ]
+
+
+def score_charts(table: ScoreTable) -> list[BarChart]:
+    """Show the scores of every data set, with marks for the numbers of the paper."""
+    label = f"F_{table.protocol['beta']:g} on the test set"
+    charts = []
+    for row in table.rows:
+        bars = [
+            Bar(method_title(method), entry.score, entry.paper, colour_of(method))
+            for method, entry in table.row_entries(row).items()
+        ]
+        charts.append(BarChart(table.row_title(row), label, bars))
+    return charts
+
+
+def beta_charts(table: ScoreTable) -> list[LineChart]:
+    """Show F_beta against beta for every data set with methods measured for several beta."""
+    charts = []
+    for row in table.rows:
+        scores = {method: _by_beta(entry) for method, entry in table.row_entries(row).items()}
+        scores = {method: by_beta for method, by_beta in scores.items() if len(by_beta) > 1}
+        charts += [beta_chart(table.row_title(row), scores)] if scores else []
+    return charts
+
+
+def _by_beta(entry: Entry) -> dict[str, float]:
+    tables = [record.result["betas"] for record in entry.records]
+    shared = set(tables[0]).intersection(*tables)
+    return {beta: fmean(table[beta] for table in tables) for beta in shared}
+
+
+def calibration_charts(table: ScoreTable) -> list[LineChart]:
+    """Show, for every method that expects an F_beta, what it got; a line for each data set."""
+    charts = []
+    for method in table.columns:
+        bins, colours = {}, []
+        for number, row in enumerate(table.rows):
+            entry = table.row_entries(row).get(method)
+            if entry is not None and entry.records[0].result["calibration"]:
+                bins[table.row_title(row)] = entry.records[0].result["calibration"]
+                colours.append(number)
+        charts += [calibration_chart(method_title(method), bins, colours)] if bins else []
+    return charts

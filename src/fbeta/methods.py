@@ -1,0 +1,155 @@
+"""Methods and their parts by name: the one list that storage, command line and experiments read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+__all__ = ["METHODS", "PARTS", "Method", "load_part", "make_method", "method_title", "part_name"]
+
+#: What a model file may consist of: the name that it has in files, which never changes, and where
+#: the class is today. A class that moves needs a change here, and files written before still load.
+PARTS: dict[str, str] = {
+    # estimators
+    "FBetaClassifier": "fbeta:FBetaClassifier",
+    "FBetaClassifierCV": "fbeta:FBetaClassifierCV",
+    "FBetaReduction": "fbeta:FBetaReduction",
+    "AlphaSearchCV": "fbeta:AlphaSearchCV",
+    "BinaryRelevance": "fbeta.rivals:BinaryRelevance",
+    "CostSensitiveRelevance": "fbeta.rivals:CostSensitiveRelevance",
+    "ExactFPlugIn": "fbeta.rivals:ExactFPlugIn",
+    "Limo": "fbeta.rivals:Limo",
+    "MacroFSvm": "fbeta.rivals:MacroFSvm",
+    "ProbabilisticChain": "fbeta.rivals:ProbabilisticChain",
+    "ReverseMultiLabel": "fbeta.rivals:ReverseMultiLabel",
+    "SubmodularMultiLabel": "fbeta.rivals:SubmodularMultiLabel",
+    "ThresholdedRelevance": "fbeta.rivals:ThresholdedRelevance",
+    # what they hold
+    "LabelForm": "fbeta.labels:LabelForm",
+    "JointCode": "fbeta.codes:JointCode",
+    "MarginalCode": "fbeta.codes:MarginalCode",
+    "PlugInCode": "fbeta.codes:PlugInCode",
+    "ChainCode": "fbeta.rivals.chain:ChainCode",
+    "LinearProbabilities": "fbeta.learners:LinearProbabilities",
+    "LinearScores": "fbeta.learners:LinearScores",
+    "SoftmaxModel": "fbeta.linear:SoftmaxModel",
+    "ClassifierModel": "fbeta.models.reduction:ClassifierModel",
+    "BundleModel": "fbeta.rivals._structured:BundleModel",
+    "ChainModel": "fbeta.rivals.chain:ChainModel",
+    "CostedModel": "fbeta.rivals.cost_sensitive:CostedModel",
+    "PlugInModel": "fbeta.rivals.plug_in:PlugInModel",
+    "PairwiseModel": "fbeta.rivals.submodular:PairwiseModel",
+    "ScoreThresholds": "fbeta.rivals.limo:ScoreThresholds",
+    "HighestScore": "fbeta.rivals.submodular:HighestScore",
+    "HeldOutThresholds": "fbeta.rivals.thresholded:HeldOutThresholds",
+    "SignOfScores": "fbeta.rules:SignOfScores",
+    # what may be around them, or around the classifiers of a reduction
+    "Pipeline": "sklearn.pipeline:Pipeline",
+    # losses
+    "CostedLogistic": "fbeta.rivals.cost_sensitive:CostedLogistic",
+    "ExponentialLoss": "fbeta.losses:ExponentialLoss",
+    "LogisticLoss": "fbeta.losses:LogisticLoss",
+    "SquaredLoss": "fbeta.losses:SquaredLoss",
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A title for tables, the name of the class among ``PARTS``, and what differs from defaults."""
+
+    title: str
+    estimator: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: Every method that experiments and the command line know by name.
+METHODS: dict[str, Method] = {
+    "fbeta": Method("FBeta", "FBetaClassifier"),
+    "fbeta-all": Method("FBeta, all sizes", "FBetaClassifier", {"cardinalities": "all"}),
+    "fbeta-origin": Method(
+        "FBeta, all sizes, no intercept",
+        "FBetaClassifier",
+        {"cardinalities": "all", "fit_intercept": False},
+    ),
+    "efp": Method("EFP", "ExactFPlugIn"),
+    "limo": Method("LIMO", "Limo"),
+    "br": Method("BR", "BinaryRelevance"),
+    "chain": Method("Probabilistic chain", "ProbabilisticChain"),
+    "threshold": Method("Thresholded BR", "ThresholdedRelevance"),
+    "cost": Method("Cost-sensitive BR", "CostSensitiveRelevance"),
+    "rml": Method("RML", "ReverseMultiLabel"),
+    "sml": Method("SML", "SubmodularMultiLabel"),
+    "macrof": Method("Macro-F SVM", "MacroFSvm"),
+}
+
+
+def load_part(name: str) -> Any:
+    """Import the class that a name in ``PARTS`` stands for.
+
+    Examples
+    --------
+    >>> load_part("LogisticLoss")()
+    LogisticLoss()
+    """
+    module, _, attribute = PARTS[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def part_name(class_: type) -> str | None:
+    """Return the name of a class among ``PARTS``, or None.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier
+    >>> part_name(FBetaClassifier), part_name(dict)
+    ('FBetaClassifier', None)
+    """
+    for name, place in PARTS.items():
+        # only classes of that name are imported for the comparison
+        if place.endswith(f":{class_.__name__}") and load_part(name) is class_:
+            return name
+    return None
+
+
+def method_title(name: str) -> str:
+    """Return what a method is called in tables; another name is its own title.
+
+    Examples
+    --------
+    >>> method_title("br"), method_title("mine")
+    ('BR', 'mine')
+    """
+    return METHODS[name].title if name in METHODS else name
+
+
+def make_method(name: str, beta: float = 1.0) -> Any:
+    """Make the estimator of a method.
+
+    Parameters
+    ----------
+    name : str
+        One of ``METHODS``.
+    beta : float > 0
+        The measure to be optimal for.
+
+    Returns
+    -------
+    estimator
+        Not fitted.
+
+    Raises
+    ------
+    ValueError
+        If there is no such method.
+
+    Examples
+    --------
+    >>> make_method("fbeta-all", beta=2.0)
+    FBetaClassifier(beta=2.0, cardinalities='all')
+    """
+    if name not in METHODS:
+        raise ValueError(f"unknown method {name!r}: expected one of {', '.join(METHODS)}")
+    method = METHODS[name]
+    return load_part(method.estimator)(beta=beta, **method.parameters)

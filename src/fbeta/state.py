@@ -1,0 +1,162 @@
+"""Objects of the library as JSON and back: by names that stay, never by where code is.
+
+An object becomes ``{"fbeta": name in PARTS, "version": n, "params": {...}, "state": {...}}``, where
+``params`` make it anew - the parameters of an estimator, the fields of a dataclass, the arguments
+of anything else - and ``state`` is what ``fit`` added. What JSON has stays; tuples, dicts and types
+of labels are objects with one key; arrays and objects of scikit-learn are leaves, kept aside and
+numbered.
+
+A class whose state has changed says so by an attribute ``state_version``, 1 where it is absent, and
+has a class method ``upgrade_state(version, params, state)`` that returns both as they are today.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from fbeta._array import optional_import
+from fbeta.methods import PARTS, load_part, part_name
+
+__all__ = ["StateError", "from_state", "to_state"]
+
+_BITS = (8, 16, 32, 64)
+# types that labels come in: files name them, and no others are looked up
+_NUMBERS = ["bool", "float16", "float32", "float64"]
+_NUMBERS += [f"{u}int{b}" for u in ("", "u") for b in _BITS]
+_TYPES: dict[str, Any] = {name: np.dtype(name) for name in _NUMBERS}
+_TYPES |= {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
+_PANDAS = {"boolean", "Float32", "Float64", *(f"{u}Int{b}" for u in ("", "U") for b in _BITS)}
+
+
+class StateError(ValueError):
+    """Data that names a part which this version of the library does not know."""
+
+
+def to_state(value: Any, leaves: list[Any]) -> Any:
+    """Write an object as JSON has it.
+
+    What is none of ours and not JSON either is added to `leaves`, for others to store or to refuse.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier
+    >>> leaves = []
+    >>> data = to_state((FBetaClassifier(beta=2.0), np.zeros(3)), leaves)
+    >>> data["tuple"][0]["fbeta"], data["tuple"][0]["params"]["beta"], data["tuple"][1]
+    ('FBetaClassifier', 2.0, {'leaf': 0})
+    >>> from_state(data, leaves)
+    (FBetaClassifier(beta=2.0), array([0., 0., 0.]))
+    """
+
+    def write(parts: Iterable[Any]) -> list[Any]:
+        return [to_state(part, leaves) for part in parts]
+
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list:
+        return write(value)
+    if kind is tuple:
+        return {"tuple": write(value)}
+    if kind is dict:
+        return {"dict": [write(item) for item in value.items()]}
+    name = part_name(kind)
+    if name is not None:
+        params, state = (
+            dict(zip(part, write(part.values()), strict=True)) for part in _take_apart(value)
+        )
+        return {"fbeta": name, "version": _version(kind), "params": params, "state": state}
+    known = _type_name(value)
+    if known is not None:
+        return {"type": known}
+    leaves.append(value)
+    return {"leaf": len(leaves) - 1}
+
+
+def from_state(data: Any, leaves: Sequence[Any]) -> Any:
+    """Make objects again from what :func:`to_state` wrote.
+
+    Raises ``StateError`` where a part is not among ``PARTS``, or its version is not known.
+    """
+
+    def read(parts: Iterable[Any]) -> list[Any]:
+        return [from_state(part, leaves) for part in parts]
+
+    match data:
+        case list():
+            return read(data)
+        case {"tuple": parts}:
+            return tuple(read(parts))
+        case {"dict": items}:
+            return dict(map(read, items))
+        case {"type": name}:
+            return _known_type(name)
+        case {"leaf": number}:
+            return leaves[number]
+        case {"fbeta": name, "version": version, "params": params, "state": state}:
+            made = (dict(zip(part, read(part.values()), strict=True)) for part in (params, state))
+            return _put_together(name, version, *made)
+        case dict():
+            raise ValueError(f"expected a part, found {list(data)}")
+    return data
+
+
+def _take_apart(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what makes an object, and what was added to it later."""
+    if isinstance(value, BaseEstimator):
+        params = value.get_params(deep=False)
+        return params, {key: part for key, part in vars(value).items() if key not in params}
+    if is_dataclass(value):
+        names = [field.name for field in fields(value) if field.init]
+    else:
+        names = list(inspect.signature(type(value)).parameters)
+    return {name: getattr(value, name) for name in names}, {}
+
+
+def _put_together(name: Any, version: Any, params: dict[str, Any], state: dict[str, Any]) -> Any:
+    if name not in PARTS:
+        raise StateError(f"it has a part {name!r}, which this version of fbeta does not know")
+    class_ = load_part(name)
+    latest = _version(class_)
+    if version not in range(1, latest + 1):
+        raise StateError(
+            f"its {name} has version {version!r}, and this version of fbeta knows 1 to {latest}"
+        )
+    if version < latest:
+        params, state = class_.upgrade_state(version, params, state)
+    if any(callable(getattr(class_, key, None)) for key in state):
+        raise ValueError(f"the state of {name} has the name of a method")
+    value = class_(**params)
+    if state:
+        # not by setattr, which would run the code of properties
+        vars(value).update(state)
+    return value
+
+
+def _version(class_: type) -> int:
+    return int(getattr(class_, "state_version", 1))
+
+
+def _type_name(value: Any) -> str | None:
+    """Return the name of a type of labels, if it is one of those that files may have."""
+    if isinstance(value, np.dtype):
+        return value.name if value.name in _TYPES else None
+    if isinstance(value, type):
+        return next((name for name, known in _TYPES.items() if known is value), None)
+    from_pandas = type(value).__module__.partition(".")[0] == "pandas"
+    return str(value) if from_pandas and str(value) in _PANDAS else None
+
+
+def _known_type(name: Any) -> Any:
+    if name in _PANDAS:
+        pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
+        return pandas.api.types.pandas_dtype(name)
+    if name not in _TYPES:
+        raise StateError(f"it has labels of type {name!r}, which is not on the list")
+    return _TYPES[name]

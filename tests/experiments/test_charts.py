@@ -1,0 +1,99 @@
+"""Charts need the stored results and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fbeta.cli import main
+from fbeta.experiments import benchmark, convergence
+from fbeta.experiments.cells import ResultError
+from fbeta.experiments.charts import (
+    beta_charts,
+    calibration_charts,
+    convergence_charts,
+    score_charts,
+)
+from fbeta.experiments.store import ResultStore
+from fbeta.experiments.tables import score_tables
+
+from .conftest import convergence_record, score_record
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_everything_is_drawn_again_from_the_results_alone(
+    filled_store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("drawing must not compute or read data")
+
+    monkeypatch.setattr(benchmark, "compute_benchmark", refuse)
+    monkeypatch.setattr(benchmark, "load_dataset", refuse)
+    monkeypatch.setattr(convergence, "compute_convergence", refuse)
+    copy = tmp_path / "copy"
+    shutil.copytree(filled_store.folder / "cells", copy / "cells")
+    assert main(["reproduce", "report", "-o", str(copy)]) == 0
+    for name in ("figure1.png", "table2.png"):
+        content = (copy / name).read_bytes()
+        assert content.startswith(PNG)
+        assert len(content) > 5000
+    assert (copy / "figure1.csv").read_text().count("\n") == 4
+    assert {p.name for p in copy.iterdir()} == {
+        "cells", "figure1.csv", "figure1.png", "report.html",
+        "table2.csv", "table2.md", "table2.png", "table2.tex",
+    }  # fmt: skip
+
+
+def test_a_folder_without_results_is_the_users_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "report", "-o", str(tmp_path)]) == 2
+    assert "no results" in capsys.readouterr().err
+    with pytest.raises(ResultError):
+        convergence_charts([])
+
+
+def approx(points: list[tuple[float, float]]) -> list[object]:
+    return [pytest.approx(point) for point in points]
+
+
+def test_convergence_has_means_and_seeds() -> None:
+    sizes = [(10, 0), (10, 1), (5, 0), (5, 1)]
+    records = [convergence_record(n, seed, 0.1 * (seed + 1) / n) for n, seed in sizes]
+    score, regret = convergence_charts(records)
+    runs, mean, bayes = score.series
+    assert runs.loose
+    assert runs.points == approx([(10, 0.615), (10, 0.605), (5, 0.605), (5, 0.585)])
+    assert mean.points == approx([(5, 0.595), (10, 0.61)])
+    assert (bayes.colour, bayes.points) == (None, [(5, 0.625), (10, 0.625)])
+    assert regret.y_log
+    assert regret.series[1].points == approx([(5, 0.03), (10, 0.015)])
+    # a regret of zero has no logarithm
+    assert not convergence_charts([convergence_record(5, 0, 0.0)])[1].y_log
+
+
+def test_charts_of_a_table() -> None:
+    records = [
+        score_record("scene", "fbeta", 0.7), score_record("scene", "br", 0.6),
+        score_record("toy", "br", 0.4, seed=0), score_record("toy", "br", 0.6, seed=1),
+    ]  # fmt: skip
+    records[1].result["calibration"] = None
+    (table,) = score_tables(records)
+    scene, toy = score_charts(table)
+    assert [(b.name, b.value, b.mark) for b in scene.bars] == [
+        ("FBeta", 0.7, 0.7445), ("BR", 0.6, 0.6009)
+    ]  # fmt: skip
+    assert [bar.name for bar in toy.bars] == ["BR"]
+    # a method has one colour, whatever stands beside it
+    assert toy.bars[0].colour == scene.bars[1].colour
+    by_beta = beta_charts(table)
+    assert [chart.title for chart in by_beta] == ["Scene", "Toy"]
+    assert by_beta[1].series[0].points == approx([(0.5, 0.4), (1, 0.5), (2, 0.6)])
+    assert by_beta[1].series[0].colour == scene.bars[1].colour
+    calibration = calibration_charts(table)
+    assert [chart.title for chart in calibration] == ["FBeta", "BR"]
+    assert [series.name for series in calibration[1].series] == ["Toy", "expected = actual"]

@@ -1,0 +1,293 @@
+"""The compiled solver against the one on arrays, what it certifies, and what it refuses."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fbeta.linear import Design, LinearProblems, SoftmaxProblems, compiled, newton
+from fbeta.linear.newton import Block
+from fbeta.linear.objectives import Binary
+from fbeta.linear.preconditioners import Factored
+from fbeta.losses import LOSSES, LogisticLoss
+
+from ..children import INTERRUPTIBLE, child
+
+if not compiled.is_compiled():
+    pytest.skip("fbeta was built without a compiler", allow_module_level=True)
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    """Only the compiled part is tested here."""
+    monkeypatch.setattr(compiled, "SMALLEST", 0)
+
+
+def make(n, d, m, seed=0, *, sparse=False, weighted=False, soft=False, intercept=True):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < (0.3 if sparse else 1))
+    T = (rng.uniform(size=(n, m)) < rng.uniform(0.05, 0.6, m)) * 1.0
+    if soft:
+        T = T * rng.uniform(size=(n, m))
+    weight = rng.uniform(0.5, 2, n) if weighted else None
+    design = Design.of(sp.csr_array(X) if sparse else X, weight, intercept=intercept)
+    return design, sp.csc_array(T)
+
+
+def objectives(design, targets, W, loss, alpha):
+    f = loss.value(targets.toarray(), np.asarray(design.scores(W)))
+    f = f if design.weight is None else design.weight * f
+    return f.sum(axis=0) + alpha / 2 * (design.penalised * W**2).sum(axis=0)
+
+
+def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, cold=True):
+    """Run the compiled solver alone; returns what it found, iterations and certificates."""
+    problems = LinearProblems(design, targets, loss)
+    m = targets.shape[1]
+    W = np.zeros((design.matrix.shape[1], m)) if start is None else start.copy()
+    n_iter = np.zeros(m, dtype=np.intp)
+    certified, hard = problems.compiled.solve(
+        np.arange(m), W, n_iter, alpha, tol=tol, max_iter=max_iter, floor=problems.floor,
+        cold=cold, max_steps=200,
+    )  # fmt: skip
+    assert not (certified & hard).any()
+    return W, n_iter, certified
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_solutions_are_those_of_the_array_solver(name, sparse, weighted, intercept):
+    """More problems than lanes, and row counts that no block size divides."""
+    loss = LOSSES[name]
+    design, T = make(203, 11, 37, sparse=sparse, weighted=weighted, soft=True, intercept=intercept)
+    W, _, certified = run(design, T, loss, 0.7)
+    assert certified.all()
+    problems = LinearProblems(design, T, loss)
+    problems.compiled = None
+    other = problems.solve(0.7, tol=1e-13).W
+    best = objectives(design, T, other, loss, 0.7)
+    assert (objectives(design, T, W, loss, 0.7) <= best * (1 + 3e-6)).all()
+    assert np.allclose(W, other, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_is_certified_has_converged(name, sparse):
+    """By Newton decrements with factorised Hessians, computed on arrays."""
+    loss, alpha, tol = LOSSES[name], 0.3, 1e-6
+    design, T = make(150, 9, 20, 3, sparse=sparse, weighted=True)
+    W, _, certified = run(design, T, loss, alpha, tol=tol)
+    assert certified.mean() > 0.9
+    block = Block(design, design, Binary(loss), T.toarray(), alpha)
+    point = block.evaluate(W, block.heavy.product(W), None)
+    _, decrement = Factored.at(block, point, None, None).apply(point.gradient)
+    floor = LinearProblems(design, T, loss).floor
+    assert (0.5 * decrement <= 1.001 * tol * (point.value + floor))[certified].all()
+
+
+def test_nothing_is_certified_before_it_has_converged():
+    design, T = make(150, 9, 20)
+    _, n_iter, certified = run(design, T, LogisticLoss(), 1e-3, max_iter=1)
+    assert (n_iter <= 1).all()
+    assert not certified.any()
+
+
+def test_a_solution_is_kept_bit_for_bit():
+    design, T = make(150, 9, 20)
+    start = LinearProblems(design, T, LogisticLoss()).solve(0.5, tol=1e-13).W
+    W, n_iter, certified = run(design, T, LogisticLoss(), 0.5, start, cold=False)
+    assert certified.all()
+    assert (n_iter == 0).all()
+    assert np.array_equal(W, start)
+
+
+def test_what_single_precision_cannot_hold_is_left_to_double_precision():
+    design, T = make(60, 5, 4)
+    huge = Design.of(np.asarray(design.matrix[:, :5]) * 1e100, rotate=False)
+    W, n_iter, certified = run(huge, T, LogisticLoss(), 1e200)
+    assert certified.all()
+    assert n_iter.all()
+    plain = Design.of(np.asarray(design.matrix[:, :5]), rotate=False)
+    assert np.allclose(W[:-1] * 1e100, run(plain, T, LogisticLoss(), 1.0)[0][:-1], atol=1e-3)
+
+
+def test_other_losses_and_arrays_are_left_to_the_array_solver():
+    class Mine(LogisticLoss):
+        name = "mine"
+
+    assert LinearProblems(*make(30, 3, 2), Mine()).compiled is None
+    assert LinearProblems(*make(30, 3, 2), LogisticLoss()).compiled is not None
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_matrices_in_single_precision(sparse, monkeypatch):
+    """A large X in single precision is read as it is, and computed with in double precision."""
+    monkeypatch.setattr("fbeta.linear.design.EXACT", 0)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 9)).astype(np.float32)
+    _, T = make(200, 9, 20)
+    design = Design.of(sp.csr_array(X) if sparse else X)
+    assert design.matrix.dtype == np.float32
+    W, _, certified = run(design, T, LogisticLoss(), 0.5)
+    assert certified.all()
+    exact, _, _ = run(Design.of(X.astype(np.float64)), T, LogisticLoss(), 0.5)
+    value = objectives(design.astype(np.float64), T, W, LogisticLoss(), 0.5)
+    best = objectives(Design.of(X.astype(np.float64)), T, exact, LogisticLoss(), 0.5)
+    assert np.allclose(value, best, rtol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_multinomial_problems_reach_their_optimum(sparse, intercept):
+    """Classes of every width of a slot, one that is too wide, and more than the slots hold."""
+    rng = np.random.default_rng(0)
+    counts = np.array([2, 3, 4, 5, 8, 9, 16, 17, 2, 3, 7, 12])
+    X = rng.normal(size=(301, 9)) * (rng.uniform(size=(301, 9)) < (0.5 if sparse else 1))
+    logits = [X @ rng.normal(size=(9, c)) + rng.gumbel(size=(301, c)) for c in counts]
+    classes = np.stack([np.argmax(u, axis=1) for u in logits], axis=1)
+    weight = np.linspace(0.5, 2, 301)
+    design = Design.of(sp.csr_array(X) if sparse else X, weight, intercept=intercept)
+    problems = SoftmaxProblems(design, classes)
+    assert np.array_equal(problems.counts, counts)
+    W, n_iter = problems.null_solution(0.7), np.zeros(len(counts), dtype=np.intp)
+    certified, hard = problems.compiled.solve(
+        problems.open, W, n_iter, 0.7, tol=1e-6, max_iter=100, floor=problems.floor, cold=True,
+        max_steps=200,
+    )  # fmt: skip
+    problems.compiled = None
+    best = problems.solve(0.7, tol=1e-12).W
+    assert np.array_equal(certified, counts <= 8)
+    assert not hard.any()
+    assert (n_iter[counts <= 16] > 0).all()
+    for m in np.flatnonzero(counts <= 16):
+        names = np.array([m])
+        block = Block(design, design, problems.objective(names), problems.targets(names), 0.7)
+        own = slice(*problems.first[m : m + 2])
+        found, least = (
+            block.evaluate(w[:, own], block.heavy.product(w[:, own]), None).value for w in (W, best)
+        )
+        assert found <= least * (1 + 1e-5)
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 20), st.integers(0, 10**6),
+    st.floats(-8, 4), st.floats(-6, 6), st.sampled_from(sorted(LOSSES)), st.booleans(),
+)  # fmt: skip
+def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scale, name, sparse):
+    loss, alpha = LOSSES[name], 10**log_alpha
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * 10**scale
+    T = sp.csc_array(rng.integers(0, 2, (n, m)).astype(float))
+    design = Design.of(sp.csr_array(X) if sparse else X, intercept=False)
+    start = rng.normal(size=(design.matrix.shape[1], m)) * 10**-scale
+    problems = LinearProblems(design, T, loss)
+    before = objectives(design, T[:, np.unique(problems.problem, return_index=True)[1]],
+                        start[:, : len(problems)], loss, alpha)  # fmt: skip
+    W = problems.solve(alpha, start[:, : len(problems)], max_iter=50).W
+    assert np.isfinite(W).all()
+    after = objectives(design, problems.matrix, W, loss, alpha)
+    assert (after <= before * (1 + 1e-4) + 1e-4).all()
+
+
+def raw(n=3000, p=61, m=400, **changes):
+    """What the compiled part is given, with some of it changed."""
+    design, T = make(n, p - 1, m)
+    problems = LinearProblems(design, T, LogisticLoss()).compiled
+    arrays = problems.arrays | {
+        "penalty": 1e-6 * design.penalised[:, 0],
+        "queue": np.arange(m, dtype=np.intc),
+    }
+    W, counts = np.zeros((p, m), order="F"), np.zeros((2, m), dtype=np.intc)
+    options = {
+        "single": True, "intercept": True, "width": 1, "cold": True, "tol": 1e-12, "aim": 0.0,
+        "floor": 0.0, "forcing": 1e-6, "loose": 1e-6, "far": 0.1, "flat_before": 0.3,
+        "flat_beyond": 0.3, "max_iter": 10**6, "max_steps": 10**6, "max_trials": 40,
+    }  # fmt: skip
+    rows, columns = changes.pop("shape", (n, p))
+    for name, value in changes.items():
+        (arrays if name in arrays else options)[name] = value
+    return compiled._compiled.Problems(rows, columns, arrays, W, *counts, "logistic", **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": (4_000_000, 61)}, "float has|dense has"),
+        ({"shape": (3000, 60)}, "dense has"),
+        ({"shape": (0, 61)}, "nothing to solve"),
+        ({"penalty": np.zeros(3)}, "penalty has 3 entries, expected 61"),
+        ({"spread": np.zeros(60)}, "spread has"),
+        ({"queue": np.array([400], dtype=np.intc)}, "queue has 400"),
+        ({"target_index": np.zeros(3, dtype=np.intc)}, "target_start"),
+        ({"float": np.zeros(5, dtype=np.float32)}, "dense has 5"),
+        ({"width": 3}, "power of 2"),
+        ({"width": 16, "single": False}, "power of 2 up to 8"),
+    ],
+)
+def test_sizes_are_checked_before_anything_is_read(change, message):
+    with pytest.raises(ValueError, match=message):
+        raw(**change)
+
+
+def test_threads_stop_when_told():
+    """An interrupted solve ends within a pass, whatever is left to do."""
+    problems = raw()
+    worker = threading.Thread(target=problems.work, args=(10**6,))
+    worker.start()
+    time.sleep(0.05)
+    problems.stop()
+    worker.join(timeout=20)
+    assert not worker.is_alive()
+    assert newton.MAX_TRIALS == 40
+
+
+PROGRAM = """
+import numpy as np, scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+from fbeta import FBetaClassifierCV
+from fbeta.linear import fit_linear
+from fbeta.losses import LogisticLoss
+rng = np.random.default_rng(0)
+X = rng.normal(size=(20_000, 200))
+Y = (rng.uniform(size=(20_000, 600)) < 0.3).astype(np.int8)
+Z = (rng.uniform(size=(20_000, 60)) < 0.3).astype(np.int8)
+def fit():
+    fit_linear(X, sp.csc_array(Y), LogisticLoss(), 1e-6, tol=1e-12)
+def search():
+    FBetaClassifierCV(cv=4).fit(X, Z)
+print("ready", flush=True)
+with threadpool_limits({threads}):
+    while True:
+        {work}()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
+@pytest.mark.parametrize("work", ["fit", "search"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_user_can_interrupt(work, threads):
+    """Work that would never end."""
+    program = INTERRUPTIBLE + PROGRAM.format(work=work, threads=threads)
+    with child("-c", program, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - begin < 20
+    assert process.returncode != 0
+    assert b"KeyboardInterrupt" in errors
