@@ -17,7 +17,8 @@ from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
 from fbeta.linear.binary import constant_values, distinct_columns
-from fbeta.linear.newton import solve_block
+from fbeta.linear.newton import Block, minimise
+from fbeta.linear.objectives import Binary
 from fbeta.losses import LOSSES, LogisticLoss
 
 from .. import reference
@@ -153,9 +154,10 @@ def test_savings_equal_the_plain_solve():
     assert problems.constant[3:].tolist() == [0.0, 1.0]
     assert len(problems.open) == 3
     model = problems.model(problems.solve(1.0, tol=1e-15))
-    plain = solve_block(
-        design, design, T[:, :4].astype(float), LOGISTIC, 1.0, np.zeros((8, 4)), tol=1e-15,
-        max_iter=100,
+    block = Block(design, design, Binary(LOGISTIC), T[:, :4].astype(float), 1.0)
+    plain = minimise(
+        block, np.zeros((8, 4)), tol=1e-15, floor=0.0, budget=np.full(4, 100), cold=True,
+        max_steps=200,
     )  # fmt: skip
     coef, intercept = design.coefficients(plain.W)
     assert np.allclose(model.coef[model.problem[:4]], coef.T, rtol=1e-5, atol=1e-6)

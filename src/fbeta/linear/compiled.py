@@ -1,8 +1,8 @@
 """The solver of ``newton`` in C++, where it was built and the work is worth its while.
 
-A column of coefficients is on each lane of the processor's vector registers (see ``newton.hpp``). It
-runs in single precision first, and then in double precision from what it found: that certifies what
-has converged, and goes on with the rest.
+A column of coefficients is on each lane of the processor's vector registers (see ``newton.hpp``).
+It runs in single precision first, and then in double precision from what it found: that certifies
+what has converged, and goes on with the rest.
 """
 
 from __future__ import annotations

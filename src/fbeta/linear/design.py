@@ -210,24 +210,15 @@ class Design:
         n, p = self.matrix.shape
         once = xp.zeros(p, dtype=xp.float64, device=self.device)
         twice = xp.zeros_like(once)
-        # sums and not products: the threads of BLAS would outlast them
         size = max(1, PART // max(p, 1)) if not sp.issparse(self.matrix) else max(n, 1)
         for start in range(0, n, size):
             part = slice(start, start + size)
-            tile = _cast(xp, self.matrix[part, :], xp.float64)
-            weighted = tile
+            tile = weighted = _cast(xp, self.matrix[part, :], xp.float64)
             if self.weight is not None:
-                weight = xp.astype(self.weight[part, :], xp.float64)
-                weighted = (
-                    sp.csr_array(tile.multiply(weight)) if sp.issparse(tile) else tile * weight
-                )
-            once = (
-                once + weighted.sum(axis=0)
-                if sp.issparse(tile)
-                else once + xp.sum(weighted, axis=0)
-            )
-            both = tile.multiply(weighted) if sp.issparse(tile) else tile * weighted
-            twice = twice + (both.sum(axis=0) if sp.issparse(tile) else xp.sum(both, axis=0))
+                weighted = _times(tile, xp.astype(self.weight[part, :], xp.float64))
+            # sums and not products: the threads of BLAS would outlast them
+            once = once + _column_sums(xp, weighted)
+            twice = twice + _column_sums(xp, _times(tile, weighted))
         return once[:, None] / total, twice[:, None] / total
 
     @property
@@ -360,6 +351,15 @@ def _cast(xp: Any, matrix: Array, dtype: Any) -> Array:
         return matrix
     with np.errstate(over="ignore"):
         return matrix.astype(dtype) if sp.issparse(matrix) else xp.astype(matrix, dtype)
+
+
+def _times(matrix: Array, other: Array) -> Array:
+    """Multiply elementwise; sparse stays sparse."""
+    return sp.csr_array(matrix.multiply(other)) if sp.issparse(matrix) else matrix * other
+
+
+def _column_sums(xp: Any, matrix: Array) -> Array:
+    return matrix.sum(axis=0) if sp.issparse(matrix) else xp.sum(matrix, axis=0)
 
 
 def _check_size(X: Array) -> Array:

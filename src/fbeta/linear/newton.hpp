@@ -646,9 +646,13 @@ template <class S, class T, class O> class Newton : public Solver {
     // Go along the direction that was found without a look, for double precision to judge.
     INLINE void leap(int s) {
         Slot &k = slot[s];
-        for (int c = 0; c < k.classes; c++)
-            for (int j = 0; j < p; j++)
-                W[j][s * width + c] += S(k.scale) * X[j][s * width + c];
+        for (int j = 0; j < p; j++) {
+            S mean_ = 0; // over classes: weights sum to 0
+            for (int c = 0; O::multinomial && c < k.classes; c++)
+                mean_ += X[j][s * width + c] / k.classes;
+            for (int c = 0; c < k.classes; c++)
+                W[j][s * width + c] += S(k.scale) * (X[j][s * width + c] - mean_);
+        }
         k.iteration++;
         finish(s, CERTIFIED);
     }

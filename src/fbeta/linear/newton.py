@@ -39,14 +39,12 @@ MEMORY = 1 << 26  # the same on other devices, where large products are the fast
 
 @dataclass
 class Result:
-    """Solutions ``W`` (p, m c); for each problem the iterations, whether it converged, whether it
-    was given up because its directions cost more than a factorisation.
-    """
+    """Solutions of m problems with c columns each."""
 
-    W: Array
-    n_iter: Array
-    converged: Array
-    hard: Array
+    W: Array  # (p, m c)
+    n_iter: Array  # (m,)
+    converged: Array  # (m,)
+    hard: Array  # (m,), given up because of what their directions cost
 
 
 @dataclass
@@ -82,7 +80,7 @@ class Block:
         self.design, self.objective, self.xp = design, objective, design.xp
         self.alpha, self.penalty = alpha, alpha * design.penalised
         self.width = objective.width
-        n, p = design.matrix.shape
+        p = design.matrix.shape[1]
         scores = CACHE if "cpu" in str(design.device).lower() else MEMORY
         columns = max(targets.shape[1] * self.width, 1)
         size = max(scores // columns, 2 * min(p, 2048), 256)
@@ -234,7 +232,7 @@ def minimise(
         if left.shape[0] < ended.shape[0]:
             leaving.drop(xp.nonzero(ended)[0], left, W, iteration, converged, hard)
             if left.shape[0] == 0:
-                return leaving.finish()
+                return Result(*leaving.collect())
             columns = block.columns(left)
             W, direction = (xp.take(a, columns, axis=1) for a in (W, search.direction))
             scores = [xp.take(u, columns, axis=1) for u in scores]
@@ -276,18 +274,13 @@ class Leaving:
         self.pieces.append((names, wide, *full))
         self.names = xp.take(self.names, left)
 
-    def finish(self) -> Any:
-        """Return all problems in their order."""
-        names, W, *values = self.collect()
-        return Result(W, *values)
-
     def collect(self) -> tuple[Array, ...]:
-        """Return names, columns and values of all problems in their order."""
+        """Return the columns and values of all problems in their order."""
         xp = self.xp
         names, W, *values = (xp.concat(a, axis=-1) for a in zip(*self.pieces, strict=True))
         order = xp.argsort(names)
         W = xp.take(W, self.block.columns(order), axis=1)
-        return (xp.take(names, order), W, *(xp.take(v, order) for v in values))
+        return (W, *(xp.take(v, order) for v in values))
 
 
 def find_step(
@@ -414,13 +407,13 @@ def conjugate_gradients(
         # a direction without curvature is the end: rounding has the last word
         rz = xp.where(going, new, 0 * new)
         steps += 1
-    _, x, lower, upper, steps_ = leaving.collect()
+    x, lower, upper, taken = leaving.collect()
     x = block.objective.project(xp.astype(x, xp.float64) * block.spread(scale))
     # rounding may spoil a direction, never the descent
     uphill = block.total(xp.sum(x * point.gradient, axis=0)) >= 0
     return Search(
         xp.where(block.spread(uphill), -point.gradient, x), lower * scale**2, upper * scale**2,
-        steps_,
+        taken,
     )  # fmt: skip
 
 
@@ -447,8 +440,9 @@ def _bounds(
     """Update the bounds of ``g' H^-1 g`` after a step.
 
     Gauss: the sum of length times residual. Gauss-Radau, with the lower end of the spectrum
-    prescribed: plus ``gamma`` times the residual, by the recurrence of Meurant and Tichy. Where that
-    breaks down the lower end was none for the products as they are computed, and there is no bound.
+    prescribed: plus ``gamma`` times the residual, by the recurrence of Meurant and Tichy. Where
+    that breaks down the lower end was none for the products as they are computed, and there is no
+    bound.
     """
     length, ratio, new = (xp.astype(a, xp.float64) for a in (length, ratio, new))
     lower = lower + length * size

@@ -56,10 +56,10 @@ class Eliminating(Preconditioner):
     """Diagonal, but for the intercepts, which are eliminated exactly.
 
     With b = Z' B 1 and c = 1' B 1 the Hessian is that of features centred by their curvature, plus
-    ``b c^-1 b'``; on the intercepts themselves it is c. M has the same second part, and in place of
-    the first a diagonal D: the penalty plus what the curvature would give if it were independent of
-    the features. Since the first part is no less than alpha, ``M^-1 H >= alpha / max D``. Without an
-    intercept the same holds for features whose mean is not 0.
+    ``b c^-1 b'``; on the intercepts themselves it is c. M has the same second part, and in place
+    of the first a diagonal D: the penalty plus what the curvature would give if it were
+    independent of the features. Since the first part is no less than alpha, ``M^-1 H >= alpha /
+    max D``. Without an intercept the same holds for features whose mean is not 0.
     """
 
     def __init__(self, block: Block, **arrays: Any) -> None:
