@@ -145,29 +145,3 @@ def _offset(sets: NDArray[np.bool_], chain: NDArray[Any], t: int) -> NDArray[Any
     """Return ``sum_{r < t} y_r c_tr`` for each set."""
     out: NDArray[Any] = np.where(sets[..., :t], chain[t, :t], 0.0).sum(axis=-1)
     return out
-
-
-def concatenate(parts: list[LabelStatistics]) -> LabelStatistics:
-    """Join the statistics of several groups of instances, which may differ in cardinalities.
-
-    Parameters
-    ----------
-    parts : list of LabelStatistics
-        With the same labels.
-
-    Returns
-    -------
-    LabelStatistics
-        With the union of their cardinalities.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    cardinalities = np.unique(np.concatenate([q.cardinalities for q in parts]))
-    n, s = sum(map(len, parts)), parts[0].n_labels
-    joint = np.zeros((n, len(cardinalities), s), dtype=parts[0].joint.dtype)
-    start = 0
-    for q in parts:
-        slots = np.searchsorted(cardinalities, q.cardinalities)
-        joint[start : start + len(q), slots] = q.joint
-        start += len(q)
-    return LabelStatistics(np.concatenate([q.empty for q in parts]), joint, cardinalities)

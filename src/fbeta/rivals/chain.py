@@ -18,7 +18,6 @@ from fbeta.linear import fit_linear
 from fbeta.losses import LogisticLoss
 from fbeta.rivals._chain_inference import (
     Candidates,
-    concatenate,
     enumerate_sets,
     sample_sets,
     search_beam,
@@ -196,7 +195,7 @@ class ProbabilisticChain(OwnDecoding):
         return Candidates(sets, found.weight, found.probability)
 
     def _statistics(self, X: Any) -> LabelStatistics:
-        return concatenate([found.statistics() for _, found in self._candidates(X)])
+        return LabelStatistics.concatenate([found.statistics() for _, found in self._candidates(X)])
 
     def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
         out = np.zeros((X.shape[0], self.n_labels_), dtype=np.bool_)

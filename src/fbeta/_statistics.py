@@ -1,0 +1,399 @@
+"""How label statistics are kept: every number, or factors, or the parts of an average.
+
+Each form unfolds some rows at a time (``block``), so that nobody needs the whole table of shape
+(n, K, s) at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fbeta._array import Array, astype, namespace_and_device, take_rows, widest_float
+from fbeta._bernoulli import (
+    ConditionalLaw,
+    IndependentLaw,
+    conditional_law,
+    independent_law,
+    largest_sizes,
+)
+from fbeta._rows import chunk_elements, map_rows, row_tasks, tile_elements
+
+Cardinalities: TypeAlias = NDArray[np.intp]
+Law: TypeAlias = IndependentLaw | ConditionalLaw
+Rows: TypeAlias = Any  # a slice, or an array of integers
+
+
+class Form(Protocol):
+    """What the forms of the statistics of n instances with s labels have in common."""
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """Increasing sizes in 1..s; the statistics of all others are zero."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, s)``."""
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        """Namespace and device of the arrays."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the unfolded statistics of one instance, at most."""
+
+    def take(self, rows: Rows) -> Form:
+        """Return some rows, in the same form."""
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows unfolded, without the sizes that have no weight in them."""
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s)."""
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Every number: ``empty`` of shape (n,) and ``joint`` of shape (n, K, s)."""
+
+    empty: Array
+    joint: Array
+    cardinalities: Cardinalities
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, s)``."""
+        return int(self.joint.shape[0]), int(self.joint.shape[2])
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        """Namespace and device of the arrays."""
+        return namespace_and_device(empty=self.empty, joint=self.joint)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the statistics of one instance."""
+        return 8 * max(1, int(self.joint.shape[1]) * int(self.joint.shape[2]))
+
+    def take(self, rows: Rows) -> Dense:
+        """Return some rows."""
+        xp = self.place[0]
+        empty, joint = (take_rows(xp, array, rows) for array in (self.empty, self.joint))
+        return Dense(empty, joint, self.cardinalities)
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows in the widest floating type."""
+        xp, device = self.place
+        some, dtype = self.take(rows), widest_float(xp, device)
+        empty, joint = (astype(xp, array, dtype) for array in (some.empty, some.joint))
+        return Dense(empty, joint, self.cardinalities)
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+        return self.empty
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s)."""
+        return self.place[0].sum(self.joint, axis=1)
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)``, by ``sum_j P(|y| = k, y_j = 1) = k P(|y| = k)``."""
+        xp, device = self.place
+        total = xp.sum(self.joint, axis=2)
+        return total / xp.asarray(self.cardinalities, dtype=total.dtype, device=device)
+
+
+@dataclass(frozen=True)
+class Factored:
+    """Independent labels, or labels that are independent given their number.
+
+    Attributes
+    ----------
+    P : array of shape (n, s)
+        Marginals of the independent labels.
+    sizes : array of shape (n, m + 1), or None
+        ``P(|y| = k)`` for k in 0..m; None for what the marginals imply.
+    """
+
+    P: Array
+    sizes: Array | None = None
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """1..s, or 1..m."""
+        largest = self.P.shape[1] if self.sizes is None else self.sizes.shape[1] - 1
+        return np.arange(1, largest + 1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, s)``."""
+        return int(self.P.shape[0]), int(self.P.shape[1])
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        """Namespace and device of the arrays."""
+        return namespace_and_device(P=self.P)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the unfolded statistics of one instance, at most."""
+        return 8 * self.shape[1] * max(1, self.largest_size())
+
+    def largest_size(self) -> int:
+        """Return the largest size that carries weight in any row."""
+        if self.sizes is not None:
+            return int(self.sizes.shape[1]) - 1
+        xp = self.place[0]
+        return int(xp.max(largest_sizes(xp, self.P))) if self.shape[0] else 0
+
+    def take(self, rows: Rows) -> Factored:
+        """Return some rows."""
+        xp = self.place[0]
+        sizes = None if self.sizes is None else take_rows(xp, self.sizes, rows)
+        return Factored(take_rows(xp, self.P, rows), sizes)
+
+    def law(self) -> tuple[Law, Array]:
+        """Return the law of the rows, and their sorted marginals, of shape (s, n)."""
+        xp, device = self.place
+        dtype = widest_float(xp, device)
+        ascending = labels_first(xp, xp.sort(astype(xp, self.P, dtype), axis=1))
+        if self.sizes is None:
+            return independent_law(xp, ascending), ascending
+        sizes = labels_first(xp, astype(xp, self.sizes, dtype))
+        seen = xp.nonzero(xp.any(sizes > 0, axis=1))[0]
+        largest = int(xp.max(seen)) if seen.shape[0] else 0
+        return conditional_law(xp, ascending, sizes[0, :], sizes[1 : largest + 1, :]), ascending
+
+    def by_rows(self, work: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
+        """Do work that takes the law of some rows at a time."""
+        xp, (n, s) = self.place[0], self.shape
+        return map_rows(xp, work, row_tasks(xp, n, law_bytes(s, self.largest_size())))
+
+    def pieces(self, law: Law) -> Iterator[tuple[slice, slice, Array]]:
+        """Yield labels, sizes and parts of ``q_jk`` under the law that add up to all of it."""
+        xp = self.place[0]
+        P = labels_first(xp, astype(xp, self.P, law.empty.dtype))
+        width, at_once = tile(xp, law)
+        for start in range(0, P.shape[0], width):
+            labels = slice(start, min(start + width, P.shape[0]))
+            for sizes, q in law.joint(P[labels, :], at_once):
+                yield labels, sizes, q
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows unfolded, without the sizes that have no weight in them."""
+        some, (xp, device) = self.take(rows), self.place
+        law, _ = some.law()
+        K, n = law.weights.shape
+        joint = xp.zeros((n, K, self.shape[1]), dtype=law.empty.dtype, device=device)
+        for labels, sizes, q in some.pieces(law):
+            # rounding may leave a trace below 0
+            q = xp.where(q > 0, q, xp.zeros_like(q))
+            joint[:, sizes, labels] += xp.permute_dims(q, (2, 1, 0))
+        return Dense(law.empty, joint, np.arange(law.first, law.first + K))
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+        if self.sizes is not None:
+            return self.sizes[:, 0]
+        return self.place[0].prod(1 - self.P, axis=1)
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s): those given, unless the sizes change them."""
+        xp = self.place[0]
+        if self.sizes is None:
+            return xp.asarray(self.P, copy=True)
+
+        def work(rows: Rows) -> tuple[Array]:
+            some = self.take(rows)
+            law, ascending = some.law()
+            out = xp.zeros_like(ascending)
+            for labels, _, q in some.pieces(law):
+                out[labels, :] += xp.sum(q, axis=1)
+            return (xp.permute_dims(out, (1, 0)),)
+
+        return self.by_rows(work)[0]
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
+        if self.sizes is not None:
+            return self.sizes[:, 1:]
+        xp = self.place[0]
+
+        def work(rows: Rows) -> tuple[Array]:
+            law, ascending = self.take(rows).law()
+            out = xp.zeros_like(ascending)
+            out[law.first - 1 : law.first - 1 + law.weights.shape[0], :] = law.weights
+            return (xp.permute_dims(out, (1, 0)),)
+
+        return self.by_rows(work)[0]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The average of several statistics of the same rows, with weights that sum to 1."""
+
+    parts: tuple[Form, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """The union of those of the parts."""
+        return _union(self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, s)``."""
+        return self.parts[0].shape
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        """Namespace and device of the arrays."""
+        return self.parts[0].place
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the unfolded statistics of one instance, and of a part of it."""
+        return 2 * max(part.row_bytes for part in self.parts)
+
+    def take(self, rows: Rows) -> Mixture:
+        """Return some rows."""
+        return Mixture(tuple(part.take(rows) for part in self.parts), self.weights)
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows unfolded, without the sizes that have no weight in them."""
+        blocks = [part.block(rows) for part in self.parts]
+        out = _zeros(self, _union(blocks), n=blocks[0].shape[0])
+        for block, weight in zip(blocks, self.weights, strict=True):
+            out.empty[...] += weight * block.empty
+            for slot, i in _slots(out, block):
+                out.joint[:, slot, :] += weight * block.joint[:, i, :]
+        return out
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+        return self._average([part.empty_probability() for part in self.parts])
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s)."""
+        return self._average([part.marginals() for part in self.parts])
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
+        sums = _zeros(self, self.cardinalities, s=1)
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            probabilities = part.size_probabilities()
+            for slot, i in _slots(sums, part):
+                sums.joint[:, slot, 0] += weight * probabilities[:, i]
+        return sums.joint[:, :, 0]
+
+    def _average(self, arrays: list[Array]) -> Array:
+        terms = [weight * array for array, weight in zip(arrays, self.weights, strict=True)]
+        return sum(terms[1:], start=terms[0])
+
+
+def unfold(form: Form) -> Dense:
+    """Return every number of a form, with all its cardinalities."""
+    if isinstance(form, Dense):
+        return form
+    xp, out = form.place[0], _zeros(form, form.cardinalities)
+
+    def work(rows: slice) -> tuple[Array, ...]:
+        _write(out, rows, form.block(rows))
+        return ()
+
+    map_rows(xp, work, row_tasks(xp, form.shape[0], form.row_bytes, unfolding=True))
+    return out
+
+
+def concatenate(forms: Sequence[Form]) -> Form:
+    """Join the rows of several forms; factors stay factors where all of them are."""
+    if len(forms) == 1:
+        return forms[0]
+    xp = forms[0].place[0]
+    factored = [form for form in forms if isinstance(form, Factored)]
+    sized = [form.sizes for form in factored if form.sizes is not None]
+    if len(factored) == len(forms) and len(sized) in (0, len(forms)):
+        P = xp.concat([form.P for form in factored], axis=0)
+        return Factored(P, _concatenate_sizes(xp, sized) if sized else None)
+    dense = [form.joint.dtype for form in forms if isinstance(form, Dense)]
+    dtype = xp.result_type(*dense) if len(dense) == len(forms) else None
+    out = _zeros(forms[0], _union(forms), n=sum(form.shape[0] for form in forms), dtype=dtype)
+    start = 0
+    for form in forms:
+        stop = start + form.shape[0]
+        _write(out, slice(start, stop), unfold(form))
+        start = stop
+    return out
+
+
+def _concatenate_sizes(xp: Any, sizes: Sequence[Array]) -> Array:
+    width = max(int(array.shape[1]) for array in sizes)
+    padded = []
+    for array in sizes:
+        shape = (array.shape[0], width - array.shape[1])
+        zeros = xp.zeros(shape, dtype=array.dtype, device=array.device)
+        padded.append(xp.concat([array, zeros], axis=1))
+    return xp.concat(padded, axis=0)
+
+
+def labels_first(xp: Any, array: Array) -> Array:
+    """Return an array of shape (n, s) with the instances in its last axis, contiguous."""
+    turned = xp.permute_dims(array, (1, 0))
+    return np.ascontiguousarray(turned) if xp is np else turned
+
+
+def law_bytes(s: int, largest: int) -> int:
+    """Return what to count for a row of s labels, with sizes up to a largest, in a chunk."""
+    return 32 * (1 + largest) + 2 * s
+
+
+def tile(xp: Any, law: Law) -> tuple[int, int]:
+    """Return how many labels, and how many sizes, of the rows of a law are unfolded together."""
+    n = max(1, int(law.empty.shape[0]))
+    width = max(1, tile_elements(xp) // n)
+    return width, max(1, chunk_elements(xp) // (width * n))
+
+
+def _zeros(
+    form: Form,
+    cardinalities: Cardinalities,
+    *,
+    n: int | None = None,
+    s: int | None = None,
+    dtype: Any = None,
+) -> Dense:
+    """Return statistics that are zero, of the shape and in the place of a form."""
+    xp, device = form.place
+    dtype = widest_float(xp, device) if dtype is None else dtype
+    n, s = form.shape[0] if n is None else n, form.shape[1] if s is None else s
+    joint = xp.zeros((n, len(cardinalities), s), dtype=dtype, device=device)
+    return Dense(xp.zeros(n, dtype=dtype, device=device), joint, cardinalities)
+
+
+def _write(out: Dense, rows: slice, block: Dense) -> None:
+    """Write statistics to some rows, each size to its slot."""
+    out.empty[rows] = block.empty
+    for slot, i in _slots(out, block):
+        out.joint[rows, slot, :] = block.joint[:, i, :]
+
+
+def _union(forms: Sequence[Form]) -> Cardinalities:
+    """Return the cardinalities of all forms together."""
+    return np.unique(np.concatenate([form.cardinalities for form in forms]))
+
+
+def _slots(out: Form, form: Form) -> list[tuple[int, int]]:
+    """Return where each of the form's sizes is among the cardinalities of ``out``."""
+    found = np.searchsorted(out.cardinalities, form.cardinalities)
+    return [(int(slot), i) for i, slot in enumerate(found)]
