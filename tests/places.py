@@ -6,8 +6,7 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
-PLACES = ["numpy", "strict", "strict on device1", "torch"]
-TENSORS = PLACES[1:]
+TENSORS = ["strict", "strict on device1", "torch", "torch on cuda"]
 
 
 def put(array, place, dtype=None):
@@ -15,8 +14,11 @@ def put(array, place, dtype=None):
     array = np.array(array, dtype=dtype)
     if place == "numpy":
         return array
-    if place == "torch":
-        return pytest.importorskip("torch").asarray(array)
+    if place.startswith("torch"):
+        torch = pytest.importorskip("torch")
+        if "cuda" in place and not torch.cuda.is_available():
+            pytest.skip("no CUDA device is here")
+        return torch.asarray(array, device="cuda" if "cuda" in place else "cpu")
     return strict.asarray(array, device=_device(place))
 
 
@@ -25,9 +27,10 @@ def fetch(array, place):
     if place == "numpy":
         assert isinstance(array, np.ndarray)
         return array
-    if place == "torch":
+    if place.startswith("torch"):
         assert isinstance(array, pytest.importorskip("torch").Tensor)
-        return array.numpy()
+        assert array.device.type == ("cuda" if "cuda" in place else "cpu")
+        return array.cpu().numpy()
     assert array.device == _device(place)
     return np.asarray(array.to_device(strict.Device("CPU_DEVICE")))
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 from typing import Any
 
-from fbeta._array import Array, cumulative_sum, host_integers
+from fbeta._array import Array, astype, cumulative_sum, host_integers
 
 # what is left out of a Poisson-binomial distribution at each end, and for each label, is below
 # exp(-NEGLIGIBLE) = 6e-26: the best expected F_beta of s labels is at least 1 / (s + 1), so that
@@ -239,7 +239,15 @@ def independent_law(xp: Any, ascending: Array) -> IndependentLaw:
         pmf[start - 1 : stop + 1, :] *= complement[j, :]
         pmf[start : stop + 1, :] += moved
     first = max(low[-1], 1)
-    return IndependentLaw(xp, first, pmf[first - 1 :, :], xp.prod(complement, axis=0))
+    last = max(first, _last_size(xp, pmf))
+    return IndependentLaw(xp, first, pmf[first - 1 : last + 1, :], xp.prod(complement, axis=0))
+
+
+def _last_size(xp: Any, pmf: Array) -> int:
+    """Return the last size that carries weight: what was found may be less than the bounds say."""
+    above = cumulative_sum(xp, xp.flip(pmf, axis=0), axis=0)
+    left_out = xp.all(above < exp(-NEGLIGIBLE), axis=1)
+    return pmf.shape[0] - 1 - int(xp.sum(astype(xp, left_out, pmf.dtype)))
 
 
 def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:

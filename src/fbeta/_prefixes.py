@@ -37,8 +37,9 @@ def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
 
     def work(rows: Any) -> tuple[Array, Array]:
         some = form.take(rows)
-        law, ascending = some.law()
-        size, value = _PrefixSearch(law, xp.flip(ascending, axis=0), goal).run()
+        ascending = some.sorted()
+        search = _PrefixSearch(some.law(ascending), xp.flip(ascending, axis=0), goal)
+        size, value = search.run()
         s, n = ascending.shape
         place = xp.where(size > 0, s - size, size) * n + xp.arange(n, device=size.device)
         threshold = xp.take(xp.reshape(ascending, (-1,)), place)
@@ -95,7 +96,7 @@ class _PrefixSearch:
         if self.goal.low == 0:
             _, B = self._tables(range(1))
             self._keep(range(1), xp.zeros_like(self.law.empty)[None, :], B)
-        width, at_once = tile(xp, self.law)
+        width, at_once = tile(self.law)
         for start in range(0, high, width):
             stop = min(start + width, high)
             last = self._add(range(start + 1, stop + 1), at_once)

@@ -11,12 +11,12 @@ from fbeta._array import Array
 from fbeta._threads import n_threads, run_threaded
 
 # numbers that are worked on at once: what the caches of a core hold, and what keeps a device busy
-CHUNK, CHUNK_ON_DEVICE = 1 << 18, 1 << 23
+CHUNK, CHUNK_ON_DEVICE = 1 << 19, 1 << 23
 # numbers that one operation of a recurrence takes: enough to outweigh the call
-TILE, TILE_ON_DEVICE = 1 << 12, 1 << 18
+TILE, TILE_ON_DEVICE = 1 << 13, 1 << 18
 # rows that are unfolded together even where they are more than a chunk, and how many numbers these
 # may be: the recurrences of a few rows cost as much as those of one
-FEW, MANY = 16, 1 << 22
+FEW, MANY = 128, 1 << 21
 
 
 def chunk_elements(xp: Any) -> int:

@@ -163,43 +163,48 @@ class Factored:
         sizes = None if self.sizes is None else take_rows(xp, self.sizes, rows)
         return Factored(take_rows(xp, self.P, rows), sizes)
 
-    def law(self) -> tuple[Law, Array]:
-        """Return the law of the rows, and their sorted marginals, of shape (s, n)."""
+    def sorted(self) -> Array:
+        """Return the marginals of each row, the smallest first, of shape (s, n)."""
         xp, device = self.place
-        dtype = widest_float(xp, device)
-        ascending = labels_first(xp, xp.sort(astype(xp, self.P, dtype), axis=1))
+        P = astype(xp, self.P, widest_float(xp, device))
+        return labels_first(xp, xp.sort(P, axis=1))
+
+    def order(self) -> Array:
+        """Return where each row of :meth:`sorted` is among all of P's numbers, of shape (s, n)."""
+        xp, n, s = self.place[0], *self.shape
+        labels = xp.argsort(self.P, axis=1)
+        return labels_first(xp, labels + s * xp.arange(n, device=labels.device)[:, None])
+
+    def law(self, ascending: Array) -> Law:
+        """Return the law of the rows, given their sorted marginals."""
+        xp = self.place[0]
         if self.sizes is None:
-            return independent_law(xp, ascending), ascending
-        sizes = labels_first(xp, astype(xp, self.sizes, dtype))
+            return independent_law(xp, ascending)
+        sizes = labels_first(xp, astype(xp, self.sizes, ascending.dtype))
         seen = xp.nonzero(xp.any(sizes > 0, axis=1))[0]
         largest = int(xp.max(seen)) if seen.shape[0] else 0
-        return conditional_law(xp, ascending, sizes[0, :], sizes[1 : largest + 1, :]), ascending
+        return conditional_law(xp, ascending, sizes[0, :], sizes[1 : largest + 1, :])
 
     def by_rows(self, work: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
         """Do work that takes the law of some rows at a time."""
         xp, (n, s) = self.place[0], self.shape
         return map_rows(xp, work, row_tasks(xp, n, law_bytes(s, self.largest_size())))
 
-    def pieces(self, law: Law) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield labels, sizes and parts of ``q_jk`` under the law that add up to all of it."""
-        xp = self.place[0]
-        P = labels_first(xp, astype(xp, self.P, law.empty.dtype))
-        width, at_once = tile(xp, law)
-        for start in range(0, P.shape[0], width):
-            labels = slice(start, min(start + width, P.shape[0]))
-            for sizes, q in law.joint(P[labels, :], at_once):
-                yield labels, sizes, q
-
     def block(self, rows: Rows) -> Dense:
         """Return some rows unfolded, without the sizes that have no weight in them."""
         some, (xp, device) = self.take(rows), self.place
-        law, _ = some.law()
-        K, n = law.weights.shape
-        joint = xp.zeros((n, K, self.shape[1]), dtype=law.empty.dtype, device=device)
-        for labels, sizes, q in some.pieces(law):
+        ascending = some.sorted()
+        law = some.law(ascending)
+        (s, n), K = ascending.shape, law.weights.shape[0]
+        planes = xp.zeros((K, s, n), dtype=ascending.dtype, device=device)
+        for labels, sizes, q in pieces(law, ascending):
             # rounding may leave a trace below 0
-            q = xp.where(q > 0, q, xp.zeros_like(q))
-            joint[:, sizes, labels] += xp.permute_dims(q, (2, 1, 0))
+            q = xp.maximum(q, xp.zeros_like(q))
+            planes[sizes, labels, :] += xp.permute_dims(q, (1, 0, 2))
+        back = _back(xp, some.order())
+        joint = xp.empty((n, K, s), dtype=ascending.dtype, device=device)
+        for k in range(K):
+            joint[:, k, :] = _rearrange(xp, planes[k, :, :], back)
         return Dense(law.empty, joint, np.arange(law.first, law.first + K))
 
     def empty_probability(self) -> Array:
@@ -216,11 +221,11 @@ class Factored:
 
         def work(rows: Rows) -> tuple[Array]:
             some = self.take(rows)
-            law, ascending = some.law()
+            ascending = some.sorted()
             out = xp.zeros_like(ascending)
-            for labels, _, q in some.pieces(law):
+            for labels, _, q in pieces(some.law(ascending), ascending):
                 out[labels, :] += xp.sum(q, axis=1)
-            return (xp.permute_dims(out, (1, 0)),)
+            return (_rearrange(xp, out, _back(xp, some.order())),)
 
         return self.by_rows(work)[0]
 
@@ -231,8 +236,9 @@ class Factored:
         xp = self.place[0]
 
         def work(rows: Rows) -> tuple[Array]:
-            law, ascending = self.take(rows).law()
-            out = xp.zeros_like(ascending)
+            some = self.take(rows)
+            ascending = some.sorted()
+            law, out = some.law(ascending), xp.zeros_like(ascending)
             out[law.first - 1 : law.first - 1 + law.weights.shape[0], :] = law.weights
             return (xp.permute_dims(out, (1, 0)),)
 
@@ -347,6 +353,40 @@ def _concatenate_sizes(xp: Any, sizes: Sequence[Array]) -> Array:
     return xp.concat(padded, axis=0)
 
 
+def pieces(law: Law, P: Array) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield parts of the ``q_jk`` of all labels under a law, which add up to all of it.
+
+    Parameters
+    ----------
+    law : Law
+        Of n instances.
+    P : array of shape (s, n)
+        Marginals. Where they are sorted, most of the work is needed for few labels only.
+
+    Yields
+    ------
+    labels, sizes : slice
+        Places among the labels, and among the K sizes of the law.
+    q : array of shape (size of ``labels``, size of ``sizes``, n)
+    """
+    width, at_once = tile(law)
+    for start in range(0, P.shape[0], width):
+        labels = slice(start, min(start + width, P.shape[0]))
+        for sizes, q in law.joint(P[labels, :], at_once):
+            yield labels, sizes, q
+
+
+def _back(xp: Any, order: Array) -> Array:
+    """Return the inverse of an order, which finds every number of P among the sorted ones."""
+    return xp.argsort(xp.reshape(order, (-1,)))
+
+
+def _rearrange(xp: Any, array: Array, back: Array) -> Array:
+    """Return numbers for the sorted labels, of shape (s, n), in the order of P: (n, s)."""
+    s, n = array.shape
+    return xp.reshape(xp.take(xp.reshape(array, (-1,)), back), (n, s))
+
+
 def labels_first(xp: Any, array: Array) -> Array:
     """Return an array of shape (n, s) with the instances in its last axis, contiguous."""
     turned = xp.permute_dims(array, (1, 0))
@@ -358,9 +398,9 @@ def law_bytes(s: int, largest: int) -> int:
     return 32 * (1 + largest) + 2 * s
 
 
-def tile(xp: Any, law: Law) -> tuple[int, int]:
+def tile(law: Law) -> tuple[int, int]:
     """Return how many labels, and how many sizes, of the rows of a law are unfolded together."""
-    n = max(1, int(law.empty.shape[0]))
+    xp, n = law.xp, max(1, int(law.empty.shape[0]))
     width = max(1, tile_elements(xp) // n)
     return width, max(1, chunk_elements(xp) // (width * n))
 

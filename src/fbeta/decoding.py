@@ -20,7 +20,7 @@ from fbeta._array import Array, astype, is_tensor, namespace_and_device, widest_
 from fbeta._prefixes import search_factored
 from fbeta._rows import map_rows, row_tasks
 from fbeta._search import TIE_UNITS, Goal, Tables, search_dense
-from fbeta._statistics import Dense, Factored, Form, law_bytes
+from fbeta._statistics import Dense, Factored, Form, law_bytes, pieces
 from fbeta._validation import check_count
 from fbeta.encoding import LabelStatistics
 from fbeta.measures import Measure, get_measure
@@ -266,11 +266,13 @@ def _hits(form: Form, yhat: Array) -> tuple[Array, Array, Any, Array]:
         chosen = astype(xp, yhat, block.joint.dtype)
         hits = xp.matmul(block.joint, chosen[:, :, None])[:, :, 0]
         return block.empty, block.size_probabilities(), block.cardinalities, hits
-    law, _ = form.law()
-    chosen = xp.permute_dims(astype(xp, yhat, law.empty.dtype), (1, 0))
+    ascending, order = form.sorted(), form.order()
+    law = form.law(ascending)
+    chosen = xp.take(xp.reshape(yhat, (-1,)), xp.reshape(order, (-1,)))
+    chosen = astype(xp, xp.reshape(chosen, order.shape), ascending.dtype)
     hits = xp.zeros_like(law.weights)
-    for labels, sizes, q in form.pieces(law):
-        hits[sizes, :] += xp.sum(q * chosen[labels, :][:, None, :], axis=0)
+    for labels, sizes, q in pieces(law, ascending):
+        hits[sizes, :] += xp.sum(q * chosen[labels, None, :], axis=0)
     cardinalities = np.arange(law.first, law.first + law.weights.shape[0])
-    turned = (xp.permute_dims(array, (1, 0)) for array in (law.weights, hits))
-    return law.empty, next(turned), cardinalities, next(turned)
+    sizes, hits = (xp.permute_dims(array, (1, 0)) for array in (law.weights, hits))
+    return law.empty, sizes, cardinalities, hits
