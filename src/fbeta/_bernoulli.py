@@ -247,7 +247,7 @@ def _last_size(xp: Any, pmf: Array) -> int:
     """Return the last size that carries weight: what was found may be less than the bounds say."""
     above = cumulative_sum(xp, xp.flip(pmf, axis=0), axis=0)
     left_out = xp.all(above < exp(-NEGLIGIBLE), axis=1)
-    return pmf.shape[0] - 1 - int(xp.sum(astype(xp, left_out, pmf.dtype)))
+    return int(pmf.shape[0]) - 1 - int(xp.sum(astype(xp, left_out, pmf.dtype)))
 
 
 def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:
