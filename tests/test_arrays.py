@@ -262,6 +262,25 @@ def test_a_measure_of_ones_own(place):
     np.testing.assert_allclose(fetch(value, place), expected, rtol=1e-13, atol=1e-16)
 
 
+def test_gradients_of_torch():
+    """They flow through the surrogate and the expected value; a decision has none."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    Y, U = rng.integers(0, 2, (5, 3)), rng.normal(size=(5, 10))
+    for loss in LOSSES:
+        scores = torch.asarray(U.copy()).requires_grad_()
+        psi(Y, scores, loss=loss).sum().backward()
+        np.testing.assert_allclose(scores.grad.numpy(), psi_gradient(Y, U, loss=loss), rtol=1e-12)
+    logits = torch.asarray(U).requires_grad_()
+    q = LabelStatistics.from_marginals(torch.sigmoid(logits))
+    labels, expected = decode(q, return_expected=True)
+    assert not expected.requires_grad
+    code = torch.sigmoid(torch.asarray(U[:, :7]).requires_grad_())
+    dense = LabelStatistics.from_code(code, [1, 3], 3)
+    assert not decode(dense).requires_grad
+    assert expected_fbeta(dense, labels[:, :3]).requires_grad
+
+
 def test_helpers():
     assert not is_tensor(np.zeros(1))
     assert not is_tensor([1.0])

@@ -239,6 +239,28 @@ def test_independent_labels_against_another_recurrence(P, ratio):
         assert value == pytest.approx(values.max(), rel=1e-12)
 
 
+@pytest.mark.parametrize("ratio", [(1, 1), (1, 4), (9, 1)])
+def test_a_thousand_labels_against_another_recurrence(ratio):
+    """Few labels and most of them, all as likely, in two heaps: the windows have both ends."""
+    rng = np.random.default_rng(6)
+    s = 1000
+    P = np.array([
+        rng.uniform(size=s),
+        rng.beta(0.1, 5.0, size=s),
+        rng.beta(5.0, 0.2, size=s),
+        np.full(s, 0.5),
+        np.r_[np.full(s // 2, 0.999), np.full(s // 2, 0.001)],
+        np.r_[np.ones(400), np.full(200, 0.7), np.zeros(400)],
+    ])  # fmt: skip
+    labels, expected = decode(
+        LabelStatistics.from_marginals(P), np.sqrt(ratio[0] / ratio[1]), return_expected=True
+    )
+    for row, chosen, value in zip(P, labels, expected, strict=True):
+        values = reference.expected_of_prefixes(np.sort(row)[::-1], *ratio)
+        assert value == pytest.approx(values.max(), rel=1e-12)
+        assert values[chosen.sum()] == pytest.approx(values.max(), rel=1e-12)
+
+
 def test_pieces_and_chunks_do_not_change_the_result(monkeypatch):
     rng = np.random.default_rng(0)
     P, sizes = rng.uniform(size=(50, 19)), rng.dirichlet(np.ones(12), size=50)

@@ -7,6 +7,7 @@ tensors of other libraries go through ``array_api_compat``. The functions that t
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -117,6 +118,19 @@ def widest_float(xp: Any, device: Any) -> Any:
     return found.get("float64", found["float32"])
 
 
+def without_gradients(xp: Any) -> AbstractContextManager[Any]:
+    """Keep a library that records operations for their gradients from doing so.
+
+    A decision has no gradient, and its record would hold every intermediate array.
+
+    Examples
+    --------
+    >>> with without_gradients(np):
+    ...     pass
+    """
+    return xp.no_grad() if hasattr(xp, "no_grad") else nullcontext()
+
+
 def host_integers(array: Any) -> list[int]:
     """Return a few numbers of any array as integers of Python, rounded towards 0.
 
@@ -128,6 +142,11 @@ def host_integers(array: Any) -> list[int]:
     if hasattr(array, "tolist"):  # not of the standard, but it waits for a device once
         return [int(number) for number in array.tolist()]
     return [int(array[i]) for i in range(array.shape[0])]
+
+
+def as_array(xp: Any, device: Any, values: Any) -> Array:
+    """Return a tensor as it is, and anything else as an array of the namespace."""
+    return values if is_tensor(values) else xp.asarray(values, device=device)
 
 
 def astype(xp: Any, array: Array, dtype: Any) -> Array:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fbeta._array import Array, astype, is_tensor, namespace_and_device, widest_float
+from fbeta._array import (
+    Array,
+    as_array,
+    astype,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+    without_gradients,
+)
 from fbeta._statistics import Form
 
 
@@ -58,7 +66,7 @@ def read_sizes(sizes: Any, P: Array) -> Array:
     array of shape (n, m + 1)
     """
     xp, device = namespace_and_device(P=P, sizes=sizes)
-    sizes = xp.asarray(sizes, dtype=P.dtype, device=device)
+    sizes = astype(xp, as_array(xp, device, sizes), P.dtype)
     n, s = P.shape
     if sizes.ndim != 2 or sizes.shape[0] != n or not 1 <= sizes.shape[1] <= s + 1:
         raise ValueError(
@@ -200,7 +208,8 @@ def check_statistics(name: str, values: Array) -> None:
     if 0 in values.shape:
         return
     # min and max see NaN too, and make no temporary of the size of the array
-    low, high = float(xp.min(values)), float(xp.max(values))
+    with without_gradients(xp):
+        low, high = float(xp.min(values)), float(xp.max(values))
     if not np.isfinite(low) or not np.isfinite(high):
         raise ValueError(f"{name} contains NaN or infinity")
     if low < 0:

@@ -217,7 +217,7 @@ class Factored:
         """Return ``P(y_j = 1)``, of shape (n, s): those given, unless the sizes change them."""
         xp = self.place[0]
         if self.sizes is None:
-            return xp.asarray(self.P, copy=True)
+            return self.P + 0
 
         def work(rows: Rows) -> tuple[Array]:
             some = self.take(rows)

@@ -16,7 +16,15 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, astype, is_tensor, namespace_and_device, widest_float
+from fbeta._array import (
+    Array,
+    as_array,
+    astype,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+    without_gradients,
+)
 from fbeta._prefixes import search_factored
 from fbeta._rows import map_rows, row_tasks
 from fbeta._search import TIE_UNITS, Goal, Tables, search_dense
@@ -119,14 +127,8 @@ def decode(
     """
     form = _form_of(statistics)
     goal = _check_goal(get_measure(measure, beta), min_labels, max_labels, form.shape[1])
-    if not form.shape[0]:
-        xp, device = form.place
-        labels = xp.zeros(form.shape, dtype=xp.int8, device=device)
-        expected = xp.zeros(0, dtype=widest_float(xp, device), device=device)
-    elif isinstance(form, Factored):
-        labels, expected = search_factored(form, goal)
-    else:
-        labels, expected = _search_unfolded(form, goal)
+    with without_gradients(form.place[0]):
+        labels, expected = _search(form, goal)
     return (labels, expected) if return_expected else labels
 
 
@@ -230,9 +232,15 @@ def _check_goal(measure: Measure, low: int, high: int | None, s: int) -> Goal:
     return Goal(measure, low, high)
 
 
-def _search_unfolded(form: Form, goal: Goal) -> tuple[Array, Array]:
-    """Find the best label sets where the statistics are not factored."""
-    dense, xp = isinstance(form, Dense), form.place[0]
+def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
+    """Find the best label sets, and their values."""
+    xp, device = form.place
+    if not form.shape[0]:
+        labels = xp.zeros(form.shape, dtype=xp.int8, device=device)
+        return labels, xp.zeros(0, dtype=widest_float(xp, device), device=device)
+    if isinstance(form, Factored):
+        return search_factored(form, goal)
+    dense = isinstance(form, Dense)
     shared = Tables(goal.measure, form.block(slice(0, 0))) if dense else None
 
     def work(rows: Any) -> tuple[Array, Array]:
@@ -255,7 +263,7 @@ def _read_predictions(form: Form, labels: Any) -> Array:
         labels = np.asarray(labels, dtype=np.bool_)
     if tuple(labels.shape) != form.shape:
         raise ValueError(f"labels must have shape {form.shape}, got {tuple(labels.shape)}")
-    return xp.asarray(labels, dtype=xp.bool, device=device)
+    return astype(xp, as_array(xp, device, labels), xp.bool)
 
 
 def _hits(form: Form, yhat: Array) -> tuple[Array, Array, Any, Array]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fbeta._array import (
     Array,
+    as_array,
     astype,
     host_integers,
     is_tensor,
@@ -79,7 +80,7 @@ class LabelStatistics:
 
     def __init__(self, empty: Any, joint: Any, cardinalities: Any) -> None:
         xp, device = namespace_and_device(empty=empty, joint=joint)
-        empty, joint = (xp.asarray(array, device=device) for array in (empty, joint))
+        empty, joint = (as_array(xp, device, array) for array in (empty, joint))
         if is_tensor(cardinalities):
             cardinalities = host_integers(cardinalities)
         cardinalities = np.asarray(cardinalities)
@@ -250,7 +251,7 @@ class LabelStatistics:
             With the cardinalities that occur in the samples.
         """
         xp, device = namespace_and_device(S=S)
-        S = xp.asarray(S, device=device)
+        S = as_array(xp, device, S)
         if S.ndim != 3 or 0 in S.shape[1:]:
             raise ValueError(f"S must have shape (n, m, s) with m, s >= 1, got {tuple(S.shape)}")
         if not bool(xp.all((S == 0) | (S == 1))):
@@ -282,7 +283,7 @@ class LabelStatistics:
         """
         xp, device = namespace_and_device(probabilities=probabilities)
         dtype = widest_float(xp, device)
-        p = astype(xp, xp.asarray(probabilities, device=device), dtype)
+        p = astype(xp, as_array(xp, device, probabilities), dtype)
         if xp is np:
             indicator = form_of(labelsets, "labelsets").read(labelsets, "labelsets")
             (m, s), cardinalities = indicator.shape, observed_cardinalities(indicator)

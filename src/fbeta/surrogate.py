@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fbeta._array import Array, array_namespace, is_tensor, namespace_and_device, widest_float
+from fbeta._array import (
+    Array,
+    array_namespace,
+    astype,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+)
 from fbeta._validation import check_beta, check_count, check_number
 from fbeta.encoding import LabelStatistics, encode_labels
 from fbeta.labels import form_of
@@ -102,9 +109,9 @@ def psi_regret(statistics: LabelStatistics, U: Any, *, loss: str | Loss = "logis
     [0.6541]
     """
     loss, q = get_loss(loss), statistics.to_code()
-    xp, device = namespace_and_device(statistics=q, U=U)
+    xp, _ = namespace_and_device(statistics=q, U=U)
     U = _read_scores(U, tuple(q.shape))
-    q = xp.asarray(q, dtype=U.dtype, device=device)
+    q = astype(xp, q, U.dtype)
     # at q in {0, 1} the infimum is approached at infinity: a finite score is near enough
     best = xp.clip(loss.link(q), -1e3, 1e3)
     value = loss.value(q, U)
@@ -202,7 +209,7 @@ def _read_scores(U: Any, shape: tuple[int, ...] | None) -> Array:
     if xp is np:
         U = np.asarray(U, dtype=np.float64)
     elif not xp.isdtype(U.dtype, "real floating"):
-        U = xp.astype(U, widest_float(xp, device))
+        U = astype(xp, U, widest_float(xp, device))
     if shape is not None and tuple(U.shape) != shape:
         raise ValueError(f"U must have shape {shape}, got {tuple(U.shape)}")
     return U
