@@ -13,7 +13,7 @@ import numpy as np
 
 from fbeta._array import Array, astype, cumulative_sum
 from fbeta._bernoulli import largest_sizes
-from fbeta._rows import map_rows, row_tasks, rows_at_once
+from fbeta._rows import map_rows, on_host, row_tasks, rows_at_once
 from fbeta._search import Goal, choose_size, largest_labels, rest_of, tie
 from fbeta._statistics import Factored, Law, law_bytes, tile
 
@@ -61,12 +61,12 @@ def _tasks(form: Factored) -> tuple[Any, list[Any]]:
     """
     xp, (n, s) = form.place[0], form.shape
     if xp is not np or form.sizes is not None:
-        return None, row_tasks(xp, n, law_bytes(s, form.largest_size()))
+        return None, row_tasks(form.place, n, law_bytes(s, form.largest_size()))
     largest = largest_sizes(np, form.P)
     order = np.argsort(-largest, kind="stable")
     tasks, start = [], 0
     while start < n:
-        rows = rows_at_once(np, n, law_bytes(s, int(largest[order[start]])))
+        rows = rows_at_once(form.place, n, law_bytes(s, int(largest[order[start]])))
         tasks.append(order[start : start + rows])
         start += rows
     return order, tasks
@@ -155,9 +155,9 @@ class _PrefixSearch:
 
 def _sums_of_first(xp: Any, q: Array) -> Array:
     """Return the sums over the first labels, of shape (C, K, n)."""
-    if xp is not np:
+    if not on_host(q.device):
         return cumulative_sum(xp, q, axis=0)
-    # numpy.cumsum along the first axis takes ten times as long
-    for j in range(1, len(q)):
-        q[j] += q[j - 1]
+    # on a processor a cumulative sum along the first axis takes ten times as long
+    for j in range(1, q.shape[0]):
+        q[j, ...] += q[j - 1, ...]
     return q

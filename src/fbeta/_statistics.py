@@ -188,7 +188,7 @@ class Factored:
     def by_rows(self, work: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
         """Do work that takes the law of some rows at a time."""
         xp, (n, s) = self.place[0], self.shape
-        return map_rows(xp, work, row_tasks(xp, n, law_bytes(s, self.largest_size())))
+        return map_rows(xp, work, row_tasks(self.place, n, law_bytes(s, self.largest_size())))
 
     def block(self, rows: Rows) -> Dense:
         """Return some rows unfolded, without the sizes that have no weight in them."""
@@ -318,7 +318,7 @@ def unfold(form: Form) -> Dense:
         _write(out, rows, form.block(rows))
         return ()
 
-    map_rows(xp, work, row_tasks(xp, form.shape[0], form.row_bytes, unfolding=True))
+    map_rows(xp, work, row_tasks(form.place, form.shape[0], form.row_bytes, unfolding=True))
     return out
 
 
@@ -400,9 +400,9 @@ def law_bytes(s: int, largest: int) -> int:
 
 def tile(law: Law) -> tuple[int, int]:
     """Return how many labels, and how many sizes, of the rows of a law are unfolded together."""
-    xp, n = law.xp, max(1, int(law.empty.shape[0]))
-    width = max(1, tile_elements(xp) // n)
-    return width, max(1, chunk_elements(xp) // (width * n))
+    device, n = law.empty.device, max(1, int(law.empty.shape[0]))
+    width = max(1, tile_elements(device) // n)
+    return width, max(1, chunk_elements(device) // (width * n))
 
 
 def _zeros(

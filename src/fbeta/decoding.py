@@ -206,9 +206,9 @@ def expected_measure(
 
     n, s = form.shape
     if isinstance(form, Factored):
-        tasks = row_tasks(xp, n, law_bytes(s, form.largest_size()))
+        tasks = row_tasks(form.place, n, law_bytes(s, form.largest_size()))
     else:
-        tasks = row_tasks(xp, n, form.row_bytes, unfolding=not isinstance(form, Dense))
+        tasks = row_tasks(form.place, n, form.row_bytes, unfolding=not isinstance(form, Dense))
     expected: NDArray[np.float64] = map_rows(xp, work, tasks)[0]
     return expected
 
@@ -248,7 +248,7 @@ def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
         tables = Tables(goal.measure, block) if shared is None else shared
         return search_dense(block, tables, goal)
 
-    tasks = row_tasks(xp, form.shape[0], form.row_bytes, unfolding=not dense)
+    tasks = row_tasks(form.place, form.shape[0], form.row_bytes, unfolding=not dense)
     labels, value = map_rows(xp, work, tasks)
     return labels, value
 
