@@ -13,9 +13,9 @@ import numpy as np
 
 from fbeta._array import Array, astype, cumulative_sum
 from fbeta._bernoulli import largest_sizes
+from fbeta._factored import Factored, Law, law_bytes, tile
 from fbeta._rows import map_rows, on_host, row_tasks, rows_at_once
 from fbeta._search import Goal, choose_size, largest_labels, rest_of, tie
-from fbeta._statistics import Factored, Law, law_bytes, tile
 
 
 def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:

@@ -17,7 +17,7 @@ from fbeta._array import (
     widest_float,
     without_gradients,
 )
-from fbeta._statistics import Form
+from fbeta._forms import Form
 
 
 def read_marginals(P: Any) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fbeta._array import Array, astype, cumulative_sum, sort_descending, spread_rows, take_rows
-from fbeta._statistics import Dense
+from fbeta._forms import Dense
 from fbeta.measures import Measure
 
 # values closer than this many units of rounding, relative to the sums they come from, are a tie:

@@ -25,10 +25,11 @@ from fbeta._array import (
     widest_float,
     without_gradients,
 )
+from fbeta._factored import Factored, law_bytes, pieces
+from fbeta._forms import Dense, Form
 from fbeta._prefixes import search_factored
 from fbeta._rows import map_rows, row_tasks
 from fbeta._search import TIE_UNITS, Goal, Tables, search_dense
-from fbeta._statistics import Dense, Factored, Form, law_bytes, pieces
 from fbeta._validation import check_count
 from fbeta.encoding import LabelStatistics
 from fbeta.measures import Measure, get_measure
@@ -195,11 +196,10 @@ def expected_measure(
     def work(rows: Any) -> tuple[Array]:
         yhat = chosen[rows, :]
         empty, sizes, cardinalities, hits = _hits(form.take(rows), yhat)
-        A, B = measure.tables(cardinalities, range(form.shape[1] + 1), form.shape[1])
         size = xp.sum(astype(xp, yhat, xp.arange(0, device=yhat.device).dtype), axis=1)
         A, B = (
-            xp.take(xp.asarray(t, dtype=hits.dtype, device=hits.device), size, axis=0)
-            for t in (A, B)
+            xp.take(xp.asarray(table, dtype=hits.dtype, device=hits.device), size, axis=0)
+            for table in measure.tables(cardinalities, range(form.shape[1] + 1), form.shape[1])
         )
         law = xp.concat([empty[:, None], sizes], axis=1)
         return (xp.sum(A * hits, axis=1) + xp.sum(B * law, axis=1),)

@@ -24,6 +24,8 @@ from fbeta._array import (
     widest_float,
 )
 from fbeta._code import encode, encode_labels, observed_cardinalities
+from fbeta._factored import Factored
+from fbeta._forms import Dense, Form
 from fbeta._reading import (
     check_alike,
     check_cardinalities,
@@ -34,7 +36,7 @@ from fbeta._reading import (
     read_weights,
     row_numbers,
 )
-from fbeta._statistics import Dense, Factored, Form, Mixture, concatenate, unfold
+from fbeta._statistics import Mixture, concatenate, unfold
 from fbeta.labels import form_of
 
 __all__ = ["LabelStatistics", "encode", "encode_labels", "observed_cardinalities"]
