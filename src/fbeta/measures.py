@@ -35,9 +35,9 @@ class Measure:
     name : str
         What :func:`fbeta.decode` calls it.
     hits : callable
-        ``A(k, l, s) >= 0`` for arrays of sizes k, l in 1..s, which broadcast.
+        ``A(k, l, s) >= 0`` for a row of sizes k and a column of sizes l, in 1..s.
     rest : callable
-        ``B(k, l, s)`` for arrays of sizes k, l in 0..s, which broadcast.
+        ``B(k, l, s)`` for a row of sizes k and a column of sizes l, in 0..s.
     separable : bool
         Whether ``A(k, l) = a(k) b(l)``: one order of the labels then serves all sizes.
     bounded : bool
@@ -48,7 +48,7 @@ class Measure:
     --------
     The share of predicted labels that are right, where a hit on a small label set counts more:
 
-    >>> rare = Measure("rare", lambda k, size, s: 1 / (k * size), lambda k, size, s: 0 * k * size)
+    >>> rare = Measure("rare", lambda k, size, s: 1 / (k * size), lambda k, size, s: 0.0)
     >>> A, B = rare.tables([1, 2], [1, 2], 2)
     >>> A.tolist()
     [[1.0, 0.5], [0.5, 0.25]]
@@ -183,38 +183,38 @@ def _misses(true: Sizes, predicted: Sizes, below: Sizes, s: int) -> Sizes:
     return np.where(below > 0, (s - true - predicted) * _inverse(below), 1.0)
 
 
-# s - k - size + hits labels are rightly left out
+# of the s labels, s - k - size + hits are rightly left out
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure(
             "precision",
-            lambda k, size, s: 1 / size + 0 * k,
+            lambda k, size, s: 1 / size,
             lambda k, size, s: size == 0,
             separable=True,
             bounded=True,
         ),
         Measure(
             "recall",
-            lambda k, size, s: 1 / k + 0 * size,
+            lambda k, size, s: 1 / k,
             lambda k, size, s: k == 0,
             separable=True,
         ),
         Measure(
             "informedness",
-            lambda k, size, s: 1 / k + _inverse(s - k) + 0 * size,
+            lambda k, size, s: 1 / k + _inverse(s - k),
             lambda k, size, s: (k == 0) + _misses(k, size, s - k, s) - 1,
             separable=True,
         ),
         Measure(
             "markedness",
-            lambda k, size, s: 1 / size + _inverse(s - size) + 0 * k,
+            lambda k, size, s: 1 / size + _inverse(s - size),
             lambda k, size, s: (size == 0) + _misses(k, size, s - size, s) - 1,
             separable=True,
         ),
         Measure(
             "hamming",
-            lambda k, size, s: np.full(np.broadcast_shapes(k.shape, size.shape), 2 / s),
+            lambda k, size, s: 2 / s,
             lambda k, size, s: 1 - (k + size) / s,
             separable=True,
         ),
