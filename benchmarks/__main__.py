@@ -22,12 +22,14 @@ from benchmarks.report import markdown
 from fbeta._threads import n_threads
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("solver", "path", "memory", "scaling", "decode", "efp")
+PARTS = ("solver", "path", "memory", "scaling", "decode", "factored", "efp")
 
 
 def run_part(part: str) -> Any:
     if part == "decode":
         return decode.run()
+    if part == "factored":
+        return decode.run_factored()
     if part == "memory":
         return solver.run_memory()
     if part == "scaling":

@@ -78,6 +78,24 @@ SECTIONS: list[tuple[str, str, str, dict[str, str]]] = [
             "same_values": "same values",
         },
     ),
+    (
+        "factored",
+        "The decode of marginals",
+        "Marginals of the labels, with and without probabilities of their number. They stay "
+        "factored; against the decode of the unfolded statistics, timed on some of the instances "
+        "(and without the time and memory of unfolding them).",
+        {
+            "n": "instances",
+            "labels": "labels",
+            "marginals": "marginals",
+            "seconds": "seconds",
+            "mb": "memory, MB",
+            "dense_s": "unfolded, s",
+            "dense_mb": "unfolded, MB",
+            "ratio": "ratio",
+            "same_values": "same values",
+        },
+    ),
     ("efp", "EFP's multinomial fits at Enron's size", "Against one scikit-learn fit a label.", {}),
 ]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics
-from fbeta.encoding import encode, observed_cardinalities, poisson_binomial
+from fbeta.encoding import encode, encode_labels, observed_cardinalities
 
 from . import reference
 
@@ -27,6 +27,15 @@ def test_encode_is_the_definition(Y, which):
         [sum(y) == 0] + [sum(y) == k and y[j] for k in sizes for j in range(Y.shape[1])] for y in Y
     ]
     assert np.array_equal(encode(sparse, sizes).toarray(), np.array(expected, dtype=np.int8))
+
+
+@given(indicators(), st.sampled_from(["seen", "all"]))
+def test_encode_labels_is_the_same_as_an_array(Y, which):
+    sizes = observed_cardinalities(sp.csr_array(Y), which)
+    code, cardinalities, s = encode_labels(Y, sizes if which == "all" else None)
+    assert np.array_equal(code, encode(sp.csr_array(Y), sizes).toarray())
+    assert np.array_equal(cardinalities, sizes)
+    assert s == Y.shape[1]
 
 
 def test_encode_leaves_out_sizes_that_are_not_asked_for():
@@ -58,34 +67,6 @@ def test_from_distribution_and_what_true_statistics_satisfy(law):
         assert np.isclose(sizes[k], sum(v for v, y in zip(p, sets, strict=True) if sum(y) == k))
     marginals = np.array(sets).T @ p
     assert np.allclose(q.marginals()[0], marginals)
-
-
-@given(arrays(float, st.tuples(st.integers(1, 3), st.integers(1, 6)), elements=st.floats(0, 1)))
-def test_from_marginals_is_the_product_law(P):
-    sets = reference.label_sets(P.shape[1])
-    q = LabelStatistics.from_marginals(P)
-    for i, row in enumerate(P):
-        p = [np.prod([m if on else 1 - m for m, on in zip(row, y, strict=True)]) for y in sets]
-        empty, joint = reference.statistics_of(p, sets)
-        assert np.allclose(q.joint[i], joint, atol=1e-12)
-        assert np.allclose(q.empty[i], empty, atol=1e-12)
-
-
-@pytest.mark.parametrize("s", [50, 400])
-def test_from_marginals_is_stable_for_many_labels(s):
-    P = np.random.default_rng(s).uniform(size=(3, s)) ** 3
-    P[0, :5] = [0, 1, 0.5, 1e-300, 1 - 1e-16]
-    q = LabelStatistics.from_marginals(P)
-    assert np.allclose(q.marginals(), P, atol=1e-11)
-    assert np.allclose(q.cardinality_distribution(), poisson_binomial(P), atol=1e-11)
-
-
-def test_poisson_binomial_of_equal_trials_is_binomial():
-    from scipy.stats import binom
-
-    assert np.allclose(
-        poisson_binomial(np.full((1, 30), 0.3))[0], binom.pmf(np.arange(31), 30, 0.3)
-    )
 
 
 @given(indicators())

@@ -127,6 +127,13 @@ def test_code_norm(beta):
     assert code_norm(2000, beta) <= (1 + beta**2) / beta
 
 
+@pytest.mark.parametrize("beta", [1e-150, 1e150, 1e200])
+def test_extreme_betas_do_not_overflow(beta):
+    assert 1 <= code_norm(5, beta) < 10
+    assert np.isfinite(regret_bound(0.1, 5, beta, tight=True))
+    assert regret_bound(0.1, 5, beta) > 1e100
+
+
 def test_printed_bound_is_the_formula():
     assert regret_bound(0.02, 10, 2.0) == pytest.approx(
         5 / 2 * np.sqrt(2 * (np.log(10) + 1) / 4 * 0.02)

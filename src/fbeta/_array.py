@@ -1,19 +1,37 @@
-"""The one place that knows which array library an array belongs to."""
+"""The one place that knows which array library an array belongs to, and on which device it is.
+
+NumPy 2 implements nearly all of the array API standard itself, so NumPy arrays need nothing else;
+tensors of other libraries go through ``array_api_compat``. The functions that take a namespace
+``xp`` stand for what the standard lacks, or NumPy 2.0 does not have yet.
+"""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+Array: TypeAlias = Any
+
+
+def is_tensor(array: Any) -> bool:
+    """Tell an array of another library than NumPy, on whatever device, from everything else.
+
+    Examples
+    --------
+    >>> is_tensor(np.zeros(3)), is_tensor([0.5])
+    (False, False)
+    """
+    if isinstance(array, (np.ndarray, np.generic)):
+        return False
+    return hasattr(array, "__array_namespace__") or hasattr(array, "device")
 
 
 def array_namespace(*arrays: Any) -> ModuleType:
     """Return the array API namespace of the arguments.
-
-    NumPy 2 implements the array API standard itself, so NumPy arrays need nothing else;
-    tensors of other libraries go through ``array_api_compat``.
 
     Parameters
     ----------
@@ -35,6 +53,164 @@ def array_namespace(*arrays: Any) -> ModuleType:
     compat = optional_import("array_api_compat", "array-api", "computing with tensors")
     namespace: ModuleType = compat.array_namespace(*arrays)
     return namespace
+
+
+def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
+    """Return the namespace of the arguments and the device that they are on.
+
+    Parameters
+    ----------
+    **arrays : array or anything else
+        By the names that messages use. Lists, numbers and the like belong to no library, and are
+        NumPy's where nothing else is there.
+
+    Returns
+    -------
+    xp : module
+        A namespace that follows the array API standard.
+    device : object or None
+        What to pass as ``device`` to the functions of ``xp`` that make arrays; None for NumPy.
+
+    Raises
+    ------
+    ValueError
+        Where the arguments belong to several libraries or are on several devices: nothing is
+        copied from one to the other unasked.
+
+    Examples
+    --------
+    >>> xp, device = namespace_and_device(P=np.zeros(3))
+    >>> xp.ones(2, device=device).tolist()
+    [1.0, 1.0]
+    """
+    tensors = {name: a for name, a in arrays.items() if is_tensor(a)}
+    if not tensors:
+        return np, None
+    compat = optional_import("array_api_compat", "array-api", "computing with tensors")
+    places = {n: (compat.array_namespace(a), compat.device(a)) for n, a in tensors.items()}
+    places |= {n: (np, None) for n, a in arrays.items() if isinstance(a, np.ndarray)}
+    first, place = next(iter(places.items()))
+    for name, other in places.items():
+        if other != place:
+            raise ValueError(
+                f"{first} and {name} must be arrays of one library on one device, got "
+                f"{_describe(place)} and {_describe(other)}"
+            )
+    return place
+
+
+def _describe(place: tuple[ModuleType, Any]) -> str:
+    name = place[0].__name__.removeprefix("array_api_compat.")
+    return name if place[1] is None else f"{name} on {place[1]}"
+
+
+def widest_float(xp: Any, device: Any) -> Any:
+    """Return the floating type to compute in: double precision wherever the device has it.
+
+    Examples
+    --------
+    >>> widest_float(np, None)
+    <class 'numpy.float64'>
+    """
+    if xp is np:
+        return np.float64
+    found = xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
+    return found.get("float64", found["float32"])
+
+
+def without_gradients(xp: Any) -> AbstractContextManager[Any]:
+    """Keep a library that records operations for their gradients from doing so.
+
+    A decision has no gradient, and its record would hold every intermediate array.
+
+    Examples
+    --------
+    >>> with without_gradients(np):
+    ...     pass
+    """
+    return xp.no_grad() if hasattr(xp, "no_grad") else nullcontext()
+
+
+def host_integers(array: Any) -> list[int]:
+    """Return a few numbers of any array as integers of Python, rounded towards 0.
+
+    Examples
+    --------
+    >>> host_integers(np.array([1.0, 3.5]))
+    [1, 3]
+    """
+    if hasattr(array, "tolist"):  # not of the standard, but it waits for a device once
+        return [int(number) for number in array.tolist()]
+    return [int(array[i]) for i in range(array.shape[0])]
+
+
+def as_array(xp: Any, device: Any, values: Any) -> Array:
+    """Return a tensor as it is, and anything else as an array of the namespace."""
+    return values if is_tensor(values) else xp.asarray(values, device=device)
+
+
+def astype(xp: Any, array: Array, dtype: Any) -> Array:
+    """Return the array in another type, or itself where it has that type."""
+    return array.astype(dtype, copy=False) if xp is np else xp.astype(array, dtype, copy=False)
+
+
+def cumulative_sum(xp: Any, array: Array, axis: int) -> Array:
+    """Return the sums of the first 1, 2, ... entries along an axis."""
+    return np.cumsum(array, axis=axis) if xp is np else xp.cumulative_sum(array, axis=axis)
+
+
+def sort_descending(xp: Any, array: Array) -> Array:
+    """Return the array sorted along its last axis, the largest first."""
+    if xp is np:
+        return np.sort(array, axis=-1)[..., ::-1]
+    return xp.sort(array, axis=-1, descending=True)
+
+
+def take_rows(xp: Any, array: Array, rows: Any) -> Array:
+    """Return the rows of an array that a slice or an array of integers names."""
+    if isinstance(rows, slice):
+        return array[rows, ...]
+    return xp.take(array, rows, axis=0)
+
+
+def spread_rows(xp: Any, values: Array, rows: Array, n: int, fill: float) -> Array:
+    """Return n numbers: ``values`` at the given rows, and ``fill`` elsewhere.
+
+    It undoes :func:`take_rows` where the standard has no way to write to a list of places.
+
+    Parameters
+    ----------
+    xp : module
+        The namespace.
+    values : array of shape (m,)
+        What to spread.
+    rows : integer array of shape (m,)
+        Increasing places in 0..n - 1.
+    n : int
+        Length of the result.
+    fill : float
+        For the other places.
+
+    Returns
+    -------
+    array of shape (n,)
+
+    Examples
+    --------
+    >>> spread_rows(np, np.array([1.0, 2.0]), np.array([0, 2]), 3, -1.0).tolist()
+    [1.0, -1.0, 2.0]
+    """
+    if rows.shape[0] == n:
+        return values
+    if xp is np:
+        out = np.full(n, fill)
+        out[rows] = values
+        return out
+    places = xp.arange(n, dtype=rows.dtype, device=values.device)
+    found = xp.searchsorted(rows, places)
+    found = xp.where(found < rows.shape[0], found, xp.zeros_like(found))
+    spread = xp.take(values, found)
+    return xp.where(xp.take(rows, found) == places, spread, xp.full_like(spread, fill))
 
 
 def optional_import(name: str, extra: str, purpose: str) -> ModuleType:

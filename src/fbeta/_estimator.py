@@ -18,7 +18,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from fbeta._validation import check_beta, check_sample_weight
-from fbeta.codes import Code, Estimates, concatenate
+from fbeta.codes import Code, Estimates
 from fbeta.encoding import LabelStatistics
 from fbeta.labels import Indicator, LabelForm, form_of
 from fbeta.learners import Alphas, Learner, Model, Rows, Weight, count_rows, take_rows
@@ -164,16 +164,16 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Return the size of that for one instance, to bound the memory of predict."""
         return 8 * self.n_labels_
 
-    def _chunks(self, X: Any, row_bytes: int) -> Iterator[Any]:
+    def _chunks(self, X: Any) -> Iterator[Any]:
         """Yield the output for some rows at a time."""
-        n, rows = count_rows(X), max(1, CHUNK // row_bytes)
+        n, rows = count_rows(X), max(1, CHUNK // self._row_bytes())
         for start in range(0, max(n, 1), rows):
             chunk = slice(start, start + rows)
             yield self._output(X if rows >= n else take_rows(X, chunk))
 
     def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
         """Predict label sets for validated X, as booleans of shape (n, s)."""
-        parts = [self._rule(output, beta) for output in self._chunks(X, self._row_bytes())]
+        parts = [self._rule(output, beta) for output in self._chunks(X)]
         return np.concatenate(parts)
 
     def _by_class(self, marginals: NDArray[Any]) -> NDArray[Any]:
@@ -297,14 +297,10 @@ class StatisticsClassifier(MultiLabelClassifier):
     def _row_bytes(self) -> int:
         return 8 * self._code.width()
 
-    def _unfolded(self, X: Any) -> Iterator[Estimates]:
-        """Yield estimates of as many rows at a time as there is room for the statistics of."""
-        size = 8 * self._code.n_labels * max(len(self._code.cardinalities), 1)
-        return self._chunks(X, max(self._row_bytes(), size))
-
     def _statistics(self, X: Any) -> LabelStatistics:
         """Estimate the statistics for validated X."""
-        return concatenate([estimates.statistics() for estimates in self._unfolded(X)])
+        parts = [estimates.statistics() for estimates in self._chunks(X)]
+        return LabelStatistics.concatenate(parts)
 
     def predict_statistics(self, X: Any) -> LabelStatistics:
         """Estimate everything the decoder needs.
@@ -337,7 +333,7 @@ class StatisticsClassifier(MultiLabelClassifier):
             scikit-learn.
         """
         X, _ = self._read_features(X)
-        marginals = [estimates.marginals() for estimates in self._chunks(X, self._row_bytes())]
+        marginals = [estimates.marginals() for estimates in self._chunks(X)]
         return self._by_class(np.concatenate(marginals))
 
     def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
@@ -357,5 +353,5 @@ class StatisticsClassifier(MultiLabelClassifier):
             decoder maximises may then exceed 1: it is cut there.
         """
         X, beta = self._read_features(X, beta)
-        parts = [self._rule.expected(estimates, beta) for estimates in self._unfolded(X)]
+        parts = [self._rule.expected(estimates, beta) for estimates in self._chunks(X)]
         return np.minimum(np.concatenate(parts), 1.0)

@@ -19,7 +19,7 @@ from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
 from fbeta.labels import Indicator
 from fbeta.linear.binary import distinct_columns
 
-__all__ = ["Code", "Estimates", "JointCode", "MarginalCode", "PlugInCode", "concatenate"]
+__all__ = ["Code", "Estimates", "JointCode", "MarginalCode", "PlugInCode"]
 
 
 @dataclass(frozen=True)
@@ -244,25 +244,3 @@ def _sizes_with(columns: sp.csc_array, label: int, count: NDArray[np.intp]) -> N
     rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
     out[rows] = count[rows]
     return out
-
-
-def concatenate(parts: Sequence[LabelStatistics]) -> LabelStatistics:
-    """Join the statistics of several groups of instances, which may differ in cardinalities.
-
-    Examples
-    --------
-    >>> one, two = (LabelStatistics.from_labels(Y) for Y in ([[1, 0]], [[1, 1]]))
-    >>> concatenate([one, two]).cardinalities.tolist()
-    [1, 2]
-    """
-    if len(parts) == 1:
-        return parts[0]
-    cardinalities = np.unique(np.concatenate([q.cardinalities for q in parts]))
-    n, s = sum(map(len, parts)), parts[0].n_labels
-    joint = np.zeros((n, len(cardinalities), s), dtype=parts[0].joint.dtype)
-    start = 0
-    for q in parts:
-        slots = np.searchsorted(cardinalities, q.cardinalities)
-        joint[start : start + len(q), slots] = q.joint
-        start += len(q)
-    return LabelStatistics(np.concatenate([q.empty for q in parts]), joint, cardinalities)

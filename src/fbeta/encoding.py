@@ -7,97 +7,67 @@ x)`` and ``q_jk = P(|y| = k, y_j = 1 | x)``. They do not depend on beta.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from fbeta._validation import check_choice
-from fbeta.labels import Indicator, form_of
+from fbeta._array import (
+    Array,
+    as_array,
+    astype,
+    host_integers,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+)
+from fbeta._code import encode, encode_labels, observed_cardinalities
+from fbeta._factored import Factored
+from fbeta._forms import Dense, Form
+from fbeta._reading import (
+    check_alike,
+    check_cardinalities,
+    check_shapes,
+    check_statistics,
+    read_marginals,
+    read_sizes,
+    read_weights,
+    row_numbers,
+)
+from fbeta._statistics import Mixture, concatenate, unfold
+from fbeta.labels import form_of
 
-__all__ = ["LabelStatistics", "encode", "observed_cardinalities"]
-
-
-def observed_cardinalities(Y: Indicator, which: str = "seen") -> NDArray[np.intp]:
-    """Return the sizes k for which statistics are kept.
-
-    Parameters
-    ----------
-    Y : csr_array of shape (n, s)
-        0/1 indicator.
-    which : {"seen", "all"}
-        The sizes that occur in ``Y``, or all of 1..s.
-
-    Returns
-    -------
-    ndarray of shape (K,)
-        Increasing, without 0.
-    """
-    check_choice("cardinalities", which, ("seen", "all"))
-    if which == "all":
-        return np.arange(1, Y.shape[1] + 1)
-    sizes = np.unique(np.diff(Y.indptr)).astype(np.intp)
-    return sizes[sizes > 0]
-
-
-def encode(Y: Indicator, cardinalities: NDArray[np.intp]) -> sp.csc_array:
-    """Return the targets of every binary problem: a_y for each row.
-
-    Column 0 is ``1(|y| = 0)``; column ``1 + k s + j`` is ``1(|y| = cardinalities[k]) y_j``. Each
-    label of a row is in one column only, so the targets hold as many ones as ``Y`` (and one for
-    each empty row), however many problems there are.
-
-    Parameters
-    ----------
-    Y : csr_array of shape (n, s)
-        0/1 indicator without explicit zeros.
-    cardinalities : ndarray of shape (K,)
-        Increasing sizes; rows of other sizes are in no column.
-
-    Returns
-    -------
-    csc_array of shape (n, 1 + K s)
-        0/1 targets, int8.
-
-    Examples
-    --------
-    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [0, 0]], dtype=np.int8))
-    >>> encode(Y, np.array([1, 2])).toarray().tolist()
-    [[0, 0, 0, 1, 1], [0, 0, 1, 0, 0], [1, 0, 0, 0, 0]]
-    """
-    n, s = Y.shape
-    sizes = np.diff(Y.indptr)
-    slot = np.full(s + 1, -1)
-    slot[cardinalities] = np.arange(len(cardinalities))
-    row = np.repeat(np.arange(n), sizes)
-    k = slot[sizes[row]]
-    row, column = row[k >= 0], (1 + k * s + Y.indices)[k >= 0]
-    empty = np.flatnonzero(sizes == 0)
-    rows = np.concatenate([empty, row])
-    columns = np.concatenate([np.zeros(len(empty), dtype=np.intp), column])
-    ones = np.ones(len(rows), dtype=np.int8)
-    return sp.csc_array((ones, (rows, columns)), shape=(n, 1 + len(cardinalities) * s))
+__all__ = ["LabelStatistics", "encode", "encode_labels", "observed_cardinalities"]
 
 
-@dataclass(frozen=True)
 class LabelStatistics:
     """The statistics q(x) of n instances: everything the decoder needs, for every beta.
 
     Parameters
     ----------
-    empty : ndarray of shape (n,)
+    empty : array of shape (n,)
         ``P(no labels | x_i)``.
-    joint : ndarray of shape (n, K, s)
+    joint : array of shape (n, K, s)
         ``joint[i, k, j] = P(|y| = cardinalities[k], y_j = 1 | x_i)``.
-    cardinalities : ndarray of shape (K,)
+    cardinalities : array-like of shape (K,)
         Increasing sizes in 1..s; the joint probabilities of all other sizes are zero.
+
+    Attributes
+    ----------
+    form : object
+        How the numbers are kept. Statistics that come from marginals or are a mixture stay in
+        parts; ``empty`` and ``joint`` are then computed when they are asked for.
 
     Notes
     -----
     Any finite non-negative numbers are accepted: independent estimates of the components need not
     be the statistics of a distribution.
+
+    The arrays may be of any library that follows the array API standard, on any device; what is
+    computed from them is of the same library and on the same device. Only ``cardinalities``, which
+    belong to the shape, are NumPy's always.
 
     Examples
     --------
@@ -108,45 +78,69 @@ class LabelStatistics:
     [[0.9, 0.5]]
     """
 
-    empty: NDArray[Any]
-    joint: NDArray[Any]
-    cardinalities: NDArray[np.intp]
+    form: Form
 
-    def __post_init__(self) -> None:
-        empty, joint = np.asarray(self.empty), np.asarray(self.joint)
-        cardinalities = np.asarray(self.cardinalities)
-        for name, value in (("empty", empty), ("joint", joint), ("cardinalities", cardinalities)):
-            object.__setattr__(self, name, value)
-        if joint.ndim != 3 or empty.shape != joint.shape[:1]:
-            raise ValueError(
-                "empty must have shape (n,) and joint (n, K, s), "
-                f"got {empty.shape} and {joint.shape}"
-            )
-        if cardinalities.shape != joint.shape[1:2]:
-            raise ValueError(
-                f"cardinalities must have shape ({joint.shape[1]},), got {cardinalities.shape}"
-            )
-        _check_cardinalities(cardinalities, self.n_labels)
-        _check_statistics("empty", empty)
-        _check_statistics("joint", joint)
+    def __init__(self, empty: Any, joint: Any, cardinalities: Any) -> None:
+        xp, device = namespace_and_device(empty=empty, joint=joint)
+        empty, joint = (as_array(xp, device, array) for array in (empty, joint))
+        if is_tensor(cardinalities):
+            cardinalities = host_integers(cardinalities)
+        cardinalities = np.asarray(cardinalities)
+        check_shapes(empty, joint, cardinalities)
+        check_cardinalities(cardinalities, joint.shape[2])
+        check_statistics("empty", empty)
+        check_statistics("joint", joint)
+        self.form = Dense(empty, joint, cardinalities)
+
+    @classmethod
+    def _of(cls, form: Form) -> LabelStatistics:
+        out = object.__new__(cls)
+        out.form = form
+        return out
 
     def __len__(self) -> int:
-        return len(self.empty)
+        return self.form.shape[0]
 
     def __getitem__(self, rows: Any) -> LabelStatistics:
         """Return the statistics of some rows, given by a slice, mask or integer array."""
-        if isinstance(rows, (int, np.integer)):
-            rows = [rows]
-        return LabelStatistics(self.empty[rows], self.joint[rows], self.cardinalities)
+        return self._of(self.form.take(row_numbers(rows, self.form)))
+
+    def __repr__(self) -> str:
+        n, s = self.form.shape
+        kind = type(self.form).__name__.lower()
+        K = len(self.cardinalities)
+        return f"<LabelStatistics of {n} instances, {s} labels, {K} cardinalities, {kind}>"
+
+    @cached_property
+    def _dense(self) -> Dense:
+        return unfold(self.form)
+
+    @property
+    def empty(self) -> NDArray[Any]:
+        """``P(no labels | x_i)``, of shape (n,)."""
+        empty: NDArray[Any] = self.form.empty_probability()
+        return empty
+
+    @property
+    def joint(self) -> NDArray[Any]:
+        """``P(|y| = cardinalities[k], y_j = 1 | x_i)``, of shape (n, K, s)."""
+        joint: NDArray[Any] = self._dense.joint
+        return joint
+
+    @property
+    def cardinalities(self) -> NDArray[np.intp]:
+        """Increasing sizes in 1..s."""
+        return self.form.cardinalities
 
     @property
     def n_labels(self) -> int:
         """Number of labels s."""
-        return int(self.joint.shape[2])
+        return self.form.shape[1]
 
     def marginals(self) -> NDArray[Any]:
         """Return ``P(y_j = 1 | x_i)``, of shape (n, s)."""
-        return np.asarray(self.joint.sum(axis=1))
+        marginals: NDArray[Any] = self.form.marginals()
+        return marginals
 
     def cardinality_distribution(self) -> NDArray[Any]:
         """Return ``P(|y| = k | x_i)`` for k in 0..s, of shape (n, s + 1).
@@ -154,10 +148,44 @@ class LabelStatistics:
         By ``sum_j P(|y| = k, y_j = 1) = k P(|y| = k)``. For estimated statistics the rows need
         not sum to 1.
         """
-        out = np.zeros((len(self), self.n_labels + 1), dtype=self.joint.dtype)
-        out[:, 0] = self.empty
-        out[:, self.cardinalities] = self.joint.sum(axis=2) / self.cardinalities
+        xp, device = self.form.place
+        sizes = self.form.size_probabilities()
+        shape = (len(self), self.n_labels + 1)
+        out: NDArray[Any] = xp.zeros(shape, dtype=sizes.dtype, device=device)
+        out[:, 0] = astype(xp, self.empty, sizes.dtype)
+        for i, k in enumerate(self.cardinalities):
+            out[:, int(k)] = sizes[:, i]
         return out
+
+    def to_code(self) -> NDArray[Any]:
+        """Return the components in the order of :func:`encode`, of shape (n, 1 + K s)."""
+        xp = self.form.place[0]
+        joint = self.joint
+        rows = xp.reshape(joint, (len(self), joint.shape[1] * joint.shape[2]))
+        empty = astype(xp, self.empty, joint.dtype)
+        code: NDArray[Any] = xp.concat([empty[:, None], rows], axis=1)
+        return code
+
+    @classmethod
+    def from_code(cls, code: Array, cardinalities: Any, n_labels: int) -> LabelStatistics:
+        """Build statistics from the components in the order of :func:`encode`.
+
+        Parameters
+        ----------
+        code : array of shape (n, 1 + K s)
+            Component 0 is ``q_0``, component ``1 + k s + j`` is ``q_jk``.
+        cardinalities : array-like of shape (K,)
+            Increasing sizes in 1..s.
+        n_labels : int
+            Number of labels s.
+
+        Returns
+        -------
+        LabelStatistics
+        """
+        xp, _ = namespace_and_device(code=code)
+        joint = xp.reshape(code[:, 1:], (code.shape[0], len(cardinalities), n_labels))
+        return cls(code[:, 0], joint, cardinalities)
 
     @classmethod
     def from_labels(cls, Y: Any) -> LabelStatistics:
@@ -172,65 +200,46 @@ class LabelStatistics:
         -------
         LabelStatistics
         """
-        indicator = form_of(Y).read(Y)
-        cardinalities = observed_cardinalities(indicator)
-        code = encode(indicator, cardinalities).toarray().astype(np.float64)
-        return cls.from_code(code, cardinalities, indicator.shape[1])
+        return cls.from_code(*encode_labels(Y))
 
     @classmethod
-    def from_code(
-        cls, code: NDArray[Any], cardinalities: NDArray[np.intp], n_labels: int
-    ) -> LabelStatistics:
-        """Build statistics from the components in the order of :func:`encode`.
+    def from_marginals(cls, P: Any, sizes: Any = None) -> LabelStatistics:
+        """Build the statistics of labels that are independent, perhaps given their number.
+
+        Without ``sizes``, ``q_jk = p_j P(k - 1 of the other labels)``: the labels are independent.
+        With ``sizes``, ``q_jk = P(|y| = k) P(y_j = 1 | |y| = k)``: the number of labels has the
+        given distribution, and given it the labels follow the conditional Bernoulli law, that of
+        independent labels of which so many happen to be present.
 
         Parameters
         ----------
-        code : ndarray of shape (n, 1 + K s)
-            Component 0 is ``q_0``, component ``1 + k s + j`` is ``q_jk``.
-        cardinalities : ndarray of shape (K,)
-            Increasing sizes in 1..s.
-        n_labels : int
-            Number of labels s.
+        P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
+            ``P(y_j = 1 | x_i)``; or what ``predict_proba`` of scikit-learn's forests and other
+            multi-output classifiers returns.
+        sizes : array-like of shape (n, m + 1), optional
+            ``P(|y| = k | x_i)`` for k in 0..m, with m <= s.
 
         Returns
         -------
         LabelStatistics
-        """
-        joint = code[:, 1:].reshape(len(code), len(cardinalities), n_labels)
-        return cls(code[:, 0], joint, cardinalities)
+            With the cardinalities 1..s, or 1..m. It keeps no more than ``P`` and ``sizes``.
 
-    def to_code(self) -> NDArray[Any]:
-        """Return the components in the order of :func:`encode`, of shape (n, 1 + K s)."""
-        return np.concatenate([self.empty[:, None], self.joint.reshape(len(self), -1)], axis=1)
+        Notes
+        -----
+        Sizes that no set of these labels can have, because some p are 0 or 1, get the limit of the
+        laws with p near 0 and 1: labels with p = 1 come first, and those with p = 0 last.
+
+        Examples
+        --------
+        >>> q = LabelStatistics.from_marginals([[0.9, 0.5]], sizes=[[0.0, 1.0]])
+        >>> q.joint.round(3).tolist()
+        [[[0.9, 0.1]]]
+        """
+        P = read_marginals(P)
+        return cls._of(Factored(P, None if sizes is None else read_sizes(sizes, P)))
 
     @classmethod
-    def from_marginals(cls, P: ArrayLike) -> LabelStatistics:
-        """Build the statistics of independent labels with the given marginals.
-
-        ``q_jk = p_j P(k - 1 of the other labels)``; the distribution of the number of the other
-        labels is Poisson-binomial and computed exactly, in O(s^2) for each instance.
-
-        Parameters
-        ----------
-        P : array-like of shape (n, s)
-            ``P(y_j = 1 | x_i)``.
-
-        Returns
-        -------
-        LabelStatistics
-            With all the cardinalities 1..s.
-        """
-        P = np.asarray(P, dtype=np.float64)
-        if P.ndim != 2 or P.shape[1] == 0:
-            raise ValueError(f"P must have shape (n, s) with s >= 1, got {P.shape}")
-        if not ((P >= 0) & (P <= 1)).all():
-            raise ValueError("P must hold probabilities in [0, 1]")
-        sizes = poisson_binomial(P)
-        joint = P[:, None, :] * _sizes_of_others(P, sizes)
-        return cls(sizes[:, 0], joint, np.arange(1, P.shape[1] + 1))
-
-    @classmethod
-    def from_samples(cls, S: ArrayLike) -> LabelStatistics:
+    def from_samples(cls, S: Any) -> LabelStatistics:
         """Build the empirical statistics of sampled label sets.
 
         Parameters
@@ -243,19 +252,23 @@ class LabelStatistics:
         LabelStatistics
             With the cardinalities that occur in the samples.
         """
-        S = np.asarray(S)
+        xp, device = namespace_and_device(S=S)
+        S = as_array(xp, device, S)
         if S.ndim != 3 or 0 in S.shape[1:]:
-            raise ValueError(f"S must have shape (n, m, s) with m, s >= 1, got {S.shape}")
-        if not ((S == 0) | (S == 1)).all():
+            raise ValueError(f"S must have shape (n, m, s) with m, s >= 1, got {tuple(S.shape)}")
+        if not bool(xp.all((S == 0) | (S == 1))):
             raise ValueError("S must hold only 0 and 1")
-        S = S.astype(np.float64)
-        sizes = S.sum(axis=2).astype(np.intp)
-        cardinalities = np.unique(sizes[sizes > 0])
-        is_size = (sizes[:, None, :] == cardinalities[None, :, None]).astype(np.float64)
-        return cls((sizes == 0).mean(axis=1), is_size @ S / S.shape[1], cardinalities)
+        S = astype(xp, S, widest_float(xp, device))
+        sizes = xp.sum(S, axis=2)
+        cardinalities = [k for k in host_integers(xp.unique_values(sizes)) if k > 0]
+        counts = [astype(xp, sizes == k, S.dtype) for k in (0, *cardinalities)]
+        is_size = xp.stack(counts, axis=1)
+        joint = xp.matmul(is_size[:, 1:, :], S) / S.shape[1]
+        empty = xp.sum(is_size[:, 0, :], axis=1) / S.shape[1]
+        return cls(empty, joint, np.asarray(cardinalities, dtype=np.intp))
 
     @classmethod
-    def from_distribution(cls, probabilities: ArrayLike, labelsets: Any) -> LabelStatistics:
+    def from_distribution(cls, probabilities: Any, labelsets: Any) -> LabelStatistics:
         """Build the statistics of a distribution over given label sets.
 
         Parameters
@@ -270,92 +283,82 @@ class LabelStatistics:
         LabelStatistics
             With the cardinalities that occur among the label sets.
         """
-        probabilities = np.asarray(probabilities, dtype=np.float64)
-        indicator = form_of(labelsets, "labelsets").read(labelsets, "labelsets")
-        if probabilities.ndim != 2 or probabilities.shape[1] != indicator.shape[0]:
+        xp, device = namespace_and_device(probabilities=probabilities)
+        dtype = widest_float(xp, device)
+        p = astype(xp, as_array(xp, device, probabilities), dtype)
+        if xp is np:
+            indicator = form_of(labelsets, "labelsets").read(labelsets, "labelsets")
+            (m, s), cardinalities = indicator.shape, observed_cardinalities(indicator)
+            code = encode(indicator, cardinalities).astype(np.float64)
+        else:
+            code, cardinalities, s = encode_labels(labelsets, like=p, name="labelsets")
+            m = code.shape[0]
+        if p.ndim != 2 or p.shape[1] != m:
             raise ValueError(
-                f"probabilities must have shape (n, {indicator.shape[0]}), one column for each "
-                f"label set, got {probabilities.shape}"
+                f"probabilities must have shape (n, {m}), one column for each label set, "
+                f"got {tuple(p.shape)}"
             )
-        cardinalities = observed_cardinalities(indicator)
-        code = encode(indicator, cardinalities).astype(np.float64)
         # sparse @ dense, because the product of an ndarray with a sparse array is a loop
-        return cls.from_code((code.T @ probabilities.T).T, cardinalities, indicator.shape[1])
+        return cls.from_code((code.T @ p.T).T, cardinalities, s)
 
+    @classmethod
+    def mixture(
+        cls, parts: Sequence[LabelStatistics], weights: ArrayLike | None = None
+    ) -> LabelStatistics:
+        """Average several statistics of the same instances.
 
-def poisson_binomial(P: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the distribution of the number of successes of independent trials.
+        The expected F_beta is linear in the statistics, so the average of several models can be
+        decoded at once.
 
-    Parameters
-    ----------
-    P : ndarray of shape (n, s)
-        Probabilities of success.
+        Parameters
+        ----------
+        parts : sequence of LabelStatistics
+            Of the same n instances and s labels, each with cardinalities of its own.
+        weights : array-like of shape (len(parts),), optional
+            Non-negative, divided by their sum; equal by default.
 
-    Returns
-    -------
-    ndarray of shape (n, s + 1)
-        ``P(k successes)``.
+        Returns
+        -------
+        LabelStatistics
+            With the union of the cardinalities. It keeps the parts, and averages some rows at a
+            time.
 
-    Examples
-    --------
-    >>> poisson_binomial(np.array([[0.5, 0.5]])).tolist()
-    [[0.25, 0.5, 0.25]]
-    """
-    n, s = P.shape
-    sizes = np.zeros((n, s + 1))
-    sizes[:, 0] = 1
-    for j in range(s):
-        p = P[:, j, None]
-        head = sizes[:, : j + 2]
-        head[:, 1:] = head[:, 1:] * (1 - p) + head[:, :-1] * p
-        head[:, 0] *= 1 - p[:, 0]
-    return sizes
+        Examples
+        --------
+        >>> a = LabelStatistics.from_labels([[1, 0]])
+        >>> b = LabelStatistics.from_labels([[1, 1]])
+        >>> LabelStatistics.mixture([a, b], [3, 1]).joint.tolist()
+        [[[0.75, 0.0], [0.25, 0.25]]]
+        """
+        forms = [part.form for part in parts]
+        check_alike(forms, same_rows=True)
+        shares = read_weights(weights, len(forms))
+        kept = [(form, share) for form, share in zip(forms, shares, strict=True) if share > 0]
+        if len(kept) == 1:
+            return cls._of(kept[0][0])
+        return cls._of(Mixture(tuple(form for form, _ in kept), tuple(w for _, w in kept)))
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[LabelStatistics]) -> LabelStatistics:
+        """Join the statistics of several groups of instances, which may differ in cardinalities.
 
-def _sizes_of_others(P: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide one trial out of a Poisson-binomial distribution, for each trial.
+        Parameters
+        ----------
+        parts : sequence of LabelStatistics
+            With the same labels.
 
-    The recurrence is run from the end at which it damps its own rounding errors: upwards for
-    p <= 1/2, downwards for p > 1/2.
+        Returns
+        -------
+        LabelStatistics
+            With the union of their cardinalities.
 
-    Returns ``out[i, k, j] = P(k successes among the trials other than j)``, of shape (n, s, s).
-    """
-    n, s = P.shape
-    low = P <= 0.5
-    divisor = np.where(low, 1 - P, P)
-    ratio = np.where(low, P, 1 - P) / divisor
-    out = np.empty((n, s, s))
-    others = np.zeros((n, s))
-    for k in range(s):
-        others = sizes[:, k, None] / divisor - ratio * others
-        out[:, k, :] = others
-    others = np.zeros((n, s))
-    for k in reversed(range(s)):
-        others = sizes[:, k + 1, None] / divisor - ratio * others
-        out[:, k, :] = np.where(low, out[:, k, :], others)
-    return np.clip(out, 0.0, 1.0)
-
-
-def _check_cardinalities(cardinalities: NDArray[Any], s: int) -> None:
-    if cardinalities.size == 0:
-        return
-    if cardinalities.dtype.kind not in "iu":
-        raise ValueError(f"cardinalities must be integers, got {cardinalities.dtype}")
-    outside = (cardinalities < 1) | (cardinalities > s)
-    if outside.any():
-        raise ValueError(f"cardinalities must lie in 1..{s}, got {cardinalities[outside][0]}")
-    if (np.diff(cardinalities) <= 0).any():
-        raise ValueError("cardinalities must increase strictly")
-
-
-def _check_statistics(name: str, values: NDArray[Any]) -> None:
-    if values.dtype.kind != "f":
-        raise ValueError(f"{name} must be of a floating type, got {values.dtype}")
-    if values.size == 0:
-        return
-    # min and max see NaN too, and make no temporary of the size of the array
-    low, high = values.min(), values.max()
-    if not np.isfinite(low) or not np.isfinite(high):
-        raise ValueError(f"{name} contains NaN or infinity")
-    if low < 0:
-        raise ValueError(f"{name} must not be negative, found {low}")
+        Examples
+        --------
+        >>> a = LabelStatistics.from_labels([[1, 0]])
+        >>> b = LabelStatistics.from_labels([[1, 1]])
+        >>> LabelStatistics.concatenate([a, b]).marginals().tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+        """
+        forms = [part.form for part in parts]
+        check_alike(forms, same_rows=False)
+        return cls._of(concatenate(forms))

@@ -1,7 +1,9 @@
 """The convex surrogate psi of the F_beta loss, its regret, and the regret transfer bound.
 
 A score vector ``u`` has one component for each component of the code ``a_y``, in the order of
-:func:`fbeta.encoding.encode`; decoding ``inverse_link(u)`` gives the prediction.
+:func:`fbeta.encoding.encode`; decoding ``inverse_link(u)`` gives the prediction. Scores may be
+arrays of any library that follows the array API standard, on any device: what is computed from them
+is there too.
 """
 
 from __future__ import annotations
@@ -9,19 +11,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from fbeta._array import (
+    Array,
+    array_namespace,
+    astype,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+)
 from fbeta._validation import check_beta, check_count, check_number
-from fbeta.encoding import LabelStatistics, encode
+from fbeta.encoding import LabelStatistics, encode_labels
 from fbeta.labels import form_of
 from fbeta.losses import Loss, get_loss
+from fbeta.measures import fbeta_weight
 
 __all__ = ["code_norm", "psi", "psi_gradient", "psi_regret", "regret_bound"]
 
 
-def psi(
-    Y: Any, U: ArrayLike, cardinalities: ArrayLike | None = None, *, loss: str | Loss = "logistic"
-) -> NDArray[np.float64]:
+def psi(Y: Any, U: Any, cardinalities: Any = None, *, loss: str | Loss = "logistic") -> Array:
     """Compute the surrogate loss of each instance.
 
     ``psi(y, u) = sum_c a_yc phi(+1, u_c) + (1 - a_yc) phi(-1, u_c)`` over the components c of the
@@ -40,7 +48,7 @@ def psi(
 
     Returns
     -------
-    ndarray of shape (n,)
+    array of shape (n,)
 
     Examples
     --------
@@ -48,12 +56,12 @@ def psi(
     [3.4657]
     """
     code, U = _code_and_scores(Y, U, cardinalities)
-    return np.asarray(get_loss(loss).value(code, U).sum(axis=1))
+    return array_namespace(U).sum(get_loss(loss).value(code, U), axis=1)
 
 
 def psi_gradient(
-    Y: Any, U: ArrayLike, cardinalities: ArrayLike | None = None, *, loss: str | Loss = "logistic"
-) -> NDArray[np.float64]:
+    Y: Any, U: Any, cardinalities: Any = None, *, loss: str | Loss = "logistic"
+) -> Array:
     """Compute the gradient of :func:`psi` in the scores.
 
     Parameters
@@ -63,7 +71,7 @@ def psi_gradient(
 
     Returns
     -------
-    ndarray of shape (n, 1 + K s)
+    array of shape (n, 1 + K s)
 
     Examples
     --------
@@ -71,12 +79,10 @@ def psi_gradient(
     [[0.5, -0.5, 0.5, 0.5, 0.5]]
     """
     code, U = _code_and_scores(Y, U, cardinalities)
-    return np.asarray(get_loss(loss).derivative(code, U))
+    return get_loss(loss).derivative(code, U)
 
 
-def psi_regret(
-    statistics: LabelStatistics, U: ArrayLike, *, loss: str | Loss = "logistic"
-) -> NDArray[np.float64]:
+def psi_regret(statistics: LabelStatistics, U: Any, *, loss: str | Loss = "logistic") -> Array:
     """Compute the surrogate regret of scores against the true statistics.
 
     ``E[psi(y, u) | x] - inf_u E[psi(y, u) | x]``. The expectation is linear in the code, so the
@@ -93,7 +99,7 @@ def psi_regret(
 
     Returns
     -------
-    ndarray of shape (n,)
+    array of shape (n,)
         Non-negative, and zero only where ``inverse_link(U)`` is the truth.
 
     Examples
@@ -102,14 +108,14 @@ def psi_regret(
     >>> psi_regret(q, np.zeros((1, 5))).round(4).tolist()
     [0.6541]
     """
-    loss = get_loss(loss)
-    q, U = statistics.to_code(), np.asarray(U, dtype=np.float64)
-    if U.shape != q.shape:
-        raise ValueError(f"U must have shape {q.shape}, got {U.shape}")
+    loss, q = get_loss(loss), statistics.to_code()
+    xp, _ = namespace_and_device(statistics=q, U=U)
+    U = _read_scores(U, tuple(q.shape))
+    q = astype(xp, q, U.dtype)
     # at q in {0, 1} the infimum is approached at infinity: a finite score is near enough
-    best = np.clip(loss.link(q), -1e3, 1e3)
-    regret = loss.value(q, U) - np.minimum(loss.value(q, best), loss.value(q, U))
-    return np.asarray(regret.sum(axis=1))
+    best = xp.clip(loss.link(q), -1e3, 1e3)
+    value = loss.value(q, U)
+    return xp.sum(value - xp.minimum(loss.value(q, best), value), axis=1)
 
 
 def code_norm(n_labels: int, beta: float = 1.0) -> float:
@@ -134,9 +140,9 @@ def code_norm(n_labels: int, beta: float = 1.0) -> float:
     >>> code_norm(1), code_norm(1000) < 2
     (1.0, True)
     """
-    beta2 = check_beta(beta) ** 2
+    beta = check_beta(beta)
     sizes = np.arange(1, check_count("n_labels", n_labels) + 1, dtype=np.float64)
-    squared = [(1 + beta2) ** 2 * float((t / (beta2 * sizes + t) ** 2).sum()) for t in sizes]
+    squared = [t * float((fbeta_weight(sizes, t, beta) ** 2).sum()) for t in sizes]
     return float(np.sqrt(max(1.0, *squared)))
 
 
@@ -182,18 +188,28 @@ def regret_bound(
         factor = np.sqrt(2) * code_norm(n_labels, beta)
     else:
         s = check_count("n_labels", n_labels)
-        factor = (1 + check_beta(beta) ** 2) / beta * np.sqrt(np.log(s) + 1)
+        factor = (check_beta(beta) + 1 / beta) * np.sqrt(np.log(s) + 1)
     return float(factor * np.sqrt(2 / strength * regret))
 
 
-def _code_and_scores(
-    Y: Any, U: ArrayLike, cardinalities: ArrayLike | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    indicator = form_of(Y).read(Y)
-    s = indicator.shape[1]
-    sizes = np.arange(1, s + 1) if cardinalities is None else np.asarray(cardinalities)
-    code = encode(indicator, sizes).toarray().astype(np.float64)
-    U = np.asarray(U, dtype=np.float64)
+def _code_and_scores(Y: Any, U: Any, cardinalities: Any) -> tuple[Array, Array]:
+    """Return the code of the labels, in the place and type of the scores, and the scores."""
+    s = int(Y.shape[1]) if is_tensor(Y) else form_of(Y).n_labels
+    sizes = np.arange(1, s + 1) if cardinalities is None else cardinalities
+    U = _read_scores(U, None)
+    code, _, _ = encode_labels(Y, sizes, like=U)
     if U.shape != code.shape:
-        raise ValueError(f"U must have shape {code.shape}, got {U.shape}")
+        raise ValueError(f"U must have shape {tuple(code.shape)}, got {tuple(U.shape)}")
     return code, U
+
+
+def _read_scores(U: Any, shape: tuple[int, ...] | None) -> Array:
+    """Return scores in a floating type, NumPy's in double precision."""
+    xp, device = namespace_and_device(U=U)
+    if xp is np:
+        U = np.asarray(U, dtype=np.float64)
+    elif not xp.isdtype(U.dtype, "real floating"):
+        U = astype(xp, U, widest_float(xp, device))
+    if shape is not None and tuple(U.shape) != shape:
+        raise ValueError(f"U must have shape {shape}, got {tuple(U.shape)}")
+    return U

@@ -368,7 +368,7 @@ def test_any_array_on_any_device(name, place):
     )
     here = fit_linear(X, sp.csc_array(T), LOSSES[name], 0.5, weight=weight, tol=1e-10)
     assert there.coef.device == there.intercept.device == device
-    on_host = [np.from_dlpack(xp.to_device(a, xp.Device("CPU_DEVICE"))) for a in
-               (there.coef, there.intercept)]  # fmt: skip
+    cpu = xp.Device("CPU_DEVICE")
+    on_host = [np.from_dlpack(a.to_device(cpu)) for a in (there.coef, there.intercept)]
     assert np.allclose(on_host[0], here.coef, rtol=1e-4, atol=1e-5)
     assert np.allclose(on_host[1], here.intercept, rtol=1e-4, atol=1e-5)

@@ -3,6 +3,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+LANES: dict[bool, int]
+
 class Problems:
     def __init__(
         self,
@@ -11,23 +13,24 @@ class Problems:
         arrays: dict[str, Any],
         W: NDArray[np.float64],
         n_iter: NDArray[np.intc],
-        certified: NDArray[np.intc],
-        trust: NDArray[np.float64],
-        loss: int,
+        status: NDArray[np.intc],
+        loss: str,
         *,
+        single: bool,
+        intercept: bool,
+        width: int,
+        cold: bool,
         tol: float,
+        aim: float,
         floor: float,
         forcing: float,
-        aim: float,
-        finest: float,
+        loose: float,
+        far: float,
+        flat_before: float,
+        flat_beyond: float,
         max_iter: int,
         max_steps: int,
-        loose: float = ...,
-        far: float = ...,
-        armijo: float = ...,
-        flat: float = ...,
-        cold: bool = ...,
-        width: int = ...,
+        max_trials: int,
     ) -> None: ...
     def work(self, passes: int) -> None: ...
     def stop(self) -> None: ...

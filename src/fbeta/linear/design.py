@@ -173,7 +173,8 @@ class Design:
             return True
         top = float(xp.finfo(dtype).max)
         largest = float(xp.max(xp.abs(values)))
-        return largest <= (top / max(1, self.matrix.shape[0] * self.matrix.shape[1])) ** 0.5
+        entries = max(1, self.matrix.shape[0] * self.matrix.shape[1])
+        return bool(largest <= (top / entries) ** 0.5)
 
     def take(self, rows: Array) -> Design:
         """Return the design of some rows, in the same coordinates."""
@@ -212,7 +213,7 @@ class Design:
         twice = xp.zeros_like(once)
         size = max(1, PART // max(p, 1)) if not sp.issparse(self.matrix) else max(n, 1)
         for start in range(0, n, size):
-            part = slice(start, start + size)
+            part = slice(start, min(start + size, n))
             tile = weighted = _cast(xp, self.matrix[part, :], xp.float64)
             if self.weight is not None:
                 weighted = _times(tile, xp.astype(self.weight[part, :], xp.float64))
@@ -439,5 +440,6 @@ def _orthogonal_scores(xp: Any, X: Array, column: Array | None) -> tuple[Array, 
 def _parts(X: Array) -> Iterator[slice]:
     """Split the rows into blocks of which a copy in double precision does no harm."""
     size = X.shape[0] if X.dtype == array_namespace(X).float64 else PART // max(X.shape[1], 1)
-    for start in range(0, max(X.shape[0], 1), max(size, 1)):
-        yield slice(start, start + max(size, 1))
+    n, size = X.shape[0], max(size, 1)
+    for start in range(0, max(n, 1), size):
+        yield slice(start, min(start + size, n))

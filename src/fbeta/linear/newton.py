@@ -87,7 +87,7 @@ class Block:
         self.heavy = Rows(design, size, self.xp.float64)
         self.light = Rows(light, size, light.matrix.dtype)
         self.targets = self.heavy.split(targets)
-        self.weights = [None] * len(self.targets)
+        self.weights: list[Any] = [None] * len(self.targets)
         if design.weight is not None:
             self.weights = self.heavy.split(self.xp.astype(design.weight, self.xp.float64))
 

@@ -260,11 +260,12 @@ def _row_sums(xp: Any, A: Array) -> float:
 
 def _least_ratio(block: Block, new: list[Array], old: list[Array]) -> Array:
     """Return the smallest ratio of new to old curvature of each problem, (m,), at most 1."""
-    xp, least = block.xp, None
+    xp, shares = block.xp, []
     for a, b in zip(new, old, strict=True):
         a, b = xp.astype(a, xp.float64), xp.astype(b, xp.float64)
-        ratio = xp.min(xp.where(b > 0, a / xp.where(b > 0, b, xp.ones_like(b)), 1 + b), axis=0)
-        least = ratio if least is None else xp.minimum(least, ratio)
+        share = xp.where(b > 0, a / xp.where(b > 0, b, xp.ones_like(b)), xp.ones_like(b))
+        shares.append(xp.min(share, axis=0))
+    least = xp.min(xp.stack(shares), axis=0)
     return xp.clip(-_largest(block, -least), 0.0, 1.0)
 
 

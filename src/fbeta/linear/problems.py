@@ -157,7 +157,7 @@ class Problems(ABC):
 
     def _max_steps(self, width: int) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
-        order = self.design.matrix.shape[1] * width
+        order = int(self.design.matrix.shape[1]) * width
         return max(FEW_STEPS, order // 4) if order <= MAX_FACTORED else 2 * order
 
     def _run(
