@@ -167,14 +167,13 @@ class Design:
         return replace(self, matrix=_cast(self.xp, self.matrix, dtype), weight=weight)
 
     def holds_in(self, dtype: Any) -> bool:
-        """Tell whether the entries, and sums of their squares, are numbers of a floating type."""
-        xp, values = self.xp, self.matrix.data if sp.issparse(self.matrix) else self.matrix
-        if 0 in values.shape:
+        """Tell whether entries, and sums of their squares, are surely numbers of a floating type."""
+        xp, (n, p) = self.xp, self.matrix.shape
+        if not n * self.reach.shape[0]:
             return True
-        top = float(xp.finfo(dtype).max)
-        largest = float(xp.max(xp.abs(values)))
-        entries = max(1, self.matrix.shape[0] * self.matrix.shape[1])
-        return bool(largest <= (top / entries) ** 0.5)
+        # centred and rotated entries are no larger
+        largest = 2 * float(xp.max(self.reach)) * self.reach.shape[0] ** 0.5
+        return bool(largest <= (float(xp.finfo(dtype).max) / (n * p)) ** 0.5)
 
     def take(self, rows: Array) -> Design:
         """Return the design of some rows, in the same coordinates."""
@@ -211,15 +210,22 @@ class Design:
         n, p = self.matrix.shape
         once = xp.zeros(p, dtype=xp.float64, device=self.device)
         twice = xp.zeros_like(once)
-        size = max(1, PART // max(p, 1)) if not sp.issparse(self.matrix) else max(n, 1)
+        if sp.issparse(self.matrix):
+            X, values = self.matrix, self.matrix.data.astype(np.float64)
+            weighted = values
+            if self.weight is not None:
+                weighted = values * np.repeat(self.weight[:, 0], np.diff(X.indptr))
+            sums = (np.bincount(X.indices, w, minlength=p) for w in (weighted, weighted * values))
+            return tuple(total_[:, None] / total for total_ in sums)
+        size = max(1, PART // max(p, 1))
         for start in range(0, n, size):
             part = slice(start, min(start + size, n))
             tile = weighted = _cast(xp, self.matrix[part, :], xp.float64)
             if self.weight is not None:
-                weighted = _times(tile, xp.astype(self.weight[part, :], xp.float64))
+                weighted = tile * xp.astype(self.weight[part, :], xp.float64)
             # sums and not products: the threads of BLAS would outlast them
-            once = once + _column_sums(xp, weighted)
-            twice = twice + _column_sums(xp, _times(tile, weighted))
+            once = once + xp.sum(weighted, axis=0)
+            twice = twice + xp.sum(tile * weighted, axis=0)
         return once[:, None] / total, twice[:, None] / total
 
     @property
@@ -352,15 +358,6 @@ def _cast(xp: Any, matrix: Array, dtype: Any) -> Array:
         return matrix
     with np.errstate(over="ignore"):
         return matrix.astype(dtype) if sp.issparse(matrix) else xp.astype(matrix, dtype)
-
-
-def _times(matrix: Array, other: Array) -> Array:
-    """Multiply elementwise; sparse stays sparse."""
-    return sp.csr_array(matrix.multiply(other)) if sp.issparse(matrix) else matrix * other
-
-
-def _column_sums(xp: Any, matrix: Array) -> Array:
-    return matrix.sum(axis=0) if sp.issparse(matrix) else xp.sum(matrix, axis=0)
 
 
 def _check_size(X: Array) -> Array:

@@ -75,7 +75,7 @@ template <class S, class T, class O> class Newton : public Solver {
     Buffer<Vec> U, K, score, change;       // (n,)
     Buffer<S> y, g, own;                   // targets, derivatives of a tile, work for a slot
     std::vector<S> mean, weight, penalty, spread;
-    Vec total{}, along{}, weighed{}, sums[LANES] = {};
+    Vec total{}, along{}, weighed{}, shift{}, sums[LANES] = {};
     double small[LANES][LANES]; // rows of a slot's matrix of its intercepts' inverse Hessian
     Slot slot[LANES];
 
@@ -166,10 +166,41 @@ template <class S, class T, class O> class Newton : public Solver {
         }
     }
 
+    // The same for all slots at once, and the response of the others, where many have moved.
+    INLINE void evaluate_all(int from, int count, Mask centring) {
+        S on[LANES], far[LANES], loss[LANES] = {}, sum[LANES] = {};
+        for (int l = 0; l < LANES; l++) {
+            on[l] = moves(slot[l]);
+            far[l] = slot[l].far;
+        }
+        Mask grade = at(Stage::GRADE);
+        for (int i = from; i < from + count; i++)
+            U[i] = choose<S>(grade, Vec{}, choose<S>(centring, all<S>(1), U[i]));
+        for (int l = 0; l < LANES; l++)
+            for (int i = 0; i < count; i++)
+                own[(size_t)i * LANES + l] = y[(size_t)l * n + from + i];
+        objective.wide(own, weight.empty() ? nullptr : weight.data() + from, count, on, far,
+                       (S *)(U + from), (S *)(K + from), (S *)(score + from),
+                       (S *)(change + from), loss, sum);
+        for (int l = 0; l < LANES; l++)
+            if (moves(slot[l])) {
+                slot[l].loss += loss[l];
+                total[l] += sum[l];
+            }
+    }
+
     // Turn scores into what is multiplied with the transpose.
     INLINE void respond(int from, int to, Mask centring, Vec unit) {
+        int moving = 0;
+        for (int s = 0; s < slots; s++)
+            moving += moves(slot[s]);
         for (int part = from; part < to; part += PART) {
             int count = std::min(PART, to - part);
+            if constexpr (!O::multinomial)
+                if (3 * moving >= LANES) {
+                    evaluate_all(part, count, centring);
+                    continue;
+                }
             for (int s = 0; s < slots; s++)
                 if (moves(slot[s]))
                     evaluate_rows(s, part, count);
@@ -197,7 +228,7 @@ template <class S, class T, class O> class Newton : public Solver {
         bool summing = !q.intercept;
         bool needed = any(Stage::MOVE) || any(Stage::SEARCH);
         Mask centring = at(Stage::CENTRE);
-        Vec kept{}, shift{}, unit{}, sum{};
+        Vec kept{}, unit{}, sum{};
         for (int l = 0; l < LANES; l++)
             unit[l] = !O::multinomial || l % width == slot[of(l)].centred ? S(1) : S(0);
         for (int s = 0; s < slots; s++)
@@ -208,8 +239,6 @@ template <class S, class T, class O> class Newton : public Solver {
             }
         if (q.mean) {
             kept = V[last];
-            for (int j = 0; j < last; j++)
-                shift += mean[j] * V[j];
             V[last] -= shift;
         }
         if (m.dense)
@@ -226,24 +255,33 @@ template <class S, class T, class O> class Newton : public Solver {
         }
         if (q.mean)
             V[last] = kept;
+        finalise(centring);
+        along = over_slots(along), weighed = over_slots(weighed);
+        Vec column = q.intercept ? G[last] : sum;
+        for (int l = 0; l < LANES; l++)
+            if (centring[l])
+                sums[slot[of(l)].centred][l] = column[l];
+    }
+
+    // Centre the gradients and products, add the penalty of what each lane is about, and take the
+    // inner products with V and with the penalty.
+    INLINE void finalise(Mask centring) {
+        int last = p - 1;
+        bool moving = any(Stage::MOVE) || any(Stage::GRADE);
         Mask move = at(Stage::MOVE), grade = at(Stage::GRADE);
         Vec final = G[last];
         along = weighed = Vec{};
         for (int j = 0; j < p; j++) {
-            Vec about = choose<S>(grade, W[j], choose<S>(move, W[j] + V[j], V[j]));
-            Vec pull = penalty[j] * choose<S>(centring, Vec{}, about);
-            Vec out = G[j] + pull;
+            Vec about = V[j];
+            if (moving)
+                about = choose<S>(grade, W[j], choose<S>(move, W[j] + V[j], V[j]));
+            Vec pull = penalty[j] * choose<S>(centring, Vec{}, about), out = G[j] + pull;
             if (q.mean && j < last)
                 out -= mean[j] * final;
             along += V[j] * out;
             weighed += pull * about;
             G[j] = out;
         }
-        along = over_slots(along), weighed = over_slots(weighed);
-        Vec column = q.intercept ? G[last] : sum;
-        for (int l = 0; l < LANES; l++)
-            if (centring[l])
-                sums[slot[of(l)].centred][l] = column[l];
     }
 
     // ---- the stages of a slot ----
@@ -325,7 +363,7 @@ template <class S, class T, class O> class Newton : public Solver {
         for (int trial = 0; trial < q.max_trials; trial++) {
             double now = pull + t * bend +
                          objective.slope(y + (size_t)s * n, w, k.classes, n, n, u, v, S(t), space);
-            if (now >= q.flat_before * k.slope && now <= -q.flat_beyond * k.slope)
+            if (now >= q.flat_before * k.slope && now <= 0) // it is lower there than at the start
                 return t;
             if (now < 0) // false for NaN: an overflow is too far
                 low = t, at_low = now;
@@ -375,6 +413,7 @@ template <class S, class T, class O> class Newton : public Solver {
             double value = k.loss + 0.5 * weighed[l], ahead = along[l];
             bool sane = std::isfinite(value) && std::isfinite(ahead);
             bool good = ahead >= q.flat_before * k.slope && ahead <= -q.flat_beyond * k.slope;
+            good = good && (ahead <= 0 || value <= k.value + 64 * EPS * std::fabs(k.value));
             if (move[l] && k.started && !(sane && good)) {
                 shorten(s);
                 continue;
@@ -678,15 +717,22 @@ template <class S, class T, class O> class Newton : public Solver {
             full[l] = S(k.scale);
             share[l] = O::multinomial && k.started && k.classes ? S(1) / k.classes : S(0);
         }
+        bool moving = any(Stage::MOVE);
+        shift = Vec{};
         for (int j = 0; j < p; j++) {
-            Vec x = full * X[j];
-            if constexpr (O::multinomial) { // weights sum to 0 over the classes of a problem
-                Vec sum = over_slots(x) * share;
-                for (int l = 0; l < LANES; l++)
-                    x[l] = l % width < slot[of(l)].classes ? x[l] - sum[l] : S(0);
+            Vec x{};
+            if (moving) {
+                x = full * X[j];
+                if constexpr (O::multinomial) { // weights sum to 0 over the classes of a problem
+                    Vec sum = over_slots(x) * share;
+                    for (int l = 0; l < LANES; l++)
+                        x[l] = l % width < slot[of(l)].classes ? x[l] - sum[l] : S(0);
+                }
+                x = choose<S>(move, x, Vec{});
             }
-            x = choose<S>(move, x, Vec{});
             V[j] = choose<S>(hold, scale * G[j] + ratio * V[j], x);
+            if (q.mean && j < p - 1)
+                shift += mean[j] * V[j];
         }
     }
 
@@ -702,7 +748,7 @@ template <class S, class T, class O> class Newton : public Solver {
             b->resize(n);
         y.resize((size_t)slots * n);
         g.resize((size_t)LANES * PART);
-        own.resize((size_t)(2 * width + 4) * PART);
+        own.resize((size_t)std::max(2 * width + 4, LANES) * PART);
         auto copy = [](std::vector<S> &to, const double *from, int count) {
             if (from)
                 to.assign(from, from + count);

@@ -140,13 +140,15 @@ class Block:
         gradient = self.objective.project(self.heavy.adjoint(residuals) + self.penalty * W)
         return Point(value, gradient, curvature, total)
 
-    def slope(self, scores: list[Array], changes: list[Array], step: Array) -> Array:
-        """Return the derivative of the losses along the change of the scores, (m,), at a step."""
-        xp, out = self.xp, 0.0
+    def along(self, scores: list[Array], changes: list[Array], step: Array) -> tuple[Array, Array]:
+        """Return the losses at a step along a change of the scores, and their slope, (m,) each."""
+        xp, value, slope = self.xp, 0.0, 0.0
         for y, u, v, c in zip(self.targets, scores, changes, self.weights, strict=True):
-            g = self.objective.residual(y, u + self.spread(step) * v)
-            out = out + self.total(xp.sum((g if c is None else c * g) * v, axis=0))
-        return out
+            f, g, _ = self.objective.evaluate(y, u + self.spread(step) * v, None)
+            f, g = (f, g) if c is None else (c * f, c * g)
+            value = value + xp.sum(f, axis=0)
+            slope = slope + self.total(xp.sum(g * v, axis=0))
+        return value, slope
 
     def respond(self, curvature: list[Array], at: int, v: Array) -> Array:
         """Multiply the Hessians of a block's rows with changes of their scores."""
@@ -248,7 +250,7 @@ def minimise(
             gradient, steps = point.gradient, search.steps
         far = lower > FAR * (value + floor)
         changes = block.heavy.product(direction)
-        step = find_step(block, W, gradient, direction, scores, changes)
+        step = find_step(block, W, value, gradient, direction, scores, changes)
         wide = block.spread(step)
         W = W + wide * direction
         scores = [u + wide * v for u, v in zip(scores, changes, strict=True)]
@@ -286,6 +288,7 @@ class Leaving:
 def find_step(
     block: Block,
     W: Array,
+    value: Array,
     gradient: Array,
     direction: Array,
     scores: list[Array],
@@ -293,18 +296,24 @@ def find_step(
 ) -> Array:
     """Find for each problem a step along its direction at which the slope all but vanishes: (m,).
 
-    The slope grows with the step. It needs the scores and how they change, but no product with Z.
+    The slope grows with the step; up to where it vanishes the objective falls. All this needs the
+    scores and how they change, but no product with Z.
     """
     xp = block.xp
     first = block.total(xp.sum(gradient * direction, axis=0))
     pull = block.total(xp.sum(block.penalty * W * direction, axis=0))
     bend = block.total(xp.sum(block.penalty * direction * direction, axis=0))
+    start = value - 0.5 * block.total(xp.sum(block.penalty * W * W, axis=0))
+    noise = 64 * float(xp.finfo(xp.float64).eps) * xp.abs(value)
     step, low = xp.ones_like(first), xp.zeros_like(first)
     high = xp.full_like(first, xp.inf)
     at_low, at_high = first, xp.zeros_like(first)
     for _ in range(MAX_TRIALS):
-        now = pull + step * bend + block.slope(scores, changes, step)
-        good = (now >= FLAT[0] * first) & (now <= -FLAT[1] * first)
+        loss, slope = block.along(scores, changes, step)
+        now = pull + step * bend + slope
+        change = loss - start + step * pull + 0.5 * step**2 * bend
+        flat = (now >= FLAT[0] * first) & (now <= -FLAT[1] * first)
+        good = flat & ((now <= 0) | (change <= noise))
         if bool(xp.all(good)):
             return step
         short = now < 0  # false for NaN: an overflow is too far

@@ -39,7 +39,7 @@ template <Loss loss, class S> INLINE Triple<S> evaluate(S y, S u) {
 // A binary loss; a problem has one column.
 template <class S> struct Binary {
     static constexpr bool multinomial = false;
-    Loss loss;
+    Loss loss_;
 
     template <Loss which>
     static INLINE void rows_of(const S *y, const S *weight, int count, S *__restrict u,
@@ -67,14 +67,49 @@ template <class S> struct Binary {
         return out;
     }
 
+    template <Loss which>
+    static INLINE void wide_of(const S *y, const S *weight, int count, const S *on, const S *far,
+                               S *__restrict U, S *__restrict K, S *__restrict score,
+                               S *__restrict change, S *__restrict loss, S *__restrict sum) {
+        constexpr int L = lanes<S>;
+        for (int i = 0; i < count; i++, y += L, U += L, K += L, score += L, change += L) {
+            S w = weight ? weight[i] : S(1);
+            for (int l = 0; l < L; l++) {
+                bool moves = on[l] > 0;
+                S v = U[l], s = score[l] + v;
+                Triple<S> t = evaluate<which>(y[l], s);
+                bool wrong = far[l] > 0 && t.first * s > 0;
+                S average = (t.first - derivative_at_0(which, y[l])) / (wrong ? s : S(1));
+                S h = w * (wrong ? average : t.second), value = w * t.value + S(0) * s;
+                loss[l] += moves ? value : S(0);
+                sum[l] += moves ? h : S(0);
+                score[l] = moves ? s : score[l];
+                change[l] = moves ? v : change[l];
+                U[l] = moves ? w * t.first : K[l] * v;
+                K[l] = moves ? h : K[l];
+            }
+        }
+    }
+
+    // Losses and derivatives on all lanes, for those that are on; the others respond to U with K.
+    INLINE void wide(const S *y, const S *weight, int count, const S *on, const S *far, S *U, S *K,
+                     S *score, S *change, S *loss, S *sum) const {
+        if (loss_ == Loss::LOGISTIC)
+            wide_of<Loss::LOGISTIC>(y, weight, count, on, far, U, K, score, change, loss, sum);
+        else if (loss_ == Loss::EXPONENTIAL)
+            wide_of<Loss::EXPONENTIAL>(y, weight, count, on, far, U, K, score, change, loss, sum);
+        else
+            wide_of<Loss::SQUARED>(y, weight, count, on, far, U, K, score, change, loss, sum);
+    }
+
     // Losses and derivatives of some rows. Far from the solution, rows on the wrong side get their
     // average curvature on the way to score 0: a saturated loss has almost none, and a Newton step
     // for it would overshoot by far.
     INLINE void rows(const S *y, const S *weight, int, int count, int, S *u, S *f, S *k,
                      bool far) const {
-        if (loss == Loss::LOGISTIC)
+        if (loss_ == Loss::LOGISTIC)
             rows_of<Loss::LOGISTIC>(y, weight, count, u, f, k, far);
-        else if (loss == Loss::EXPONENTIAL)
+        else if (loss_ == Loss::EXPONENTIAL)
             rows_of<Loss::EXPONENTIAL>(y, weight, count, u, f, k, far);
         else
             rows_of<Loss::SQUARED>(y, weight, count, u, f, k, far);
@@ -83,9 +118,9 @@ template <class S> struct Binary {
     // The slope of the losses along a change of the scores.
     INLINE double slope(const S *y, const S *weight, int, int count, int, const S *u, const S *v,
                         S t, S *) const {
-        if (loss == Loss::LOGISTIC)
+        if (loss_ == Loss::LOGISTIC)
             return slope_of<Loss::LOGISTIC>(y, weight, count, u, v, t);
-        if (loss == Loss::EXPONENTIAL)
+        if (loss_ == Loss::EXPONENTIAL)
             return slope_of<Loss::EXPONENTIAL>(y, weight, count, u, v, t);
         return slope_of<Loss::SQUARED>(y, weight, count, u, v, t);
     }
@@ -95,7 +130,7 @@ template <class S> struct Binary {
 // the probabilities.
 template <class S> struct Softmax {
     static constexpr bool multinomial = true;
-    Loss loss;
+    Loss loss_;
 
     // The exponentials of the scores less the largest, in e; their sum and the largest, by row.
     static INLINE void exponentials(int count, int classes, int stride, const S *u, const S *v, S t,

@@ -44,10 +44,6 @@ class Objective(ABC):
         """
 
     @abstractmethod
-    def residual(self, y: Array, u: Array) -> Array:
-        """Return the gradients alone, (rows, m c)."""
-
-    @abstractmethod
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply the Hessian of each row's loss with a change of its scores, (rows, m c)."""
 
@@ -91,10 +87,6 @@ class Binary(Objective):
             average = (g - middle) / xp.where(wrong, u, xp.ones_like(u))
             h = xp.where(wrong & cautious, average, h)
         return f, g, h
-
-    def residual(self, y: Array, u: Array) -> Array:
-        """Return the derivative."""
-        return self.loss.derivative(y, u)
 
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply."""
@@ -146,11 +138,6 @@ class Multinomial(Objective):
         p, true = xp.exp(logs), self._one_hot(y, u)
         loss = -xp.sum(xp.where(true > 0, logs, xp.zeros_like(logs)), axis=-1)
         return loss, self._join(p - true), self._join(p)
-
-    def residual(self, y: Array, u: Array) -> Array:
-        """Return the probabilities less the truth."""
-        p = array_namespace(u).exp(self._log_probability(u))
-        return self._join(p - self._one_hot(y, u))
 
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply with ``diag(p) - p p'``."""

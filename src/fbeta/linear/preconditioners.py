@@ -8,6 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 if TYPE_CHECKING:
     from fbeta.linear.newton import Block, Point
 
@@ -94,7 +96,7 @@ class Eliminating(Preconditioner):
         if not design.intercept:
             again = [made._dots(B[k, :, :] / D) for k in range(C)]
             small = small + xp.stack(again, axis=-1)
-        made.arrays["small"] = xp.linalg.inv(block.objective.regular(small))
+        made.arrays["small"] = _inverses(xp, block.objective.regular(small))
         return made
 
     def _dots(self, z: Array) -> Array:
@@ -213,7 +215,10 @@ class Factored(Preconditioner):
         scale = xp.linalg.diagonal(H)
         scale = xp.where(scale > 0, scale, xp.ones_like(scale)) ** -0.5
         H = scale[:, None] * H * scale[None, :]
-        inverse = xp.linalg.inv(H)
+        try:
+            inverse = xp.linalg.inv(H)
+        except np.linalg.LinAlgError:  # exactly singular: anything does, and nothing is known
+            inverse = xp.eye(p * C, dtype=H.dtype, device=H.device)
         condition = _row_sums(xp, H) * _row_sums(xp, inverse)
         sound = bool(condition * float(xp.finfo(xp.float64).eps) * p <= MARGIN)
         return scale[:, None] * inverse * scale[None, :], sound
@@ -252,6 +257,12 @@ def _along_diagonals(xp: Any, alone: Block, tiles: list[list[Array]]) -> Array:
     eye = xp.eye(own.shape[2], dtype=own.dtype, device=own.device)
     rows = [xp.concat([eye * more[c, k, :] for k in range(C)], axis=1) for c in range(C)]
     return xp.concat(rows, axis=0)
+
+
+def _inverses(xp: Any, matrices: Array) -> Array:
+    """Invert small matrices, (m, c, c), of whatever size their entries are."""
+    size = xp.max(xp.abs(matrices), axis=(-1, -2), keepdims=True)
+    return xp.linalg.inv(matrices / size) / size
 
 
 def _row_sums(xp: Any, A: Array) -> float:
