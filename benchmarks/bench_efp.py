@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fbeta.rivals._softmax import fit_softmax
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from fbeta.datasets import load
+from fbeta.linear import fit_softmax
 
 ALPHA = 1.0
 
@@ -62,7 +62,7 @@ def all_at_once(X: Any, classes: np.ndarray, tol: float) -> np.ndarray:
     """Fit all labels together and return the objectives."""
     model = fit_softmax(X, classes, ALPHA, tol=tol)
     scores = np.asarray(X @ model.coef.T) + model.intercept
-    parts = np.split(np.arange(len(model.coef)), model.groups.starts[1:])
+    parts = np.split(np.arange(len(model.coef)), model.first[1:-1])
     return np.array(
         [objective(scores[:, p], y, model.coef[p]) for p, y in zip(parts, classes.T, strict=True)]
     )

@@ -25,6 +25,7 @@ class Case:
     targets: sp.csc_array
     goal: float
     sample: int | None = None
+    alpha: float = 1.0
 
 
 def data_folder() -> Path | None:
@@ -57,6 +58,28 @@ def mediamill_shaped(n: int = 31_000, d: int = 120, s: int = 101, largest: int =
     return X, Y
 
 
+def word_indicators(n: int = 21_519, d: int = 500, s: int = 22) -> Any:
+    """Make standardised indicators of words: rare ones, and phrases whose words go together.
+
+    Of the shape of a collection of reports with 22 tags; it stands in for the shape, never for
+    results.
+    """
+    rng = np.random.default_rng(0)
+    share = np.array([0.42, 0.25, 0.14, 0.08, 0.05, 0.025, 0.015, 0.01, 0.006, 0.004])
+    size = rng.choice(np.arange(1, 11), size=n, p=share)
+    score = np.log(rng.dirichlet(np.full(s, 0.6)) + 1e-4) + rng.gumbel(size=(n, s))
+    rank = np.argsort(np.argsort(-score, axis=1), axis=1)
+    Y = (rank < size[:, None]).astype(np.int8)
+    phrases = d // 3
+    base = 0.2 - 0.8 * np.log(np.arange(3, phrases + 3))
+    effect = 1.5 * rng.standard_normal((s, phrases)) * (rng.uniform(size=(s, phrases)) < 0.2)
+    said = rng.uniform(size=(n, phrases)) < 1 / (1 + np.exp(-(base + Y @ effect)))
+    owner = np.concatenate([np.arange(phrases), rng.integers(0, phrases, d - phrases)])
+    words = said[:, owner] & (rng.uniform(size=(n, d)) < rng.uniform(0.6, 0.99, d))
+    words |= rng.uniform(size=(n, d)) < 0.004
+    return StandardScaler().fit_transform(words.astype(np.float64)), Y
+
+
 def solver_cases() -> list[Case]:
     """Return the cases of the solver's table; those on real data only where it is."""
     cases = []
@@ -75,4 +98,9 @@ def solver_cases() -> list[Case]:
                 cases.append(Case(name, X, targets, goal))
     X, Y = mediamill_shaped()
     cases.append(Case("mediamill-shaped", X, problems_of(Y), 15, sample=24))
+    X, Y = word_indicators()
+    targets = problems_of(Y)
+    for alpha, goal in ((10.0, 15), (0.1, 10), (0.001, 8)):
+        name = f"word indicators, alpha {alpha:g}"
+        cases.append(Case(name, X, targets, goal, sample=8, alpha=alpha))
     return cases

@@ -7,6 +7,7 @@ tensors of other libraries go through ``array_api_compat``. The functions that t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from types import ModuleType
@@ -142,6 +143,27 @@ def host_integers(array: Any) -> list[int]:
     if hasattr(array, "tolist"):  # not of the standard, but it waits for a device once
         return [int(number) for number in array.tolist()]
     return [int(array[i]) for i in range(array.shape[0])]
+
+
+def to_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """Return an array of any library, on any device, as one of NumPy on the host.
+
+    Examples
+    --------
+    >>> to_numpy(np.array([1, 2])).tolist()
+    [1, 2]
+    """
+    if not is_tensor(array):
+        return np.asarray(array)
+    if hasattr(array, "detach"):  # PyTorch keeps the record of operations with a tensor
+        return np.asarray(array.detach().cpu())
+    info = array_namespace(array).__array_namespace_info__()
+    return np.asarray(np.from_dlpack(array.to_device(info.devices()[0])))
+
+
+def concat(parts: Sequence[Array], axis: int = 0) -> Array:
+    """Join arrays of one library."""
+    return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(list(parts), axis=axis)
 
 
 def as_array(xp: Any, device: Any, values: Any) -> Array:

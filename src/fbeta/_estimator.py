@@ -13,10 +13,11 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
+from fbeta._array import array_namespace, concat, is_tensor, to_numpy
 from fbeta._validation import check_beta, check_sample_weight
 from fbeta.codes import Code, Estimates
 from fbeta.encoding import LabelStatistics
@@ -47,8 +48,9 @@ def all_or_nothing(estimator: Estimator) -> Iterator[Estimator]:
 
 def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return X as an array or CSR matrix of float64 or float32 that agrees with the one of fit."""
+    xp = array_namespace(X) if is_tensor(X) and get_config()["array_api_dispatch"] else np
     return validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
+        estimator, X, reset=reset, accept_sparse="csr", dtype=[xp.float64, xp.float32]
     )
 
 
@@ -57,7 +59,7 @@ def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
     if weight is None:
         return X, Y, None
     rows = np.flatnonzero(weight)
-    return _safe_indexing(X, rows), Y[rows], weight[rows]
+    return take_rows(X, rows), Y[rows], weight[rows]
 
 
 def views(part: str, *names: str) -> tuple[property, ...]:
@@ -73,6 +75,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     """
 
     beta: float
+    _any_array = False  # whether X may be of any library of the array API standard
     _label_form: LabelForm
     _model: Any
     _rule: Any
@@ -88,6 +91,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         # scikit-learn's checks of a good score equate prediction with p > 1/2, which is not
         # optimal for F_beta
         tags.classifier_tags.poor_score = True
+        tags.array_api_support = self._any_array
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
@@ -174,15 +178,15 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
         """Predict label sets for validated X, as booleans of shape (n, s)."""
         parts = [self._rule(output, beta) for output in self._chunks(X)]
-        return np.concatenate(parts)
+        return concat(parts)
 
-    def _by_class(self, marginals: NDArray[Any]) -> NDArray[Any]:
+    def _by_class(self, marginals: Any) -> Any:
         """Return marginals as ``predict_proba`` does: by class where the target was 1-D."""
         if self._label_form.kind != "single":
             return marginals
         if len(self.classes_) == 1:
-            return np.ones_like(marginals)
-        return np.concatenate([1 - marginals, marginals], axis=1)
+            return 0 * marginals + 1
+        return concat([1 - marginals, marginals], axis=1)
 
     def _read_features(self, X: Any, beta: float | None = None) -> tuple[Any, float]:
         """Validate what a fitted estimator is asked about; beta is its own by default."""
@@ -227,7 +231,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         float
         """
         X, beta = self._read_features(X)
-        truth, predicted = self._label_form.read(y, "y"), self._predict_indicator(X, beta)
+        truth = self._label_form.read(y, "y")
+        predicted = to_numpy(self._predict_indicator(X, beta))
         return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
 
 
@@ -334,7 +339,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         """
         X, _ = self._read_features(X)
         marginals = [estimates.marginals() for estimates in self._chunks(X)]
-        return self._by_class(np.concatenate(marginals))
+        return self._by_class(concat(marginals))
 
     def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, by the model's own statistics.
@@ -354,4 +359,5 @@ class StatisticsClassifier(MultiLabelClassifier):
         """
         X, beta = self._read_features(X, beta)
         parts = [self._rule.expected(estimates, beta) for estimates in self._chunks(X)]
-        return np.minimum(np.concatenate(parts), 1.0)
+        expected = concat(parts)
+        return array_namespace(expected).clip(expected, None, 1.0)  # type: ignore[no-any-return]

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import has_fit_parameter
 
+from fbeta._array import to_numpy
+
 
 def _is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
@@ -66,7 +68,7 @@ def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.f
     """
     if sample_weight is None:
         return None
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    weight = np.asarray(to_numpy(sample_weight), dtype=np.float64)
     if weight.ndim == 0:
         weight = np.full(n, weight)
     if weight.shape != (n,):

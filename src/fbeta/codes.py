@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fbeta._array import array_namespace
 from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
 from fbeta.labels import Indicator
 from fbeta.linear.binary import distinct_columns
@@ -56,7 +57,8 @@ class Code(ABC):
         more.
         """
         marginals = self.statistics(P).marginals()
-        return np.asarray(np.minimum(marginals, np.nextafter(marginals.dtype.type(1), 0)))
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, None, 1.0 - float(xp.finfo(marginals.dtype).eps) / 2)
 
     def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
         """Return what a target is called in a warning, given the names of the labels."""

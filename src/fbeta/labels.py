@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from fbeta._array import optional_import
+from fbeta._array import array_namespace, is_tensor, optional_import, to_numpy
 
 Indicator: TypeAlias = sp.csr_array
 Kind = Literal["array", "sparse", "frame", "sets", "single"]
@@ -75,6 +75,7 @@ class LabelForm:
         csr_array of shape (n, s)
             0/1 indicator, int8.
         """
+        Y = to_numpy(Y) if is_tensor(Y) else Y
         if self.kind == "sets":
             return _sets_to_indicator(_as_sets(Y, name), self.classes, name)
         if self.kind == "single":
@@ -104,6 +105,8 @@ class LabelForm:
         object
             ``n`` label sets in the form of the labels that were read.
         """
+        if is_tensor(predicted):
+            return self._write_tensor(predicted)
         if self.kind == "array":
             return predicted.astype(self.dtype)
         if self.kind == "sparse":
@@ -121,6 +124,15 @@ class LabelForm:
             pandas = optional_import("pandas", "pandas", "labels in a Series")
             return pandas.Series(out, index=index, name=None)
         return out
+
+    def _write_tensor(self, predicted: Any) -> Any:
+        """Write predictions of a model on a device: numbers stay there, names do not."""
+        xp = array_namespace(predicted)
+        if self.kind == "array":
+            return xp.astype(predicted, getattr(xp, np.dtype(self.dtype).name))
+        out = self.write(to_numpy(predicted))
+        numbers = isinstance(out, np.ndarray) and out.dtype.kind in "biuf"
+        return xp.asarray(out, device=predicted.device) if numbers else out
 
 
 def form_of(Y: Any, name: str = "Y") -> LabelForm:
@@ -146,6 +158,7 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
     """
     if Y is None:
         raise ValueError(f"{name} is None: requires y to be passed, but the target y is None")
+    Y = to_numpy(Y) if is_tensor(Y) else Y
     if sp.issparse(Y):
         kind = "array" if isinstance(Y, sp.sparray) else "matrix"
         return LabelForm("sparse", np.arange(Y.shape[1]), Y.dtype, f"{Y.format}_{kind}")
@@ -203,6 +216,7 @@ def common_indicators(
     -------
     pair of csr_array of shape (n, s)
     """
+    Y_true, Y_pred = (to_numpy(Y) if is_tensor(Y) else Y for Y in (Y_true, Y_pred))
     if _holds_sets(Y_true) or _holds_sets(Y_pred):
         pair = [_as_sets(Y, name) for Y, name in zip((Y_true, Y_pred), names, strict=True)]
         union = _sorted_names(set().union(*pair[0], *pair[1]), names[0])

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from fbeta._array import array_namespace, is_tensor
 from fbeta._validation import check_count, check_number
 from fbeta.linear import (
     Design,
@@ -42,7 +43,19 @@ Weight: TypeAlias = NDArray[np.float64] | None
 
 def take_rows(X: Any, rows: Any) -> Any:
     """Return some rows of features, or of features in the coordinates of a solver."""
+    if is_tensor(X):
+        xp = array_namespace(X)
+        if isinstance(rows, slice):
+            rows = slice(*rows.indices(X.shape[0]))
+            return X[rows, :]
+        return xp.take(X, xp.asarray(rows, device=X.device), axis=0)
     return X.take(rows) if isinstance(X, Design) else _safe_indexing(X, rows)
+
+
+def take_along(values: Any, places: Rows, axis: int = 0) -> Any:
+    """Return the entries of an array of any library at some places along an axis."""
+    xp = array_namespace(values)
+    return xp.take(values, xp.asarray(places, device=values.device), axis=axis)
 
 
 def count_rows(X: Any) -> int:
@@ -131,8 +144,8 @@ class LinearProbabilities(LinearModel):
 
     def probabilities(self, X: Any) -> NDArray[Any]:
         """Return the probabilities of the targets, of shape (n, M)."""
-        distinct: NDArray[Any] = self.loss.inverse_link(self.scores(X))
-        return distinct[:, self.problem]
+        distinct: Any = self.loss.inverse_link(self.scores(X))
+        return take_along(distinct, self.problem, axis=1)
 
     @property
     def most_iter(self) -> int:
@@ -165,7 +178,7 @@ class LinearLearner(SolverLearner):
         )  # fmt: skip
         arrays: dict[str, Any] = vars(model)
         if self.unfold:
-            arrays = {name: values[model.problem] for name, values in arrays.items()}
+            arrays = {k: take_along(values, model.problem) for k, values in arrays.items()}
             arrays["problem"] = np.arange(len(model.problem))
         return LinearProbabilities(**arrays, loss=self.loss)
 

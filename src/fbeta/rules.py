@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fbeta._array import array_namespace
 from fbeta.codes import Estimates
 from fbeta.decoding import decode, expected_fbeta
 
@@ -37,7 +38,9 @@ class ExactDecode(StatisticsRule):
 
     def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
         """Decode the statistics."""
-        return decode(output.statistics(), beta).astype(np.bool_)
+        labels = decode(output.statistics(), beta)
+        xp = array_namespace(labels)
+        return xp.astype(labels, xp.bool)  # type: ignore[no-any-return]
 
     def expected(self, output: Estimates, beta: float) -> NDArray[np.float64]:
         """Return the value that the decoder maximises."""
@@ -50,7 +53,7 @@ class CutAtHalf(StatisticsRule):
 
     def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
         """Cut the marginals at 1/2."""
-        return np.asarray(output.marginals() > 0.5)
+        return output.marginals() > 0.5
 
 
 @dataclass(frozen=True)

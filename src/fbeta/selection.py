@@ -15,6 +15,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from fbeta._array import to_numpy
 from fbeta._estimator import Fold, HeldOut, MultiLabelClassifier, all_or_nothing
 from fbeta._threads import run_evenly
 from fbeta._validation import check_count, check_number, check_takes_weight
@@ -176,7 +177,8 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self.estimator).input_tags
+        own = get_tags(self.estimator)
+        tags.input_tags, tags.array_api_support = own.input_tags, own.array_api_support
         return tags
 
     def fit(
@@ -220,7 +222,7 @@ class AlphaSearchCV(MultiLabelClassifier):
 
         def score(held: HeldOut, rows: Rows) -> float:
             own = None if weight is None else weight[rows]
-            return fbeta_score(Y[rows], held.labels(beta), beta, sample_weight=own)
+            return fbeta_score(Y[rows], to_numpy(held.labels(beta)), beta, sample_weight=own)
 
         found = over_folds(
             score, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs
@@ -257,9 +259,9 @@ class AlphaSearchCV(MultiLabelClassifier):
     @_if_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Estimate the marginal probability of each label, by the best estimator."""
-        return np.asarray(self._best().predict_proba(X))
+        return self._best().predict_proba(X)  # type: ignore[no-any-return]
 
     @_if_estimator_has("expected_fbeta")
     def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, by the statistics of the best estimator."""
-        return np.asarray(self._best().expected_fbeta(X, beta=beta))
+        return self._best().expected_fbeta(X, beta=beta)  # type: ignore[no-any-return]

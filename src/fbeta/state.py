@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from fbeta._array import optional_import
+from fbeta._array import is_tensor, optional_import, to_numpy
 from fbeta.methods import PARTS, load_part, part_name
 
 __all__ = ["StateError", "from_state", "to_state"]
@@ -75,7 +75,7 @@ def to_state(value: Any, leaves: list[Any]) -> Any:
     known = _type_name(value)
     if known is not None:
         return {"type": known}
-    leaves.append(value)
+    leaves.append(to_numpy(value) if is_tensor(value) else value)
     return {"leaf": len(leaves) - 1}
 
 

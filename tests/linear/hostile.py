@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax, softmax
 
+RIDGE = 1e-13  # of a Hessian with ones on its diagonal, against rounding
 SHAPES = ("plain", "collinear", "low rank", "heavy tails", "shifted", "scales", "rare", "wide")
 
 
@@ -145,17 +146,17 @@ def optimum(case, m, multinomial=False):
         g, H = _derivatives(U, T, y, weight, penalty, multinomial)
         D = 1 / np.sqrt(np.maximum(H.diagonal(), 1e-300))
         H = D[:, None] * H * D
-        step = D * cho_solve(cho_factor(H + 1e-15 * np.eye(len(H))), -D * g.T.ravel())
+        step = D * cho_solve(cho_factor(H + RIDGE * np.eye(len(H))), -D * g.T.ravel())
         step = step.reshape(C, -1).T
         t, decrement = 1.0, -(g * step).sum()
         if decrement <= 1e-13 * f:
-            return f, decrement / 2
+            return f
         while t > 1e-12 and not value(T + t * step) <= f - 1e-4 * t * decrement:
             t /= 2
         if t <= 1e-12:
-            return f, decrement / 2
+            return f
         T, f = T + t * step, value(T + t * step)
-    return f, decrement / 2
+    return f
 
 
 def _derivatives(U, T, y, weight, penalty, multinomial):

@@ -10,11 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fbeta._array import array_namespace, is_tensor, to_numpy
 from fbeta._threads import one_blas_thread
 from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.objectives import Binary
-from fbeta.linear.problems import MEMORY, PARALLEL, Problems, Solution, to_numpy
+from fbeta.linear.problems import MEMORY, PARALLEL, Problems, Solution
 from fbeta.losses import Loss
 
 __all__ = ["LinearModel", "LinearProblems", "constant_values", "distinct_columns", "fit_linear"]
@@ -47,6 +48,12 @@ class LinearModel:
 
     def scores(self, X: Any) -> Array:
         """Return the scores of the distinct problems, of shape (n, m)."""
+        if is_tensor(X):
+            xp = array_namespace(X)
+            # a product needs one type, whatever X has that is asked about
+            dtype = xp.result_type(X, self.coef)
+            X, coef = (xp.astype(a, dtype, copy=False) for a in (X, self.coef))
+            return X @ coef.T + xp.astype(self.intercept, dtype, copy=False)
         with one_blas_thread(X.shape[0] * len(self.problem) < PARALLEL):
             return X @ self.coef.T + self.intercept
 

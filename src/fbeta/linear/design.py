@@ -52,8 +52,8 @@ class Design:
         belong to features which are not zero on every row.
     intercept : bool
         Whether the last coordinate is an intercept.
-    reach : array of shape (d,)
-        The largest absolute value of each feature.
+    reach : float
+        The largest absolute value of a feature.
     dtype : floating type
         Of X; that of ``matrix`` may be more precise.
     """
@@ -64,7 +64,7 @@ class Design:
     mean: Any
     rotation: Any
     intercept: bool
-    reach: Array
+    reach: float
     dtype: Any
 
     @classmethod
@@ -113,18 +113,21 @@ class Design:
         return cls(X, column, penalised, mean, rotation, intercept, reach, dtype)
 
     @classmethod
-    def _of_sparse(cls, X: Any, weight: Array | None, intercept: bool, reach: Array) -> Design:
+    def _of_sparse(cls, X: Any, weight: Array | None, intercept: bool, reach: float) -> Design:
         dtype = X.dtype
         X, selection = _used_columns(sp.csr_array(X))
         penalised = np.ones((X.shape[1] + intercept, 1))
         column = None if weight is None else weight.astype(X.dtype)[:, None]
         mean = None
         if intercept:
-            share = np.full((X.shape[0], 1), 1 / X.shape[0]) if column is None else column
-            mean = (X.T @ (share / share.sum()))[:, 0].astype(np.float64)
-            X = sp.hstack([X, np.ones((X.shape[0], 1), dtype=X.dtype)], format="csr")
+            weights = X.data.astype(np.float64)
+            if column is not None:
+                weights *= np.repeat(column[:, 0], np.diff(X.indptr))
+            total = X.shape[0] if column is None else column.sum(dtype=np.float64)
+            mean = np.bincount(X.indices, weights, minlength=X.shape[1]) / total
+            X = _append_ones(X)
             penalised[-1] = 0
-        return cls(sp.csr_array(X), column, penalised, mean, selection, intercept, reach, dtype)
+        return cls(X, column, penalised, mean, selection, intercept, reach, dtype)
 
     @property
     def xp(self) -> Any:
@@ -167,13 +170,11 @@ class Design:
         return replace(self, matrix=_cast(self.xp, self.matrix, dtype), weight=weight)
 
     def holds_in(self, dtype: Any) -> bool:
-        """Tell whether entries, and sums of their squares, are surely numbers of a floating type."""
-        xp, (n, p) = self.xp, self.matrix.shape
-        if not n * self.reach.shape[0]:
-            return True
-        # centred and rotated entries are no larger
-        largest = 2 * float(xp.max(self.reach)) * self.reach.shape[0] ** 0.5
-        return bool(largest <= (float(xp.finfo(dtype).max) / (n * p)) ** 0.5)
+        """Tell whether entries and sums of their squares are surely numbers of a type."""
+        entries = max(1, self.matrix.shape[0] * self.matrix.shape[1])
+        # centring and rotation make no entry larger than this
+        largest = 2 * self.reach * (1 + self.matrix.shape[1]) ** 0.5
+        return bool(largest <= (float(self.xp.finfo(dtype).max) / entries) ** 0.5)
 
     def take(self, rows: Array) -> Design:
         """Return the design of some rows, in the same coordinates."""
@@ -360,20 +361,16 @@ def _cast(xp: Any, matrix: Array, dtype: Any) -> Array:
         return matrix.astype(dtype) if sp.issparse(matrix) else xp.astype(matrix, dtype)
 
 
-def _check_size(X: Array) -> Array:
-    """Return the largest absolute value of each feature; refuse those whose squares overflow."""
-    if sp.issparse(X):
-        reach = abs(sp.csc_array(X)).max(axis=0).toarray() if X.shape[0] else np.zeros(X.shape[1])
-    else:
-        xp = array_namespace(X)
-        if 0 in X.shape:
-            return xp.zeros(X.shape[1], dtype=X.dtype, device=X.device)
-        reach = xp.maximum(xp.max(X, axis=0), -xp.min(X, axis=0))
-    xp = array_namespace(reach)
-    largest = float(xp.max(reach)) if reach.shape[0] else 0.0
-    if largest > (float(xp.finfo(X.dtype).max) / max(1, X.shape[0] * X.shape[1])) ** 0.5:
+def _check_size(X: Array) -> float:
+    """Return the largest absolute value in X; refuse values whose squares overflow."""
+    values = X.data if sp.issparse(X) else X
+    if 0 in values.shape:
+        return 0.0
+    xp = array_namespace(values)
+    largest, limit = float(xp.max(xp.abs(values))), float(xp.finfo(values.dtype).max)
+    if largest > (limit / max(1, X.shape[0] * X.shape[1])) ** 0.5:
         raise ValueError(f"X has values up to {largest:.1g}, whose squares overflow: scale X")
-    return reach
+    return largest
 
 
 def _mostly_zero(X: Array) -> bool:
@@ -394,6 +391,17 @@ def _used_columns(X: Any) -> tuple[Any, Any]:
     ones = np.ones(len(used), dtype=X.dtype)
     places = sp.csr_array((ones, (used, np.arange(len(used)))), shape=(X.shape[1], len(used)))
     return X[:, used], places
+
+
+def _append_ones(X: Any) -> Any:
+    """Return sparse X with a last column of ones."""
+    (n, d), count = X.shape, X.nnz + X.shape[0]
+    last = X.indptr[1:] + np.arange(n)
+    others = np.ones(count, dtype=np.bool_)
+    others[last] = False
+    data, indices = np.ones(count, dtype=X.dtype), np.full(count, d, dtype=X.indices.dtype)
+    data[others], indices[others] = X.data, X.indices
+    return sp.csr_array((data, indices, X.indptr + np.arange(n + 1)), shape=(n, d + 1))
 
 
 def _weighted_mean(xp: Any, X: Array, column: Array) -> Array:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from fbeta._array import to_numpy
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
 from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design
@@ -280,17 +281,10 @@ class Problems(ABC):
             coef, intercept = self.design.coefficients(solution.W)
         dtype = self.design.dtype
         if dtype != xp.float64:
-            reach = xp.astype(self.design.reach, xp.float64) @ xp.abs(coef)
-            reach = float(xp.max(reach)) if len(self) else 0.0
+            sizes = xp.sum(xp.abs(coef), axis=0)
+            reach = self.design.reach * float(xp.max(sizes)) if len(self) else 0.0
             dtype = dtype if reach * float(xp.finfo(dtype).eps) <= ROUNDED else xp.float64
         coef = xp.astype(coef.T, dtype, copy=True)
         if isinstance(coef, np.ndarray):
             coef = np.ascontiguousarray(coef)
         return coef, xp.astype(intercept, dtype)
-
-
-def to_numpy(values: Array) -> NDArray[Any]:
-    """Bring a few numbers to the host."""
-    if isinstance(values, np.ndarray):
-        return values
-    return np.asarray(values.cpu() if hasattr(values, "cpu") else np.from_dlpack(values))

@@ -82,6 +82,8 @@ class FBetaClassifier(StatisticsClassifier):
     tol: float = 1e-6
     max_iter: int = 100
 
+    _any_array = True
+
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
     def _make_code(self, Y: Indicator) -> JointCode:

@@ -71,6 +71,8 @@ class BinaryRelevance(StatisticsClassifier):
     tol: float = 1e-6
     max_iter: int = 100
 
+    _any_array = True
+
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
     @property

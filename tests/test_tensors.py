@@ -1,0 +1,103 @@
+"""Whole estimators on arrays of any library and device, as scikit-learn dispatches them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn import config_context
+
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV
+from fbeta.datasets import make_calibrated
+from fbeta.rivals import BinaryRelevance
+from fbeta.storage import load_model, save_model
+
+from .places import TENSORS, fetch, put
+
+ESTIMATORS = [
+    FBetaClassifier(alpha=0.5),
+    FBetaClassifier(alpha=0.5, fit_intercept=False, loss="squared"),
+    FBetaClassifierCV(alphas=[0.1, 1.0, 100.0], cv=3),
+    AlphaSearchCV(BinaryRelevance(decode="independent"), alphas=[0.1, 10.0], cv=3),
+    BinaryRelevance(alpha=0.5),
+]
+
+
+@pytest.fixture(autouse=True)
+def dispatch(monkeypatch):
+    """Let scikit-learn pass tensors on."""
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    with config_context(array_api_dispatch=True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, Y, _, _ = make_calibrated(150, n_labels=4, n_features=8, random_state=0)
+    return X, Y
+
+
+@pytest.mark.parametrize("place", TENSORS)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: f"{type(e).__name__}")
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_what_goes_in_comes_out(estimator, place, dtype, data):
+    X, Y = data
+    weight = np.linspace(0.5, 2, len(X))
+    weight[3] = 0
+    here = estimator.fit(X.astype(dtype), Y, weight)
+    expected = [here.predict(X), here.predict_proba(X), here.expected_fbeta(X)]
+    statistics = here.predict_statistics(X)
+    T = put(X, place, dtype)
+    there = estimator.fit(T, put(Y, place), put(weight, place))
+    assert np.allclose(fetch(there.coef_ if hasattr(there, "coef_") else
+                             there.best_estimator_.coef_, place),
+                       here.coef_ if hasattr(here, "coef_") else here.best_estimator_.coef_,
+                       atol=1e-3)  # fmt: skip
+    found = [there.predict(T), there.predict_proba(T), there.expected_fbeta(T)]
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert np.allclose(fetch(one, place), other, atol=1e-3)
+    assert np.mean(fetch(found[0], place) == expected[0]) > 0.99
+    assert fetch(found[0], place).dtype == Y.dtype
+    assert np.allclose(fetch(there.predict_statistics(T).joint, place), statistics.joint, atol=1e-3)
+    assert there.score(T, put(Y, place)) == pytest.approx(here.score(X, Y), abs=0.02)
+
+
+@pytest.mark.parametrize("place", TENSORS)
+def test_labels_that_are_no_tensors(place, data):
+    X, Y = data
+    T, sets = put(X, place), [[f"tag{j}" for j in np.flatnonzero(row)] for row in Y]
+    clf = FBetaClassifier().fit(T, sets)
+    assert clf.predict(T[:3, :]) == FBetaClassifier().fit(X, sets).predict(X[:3])
+    sparse = FBetaClassifier().fit(T, sp.csr_array(Y)).predict(T)
+    assert (sparse.toarray() == FBetaClassifier().fit(X, Y).predict(X)).mean() > 0.99
+    one = FBetaClassifier().fit(T, put(Y[:, 0] > 0, place))
+    assert fetch(one.predict(T), place).shape == (150,)
+    assert fetch(one.predict_proba(T), place).shape == (150, 2)
+
+
+@pytest.mark.parametrize("place", TENSORS[:3])
+def test_other_precision_and_chunks_at_prediction(place, data, monkeypatch):
+    X, Y = data
+    clf = FBetaClassifier().fit(put(X, place), Y)
+    whole = fetch(clf.predict_proba(put(X, place)), place)
+    monkeypatch.setattr("fbeta._estimator.CHUNK", 4000)
+    assert np.allclose(fetch(clf.predict_proba(put(X, place)), place), whole)
+    single = clf.predict_proba(put(X, place, "float32"))
+    assert np.allclose(fetch(single, place), whole, atol=1e-4)
+
+
+def test_a_model_on_tensors_is_stored_as_arrays(tmp_path, data):
+    pytest.importorskip("torch")
+    X, Y = data
+    clf = FBetaClassifier().fit(put(X, "torch"), Y)
+    save_model(tmp_path / "model.skops", clf)
+    again = load_model(tmp_path / "model.skops").estimator
+    assert np.allclose(again.predict_proba(X), fetch(clf.predict_proba(put(X, "torch")), "torch"))
+
+
+def test_without_dispatch_tensors_are_arrays(data):
+    torch = pytest.importorskip("torch")
+    X, Y = data
+    with config_context(array_api_dispatch=False):
+        clf = FBetaClassifier().fit(torch.asarray(X), Y)
+        assert isinstance(clf.predict(torch.asarray(X)), np.ndarray)
