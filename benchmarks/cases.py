@@ -102,5 +102,5 @@ def solver_cases() -> list[Case]:
     targets = problems_of(Y)
     for alpha, goal in ((10.0, 15), (0.1, 10), (0.001, 8)):
         name = f"word indicators, alpha {alpha:g}"
-        cases.append(Case(name, X, targets, goal, sample=8, alpha=alpha))
+        cases.append(Case(name, X, targets, goal, sample=6, alpha=alpha))
     return cases

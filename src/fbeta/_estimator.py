@@ -175,7 +175,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             chunk = slice(start, start + rows)
             yield self._output(X if rows >= n else take_rows(X, chunk))
 
-    def _predict_indicator(self, X: Any, beta: float) -> NDArray[np.bool_]:
+    def _predict_indicator(self, X: Any, beta: float) -> Any:
         """Predict label sets for validated X, as booleans of shape (n, s)."""
         parts = [self._rule(output, beta) for output in self._chunks(X)]
         return concat(parts)
@@ -243,7 +243,7 @@ class HeldOut:
     estimator: MultiLabelClassifier
     rows: Any  # as its model takes them
 
-    def labels(self, beta: float) -> NDArray[np.bool_]:
+    def labels(self, beta: float) -> Any:
         """Return the predicted label sets, of shape (n, s)."""
         return self.estimator._predict_indicator(self.rows, beta)
 
@@ -322,7 +322,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         """
         return self._statistics(self._read_features(X)[0])
 
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def predict_proba(self, X: Any) -> Any:
         """Estimate the marginal probability of each label.
 
         Parameters
@@ -341,7 +341,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         marginals = [estimates.marginals() for estimates in self._chunks(X)]
         return self._by_class(concat(marginals))
 
-    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
+    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> Any:
         """Estimate the F_beta of each prediction, by the model's own statistics.
 
         Parameters
@@ -360,4 +360,4 @@ class StatisticsClassifier(MultiLabelClassifier):
         X, beta = self._read_features(X, beta)
         parts = [self._rule.expected(estimates, beta) for estimates in self._chunks(X)]
         expected = concat(parts)
-        return array_namespace(expected).clip(expected, None, 1.0)  # type: ignore[no-any-return]
+        return array_namespace(expected).clip(expected, None, 1.0)

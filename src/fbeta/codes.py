@@ -50,7 +50,7 @@ class Code(ABC):
     def statistics(self, P: Any) -> LabelStatistics:
         """Return the label statistics of n rows."""
 
-    def marginals(self, P: Any) -> NDArray[Any]:
+    def marginals(self, P: Any) -> Any:
         """Return the probability of each label, of shape (n, s).
 
         It is a sum of separate estimates over the sizes, and kept below 1 where they add up to
@@ -76,7 +76,7 @@ class Estimates:
         """Return the label statistics."""
         return self.code.statistics(self.P)
 
-    def marginals(self) -> NDArray[Any]:
+    def marginals(self) -> Any:
         """Return the probability of each label, of shape (n, s)."""
         return self.code.marginals(self.P)
 

@@ -43,13 +43,13 @@ Weight: TypeAlias = NDArray[np.float64] | None
 
 def take_rows(X: Any, rows: Any) -> Any:
     """Return some rows of features, or of features in the coordinates of a solver."""
-    if is_tensor(X):
-        xp = array_namespace(X)
-        if isinstance(rows, slice):
-            rows = slice(*rows.indices(X.shape[0]))
-            return X[rows, :]
-        return xp.take(X, xp.asarray(rows, device=X.device), axis=0)
-    return X.take(rows) if isinstance(X, Design) else _safe_indexing(X, rows)
+    if isinstance(X, Design):
+        return X.take(rows)
+    if not is_tensor(X):
+        return _safe_indexing(X, rows)
+    if isinstance(rows, slice):
+        return X[slice(*rows.indices(X.shape[0])), :]
+    return take_along(X, rows)
 
 
 def take_along(values: Any, places: Rows, axis: int = 0) -> Any:
@@ -142,7 +142,7 @@ class LinearProbabilities(LinearModel):
 
     loss: Loss
 
-    def probabilities(self, X: Any) -> NDArray[Any]:
+    def probabilities(self, X: Any) -> Any:
         """Return the probabilities of the targets, of shape (n, M)."""
         distinct: Any = self.loss.inverse_link(self.scores(X))
         return take_along(distinct, self.problem, axis=1)

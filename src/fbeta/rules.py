@@ -24,10 +24,10 @@ class StatisticsRule(ABC):
     """A rule that reads :class:`fbeta.codes.Estimates`."""
 
     @abstractmethod
-    def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
+    def __call__(self, output: Estimates, beta: float) -> Any:
         """Return label sets, of shape (n, s)."""
 
-    def expected(self, output: Estimates, beta: float) -> NDArray[np.float64]:
+    def expected(self, output: Estimates, beta: float) -> Any:
         """Return the expected F_beta of the label sets under the statistics, of shape (n,)."""
         return expected_fbeta(output.statistics(), self(output, beta), beta)
 
@@ -36,13 +36,13 @@ class StatisticsRule(ABC):
 class ExactDecode(StatisticsRule):
     """The label set with the highest expected F_beta."""
 
-    def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
+    def __call__(self, output: Estimates, beta: float) -> Any:
         """Decode the statistics."""
         labels = decode(output.statistics(), beta)
         xp = array_namespace(labels)
-        return xp.astype(labels, xp.bool)  # type: ignore[no-any-return]
+        return xp.astype(labels, xp.bool)
 
-    def expected(self, output: Estimates, beta: float) -> NDArray[np.float64]:
+    def expected(self, output: Estimates, beta: float) -> Any:
         """Return the value that the decoder maximises."""
         return decode(output.statistics(), beta, return_expected=True)[1]
 
@@ -51,7 +51,7 @@ class ExactDecode(StatisticsRule):
 class CutAtHalf(StatisticsRule):
     """The labels that are more likely than not, whatever beta."""
 
-    def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
+    def __call__(self, output: Estimates, beta: float) -> Any:
         """Cut the marginals at 1/2."""
         return output.marginals() > 0.5
 

@@ -257,11 +257,11 @@ class AlphaSearchCV(MultiLabelClassifier):
         return self._best().predict_statistics(X)  # type: ignore[no-any-return]
 
     @_if_estimator_has("predict_proba")
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def predict_proba(self, X: Any) -> Any:
         """Estimate the marginal probability of each label, by the best estimator."""
-        return self._best().predict_proba(X)  # type: ignore[no-any-return]
+        return self._best().predict_proba(X)
 
     @_if_estimator_has("expected_fbeta")
-    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> NDArray[np.float64]:
+    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> Any:
         """Estimate the F_beta of each prediction, by the statistics of the best estimator."""
-        return self._best().expected_fbeta(X, beta=beta)  # type: ignore[no-any-return]
+        return self._best().expected_fbeta(X, beta=beta)

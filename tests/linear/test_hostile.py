@@ -34,7 +34,8 @@ def binary_objectives(case):
         fit_intercept=case.intercept,
     )  # fmt: skip
     # a constant target has an infinite intercept, and its objective is 0
-    intercept = np.clip(model.intercept.astype(np.float64), -1e3, 1e3)[model.problem]
+    intercept = np.nan_to_num(model.intercept.astype(np.float64), posinf=1e3, neginf=-1e3)
+    intercept = intercept[model.problem]
     found = hostile.objectives(case, model.coef[model.problem], intercept)
     return found, model.converged[model.problem]
 

@@ -216,8 +216,9 @@ class Design:
             weighted = values
             if self.weight is not None:
                 weighted = values * np.repeat(self.weight[:, 0], np.diff(X.indptr))
-            sums = (np.bincount(X.indices, w, minlength=p) for w in (weighted, weighted * values))
-            return tuple(total_[:, None] / total for total_ in sums)
+            once = np.bincount(X.indices, weighted, minlength=p)
+            twice = np.bincount(X.indices, weighted * values, minlength=p)
+            return once[:, None] / total, twice[:, None] / total
         size = max(1, PART // max(p, 1))
         for start in range(0, n, size):
             part = slice(start, min(start + size, n))

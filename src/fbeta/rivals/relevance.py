@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_choice
-from fbeta.codes import Estimates, MarginalCode
+from fbeta.codes import MarginalCode
 from fbeta.labels import Indicator
 from fbeta.learners import LinearLearner
 from fbeta.losses import Loss, get_loss
-from fbeta.rivals.independent import decode_independent
-from fbeta.rules import CutAtHalf, StatisticsRule
+from fbeta.rules import CutAtHalf, ExactDecode, StatisticsRule
 
 __all__ = ["BinaryRelevance"]
 
 
-@dataclass(frozen=True)
-class IndependentDecode(StatisticsRule):
-    """The label set with the highest expected F_beta of independent labels."""
-
-    def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
-        """Decode the marginals."""
-        return decode_independent(output.marginals(), beta).astype(np.bool_)
-
-
-RULES: dict[str, StatisticsRule] = {"half": CutAtHalf(), "independent": IndependentDecode()}
+RULES: dict[str, StatisticsRule] = {"half": CutAtHalf(), "independent": ExactDecode()}
 
 
 @dataclass(eq=False, repr=False)
