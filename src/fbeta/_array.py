@@ -7,8 +7,8 @@ tensors of other libraries go through ``array_api_compat``. The functions that t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -130,6 +130,75 @@ def without_gradients(xp: Any) -> AbstractContextManager[Any]:
     ...     pass
     """
     return xp.no_grad() if hasattr(xp, "no_grad") else nullcontext()
+
+
+def is_accelerator(device: Any) -> bool:
+    """Tell a device on which large operations are the fast ones from a processor.
+
+    Examples
+    --------
+    >>> is_accelerator(np.zeros(3).device)
+    False
+    """
+    return device is not None and "cpu" not in str(device).lower()
+
+
+def device_memory(xp: Any, device: Any) -> int | None:
+    """Return the bytes of memory that are free on a device, or None where nobody says.
+
+    Examples
+    --------
+    >>> device_memory(np, None) is None
+    True
+    """
+    if not is_accelerator(device) or getattr(device, "type", None) != "cuda":
+        return None
+    free: int = xp.cuda.mem_get_info(device)[0]
+    # what PyTorch holds back from earlier arrays it can use again
+    return free + xp.cuda.memory_reserved(device) - xp.cuda.memory_allocated(device)
+
+
+@contextmanager
+def product_precision(xp: Any, device: Any, *, full: bool) -> Iterator[None]:
+    """Multiply matrices of single precision in that, or with the inputs rounded where it is fast.
+
+    Only PyTorch on an accelerator knows the difference (TF32); its setting is put back.
+
+    Examples
+    --------
+    >>> with product_precision(np, None, full=True):
+    ...     pass
+    """
+    if not is_accelerator(device) or not hasattr(xp, "set_float32_matmul_precision"):
+        yield
+        return
+    before = xp.get_float32_matmul_precision()
+    xp.set_float32_matmul_precision("highest" if full else "high")
+    try:
+        yield
+    finally:
+        xp.set_float32_matmul_precision(before)
+
+
+def dense_columns(xp: Any, device: Any, matrix: Any, dtype: Any) -> Array:
+    """Return a sparse matrix of the host, a ``csc_array``, as a dense array on a device.
+
+    Where the library can write to a list of places, only what is not zero is sent.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> dense_columns(np, None, sp.csc_array([[0, 2], [1, 0]]), np.float64).tolist()
+    [[0.0, 2.0], [1.0, 0.0]]
+    """
+    if not is_accelerator(device) or not hasattr(xp, "index_put"):
+        return astype(xp, xp.asarray(matrix.toarray(), device=device), dtype)
+    n, m = matrix.shape
+    out = xp.zeros(n * m, dtype=dtype, device=device)
+    columns = np.repeat(np.arange(m), np.diff(matrix.indptr))
+    places = xp.asarray(matrix.indices.astype(np.int64) * m + columns, device=device)
+    out[places] = xp.asarray(matrix.data, dtype=dtype, device=device)
+    return xp.reshape(out, (n, m))
 
 
 def host_integers(array: Any) -> list[int]:

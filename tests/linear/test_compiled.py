@@ -90,7 +90,7 @@ def test_what_is_certified_has_converged(name, sparse):
     W, _, certified = run(design, T, loss, alpha, tol=tol)
     assert certified.mean() > 0.9
     block = Block(design, design, Binary(loss), T.toarray(), alpha)
-    point = block.evaluate(W, block.heavy.product(W), None)
+    point = block.evaluate(W)
     _, decrement = Factored.at(block, point, None, None).apply(point.gradient)
     floor = LinearProblems(design, T, loss).floor
     assert (0.5 * decrement <= 1.001 * tol * (point.value + floor))[certified].all()
@@ -174,9 +174,7 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
         names = np.array([m])
         block = Block(design, design, problems.objective(names), problems.targets(names), 0.7)
         own = slice(*problems.first[m : m + 2])
-        found, least = (
-            block.evaluate(w[:, own], block.heavy.product(w[:, own]), None).value for w in (W, best)
-        )
+        found, least = (block.evaluate(w[:, own]).value for w in (W, best))
         assert found <= least * (1 + 1e-5)
 
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import LinearConstraint, minimize
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import f1_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -105,15 +104,6 @@ def test_larger_beta_predicts_more():
     assert counts[0] < counts[1] < counts[2]
 
 
-def test_sparse_is_dense_and_no_intercept():
-    X, Y = toy()
-    X[np.abs(X) < 0.5] = 0
-    dense = MacroFSvm(fit_intercept=False).fit(X, Y)
-    sparse = MacroFSvm(fit_intercept=False).fit(sp.csr_array(X), Y)
-    np.testing.assert_allclose(dense.coef_, sparse.coef_, atol=1e-8)
-    assert not dense.intercept_.any()
-
-
 def test_constant_labels_are_predicted_everywhere():
     X, Y = toy()
     Y[:, 0], Y[:, 2] = 0, 1
@@ -131,22 +121,3 @@ def test_more_features_than_rows():
     for features in (X, sp.csr_array(X)):
         predicted = MacroFSvm(alpha=0.1).fit(features, Y).predict(features)
         np.testing.assert_array_equal(predicted, Y)
-
-
-def test_warns_without_convergence():
-    X, Y = toy()
-    with pytest.warns(ConvergenceWarning, match="did not converge in 2 iterations"):
-        MacroFSvm(alpha=1e-3, max_iter=2).fit(X, Y)
-
-
-@pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"tol": 0.0}, {"max_iter": 0}, {"beta": -1.0}])
-def test_parameters_are_checked(bad):
-    X, Y = toy()
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        MacroFSvm(**bad).fit(X, Y)
-
-
-def test_another_beta_needs_another_fit():
-    X, Y = toy()
-    with pytest.raises(ValueError, match="fitted for beta=1"):
-        MacroFSvm().fit(X, Y).predict(X, beta=2.0)

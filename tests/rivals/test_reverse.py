@@ -4,12 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import LinearConstraint, minimize
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import fbeta_score
@@ -184,49 +182,3 @@ def test_predicts_by_sign_and_learns():
     np.testing.assert_array_equal(model.predict(X), X @ model.coef_.T + model.intercept_ > 0)
     constant = max(fbeta_score(Y, np.tile(y, (len(Y), 1))) for y in np.unique(Y, axis=0))
     assert model.score(X, Y) > constant + 0.05
-
-
-def test_sparse_is_dense_and_no_intercept():
-    X, Y = toy()
-    X[np.abs(X) < 0.5] = 0
-    dense = ReverseMultiLabel(fit_intercept=False).fit(X, Y)
-    sparse = ReverseMultiLabel(fit_intercept=False).fit(sp.csr_array(X), Y)
-    np.testing.assert_allclose(dense.coef_, sparse.coef_, atol=1e-8)
-    assert not dense.intercept_.any()
-    assert dense.coef_.any()
-
-
-@pytest.mark.parametrize(
-    "Y",
-    [
-        np.zeros((6, 3), int),
-        np.ones((6, 3), int),
-        np.array([[1], [0], [1], [0], [0], [0]]),
-        np.array([[1, 0, 1]] * 6),
-    ],
-    ids=["empty", "full", "one label", "constant"],
-)
-def test_odd_labels(Y):
-    X = np.random.default_rng(0).normal(size=(6, 20))
-    for features in (X, sp.csr_array(X)):
-        predicted = ReverseMultiLabel(alpha=0.1).fit(features, Y).predict(features)
-        np.testing.assert_array_equal(predicted, Y)
-
-
-def test_warns_without_convergence():
-    X, Y = toy()
-    with pytest.warns(ConvergenceWarning, match="did not converge in 2 iterations"):
-        ReverseMultiLabel(alpha=1e-3, max_iter=2).fit(X, Y)
-
-
-@pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"tol": 0.0}, {"max_iter": 0}, {"beta": -1.0}])
-def test_parameters_are_checked(bad):
-    X, Y = toy()
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        ReverseMultiLabel(**bad).fit(X, Y)
-
-
-def test_another_beta_needs_another_fit():
-    X, Y = toy()
-    with pytest.raises(ValueError, match="fitted for beta=1"):
-        ReverseMultiLabel().fit(X, Y).predict(X, beta=2.0)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace, is_tensor, to_numpy
+from fbeta._array import array_namespace, dense_columns, is_accelerator, is_tensor, to_numpy
 from fbeta._threads import one_blas_thread
 from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design, rotation_pays
@@ -112,8 +112,11 @@ class LinearProblems(Problems):
 
     def targets(self, problems: NDArray[np.intp]) -> Array:
         """Return the targets of some problems."""
-        dense = self.matrix[:, problems].toarray().astype(np.float64)
-        return self.design.xp.asarray(dense, device=self.design.device)
+        xp, device = self.design.xp, self.design.device
+        # 0 and 1 are the same in any type: on accelerators, whose memory is what counts, the least
+        light = is_accelerator(device) and bool((self.matrix.data == 1).all())
+        dtype = self.light.matrix.dtype if light else xp.float64
+        return dense_columns(xp, device, self.matrix[:, problems], dtype)
 
     def _column_means(self) -> NDArray[np.float64]:
         weight = self.design.weight

@@ -296,12 +296,13 @@ class Rows:
 
     def product(self, W: Array) -> list[Array]:
         """Return the scores of W, (p, m), block by block."""
-        moved = self.design.forward(W)
+        moved = _cast(self.design.xp, self.design.forward(W), self.dtype)
         return [tile @ moved for tile in self]
 
     def adjoint(self, blocks: list[Array]) -> Array:
         """Multiply the transpose with (rows, m) blocks: (p, m)."""
-        total = sum(tile.T @ part for tile, part in zip(self, blocks, strict=True))
+        xp, pairs = self.design.xp, zip(self, blocks, strict=True)
+        total = sum(tile.T @ _cast(xp, part, self.dtype) for tile, part in pairs)
         return self.design.backward(total)
 
     def round_trip(self, W: Array, respond: Callable[[int, Array], Array]) -> Array:

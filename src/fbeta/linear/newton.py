@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from fbeta._array import is_accelerator, product_precision
 from fbeta.linear.design import Design, Rows
 from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import Eliminating, Factored, Preconditioner
@@ -43,8 +44,18 @@ class Result:
 
     W: Array  # (p, m c)
     n_iter: Array  # (m,)
-    converged: Array  # (m,)
-    hard: Array  # (m,), given up because of what their directions cost
+    converged: Array = None  # (m,)
+    hard: Array = None  # (m,), given up because of what their directions cost
+
+
+@dataclass
+class Losses:
+    """Sums of the losses (m,), residuals, curvature ((rows, M) blocks), its diagonal's sum (M,)."""
+
+    value: Array
+    residuals: list[Array]
+    curvature: list[Array]
+    total: Array
 
 
 @dataclass
@@ -72,24 +83,34 @@ class Block:
         As the objective has them.
     alpha : float >= 0
         Strength of the penalty.
+    dtype : floating type, optional
+        Of scores and residuals: double precision by default. Nothing that is solved in another is
+        certified.
     """
 
     def __init__(
-        self, design: Design, light: Design, objective: Objective, targets: Array, alpha: float
+        self,
+        design: Design,
+        light: Design,
+        objective: Objective,
+        targets: Array,
+        alpha: float,
+        dtype: Any = None,
     ) -> None:
         self.design, self.objective, self.xp = design, objective, design.xp
+        self.dtype = self.xp.float64 if dtype is None else dtype
         self.alpha, self.penalty = alpha, alpha * design.penalised
         self.width = objective.width
         p = design.matrix.shape[1]
-        scores = CACHE if "cpu" in str(design.device).lower() else MEMORY
+        scores = MEMORY if is_accelerator(design.device) else CACHE
         columns = max(targets.shape[1] * self.width, 1)
         size = max(scores // columns, 2 * min(p, 2048), 256)
-        self.heavy = Rows(design, size, self.xp.float64)
+        self.heavy = Rows(design, size, self.dtype)
         self.light = Rows(light, size, light.matrix.dtype)
         self.targets = self.heavy.split(targets)
         self.weights: list[Any] = [None] * len(self.targets)
         if design.weight is not None:
-            self.weights = self.heavy.split(self.xp.astype(design.weight, self.xp.float64))
+            self.weights = self.heavy.split(self.xp.astype(design.weight, self.dtype))
 
     def total(self, values: Array) -> Array:
         """Sum over the columns of each problem: (..., m c) to (..., m)."""
@@ -119,36 +140,48 @@ class Block:
         self.targets = [self.xp.take(y, problems, axis=1) for y in self.targets]
         self.objective = self.objective.take(problems)
 
-    def evaluate(self, W: Array, scores: list[Array], far: Array | None) -> Point:
-        """Compute everything at W, (p, M), which has these scores.
+    def losses(self, scores: list[Array], far: Array | None) -> Losses:
+        """Compute the losses of some scores, with their derivatives.
 
         ``far``, (m,), tells the problems that are far from their solution and get a cautious
         curvature.
         """
-        xp = self.xp
+        xp, double = self.xp, self.xp.float64
         cautious = self.spread(far) if far is not None and bool(xp.any(far)) else None
-        value = 0.5 * self.total(xp.sum(self.penalty * W * W, axis=0))
-        total, residuals, curvature = xp.zeros_like(W[0, :]), [], []
+        value, total, residuals, curvature = 0.0, 0.0, [], []
         for y, u, c in zip(self.targets, scores, self.weights, strict=True):
             f, g, h = self.objective.evaluate(y, u, cautious)
             diagonal = self.objective.diagonal(h)
             if c is not None:
                 f, g, diagonal = c * f, c * g, c * diagonal
-            value, total = value + xp.sum(f, axis=0), total + xp.sum(diagonal, axis=0)
+            value = value + xp.astype(xp.sum(f, axis=0), double)
+            total = total + xp.astype(xp.sum(diagonal, axis=0), double)
             residuals.append(g)
-            curvature.append(xp.astype(h, self.light.dtype))
-        gradient = self.objective.project(self.heavy.adjoint(residuals) + self.penalty * W)
-        return Point(value, gradient, curvature, total)
+            curvature.append(xp.astype(h, self.light.dtype, copy=False))
+        return Losses(value, residuals, curvature, total)
 
-    def along(self, scores: list[Array], changes: list[Array], step: Array) -> tuple[Array, Array]:
-        """Return the losses at a step along a change of the scores, and their slope, (m,) each."""
-        xp, value, slope = self.xp, 0.0, 0.0
-        for y, u, v, c in zip(self.targets, scores, changes, self.weights, strict=True):
-            f, g, _ = self.objective.evaluate(y, u + self.spread(step) * v, None)
-            f, g = (f, g) if c is None else (c * f, c * g)
-            value = value + xp.sum(f, axis=0)
-            slope = slope + self.total(xp.sum(g * v, axis=0))
-        return value, slope
+    def point(self, W: Array, losses: Losses) -> Point:
+        """Add the penalty of W, (p, M), and lead the residuals back to its coordinates."""
+        xp = self.xp
+        value = 0.5 * self.total(xp.sum(self.penalty * W * W, axis=0)) + losses.value
+        pull = xp.astype(self.heavy.adjoint(losses.residuals), xp.float64, copy=False)
+        gradient = self.objective.project(pull + self.penalty * W)
+        return Point(value, gradient, losses.curvature, losses.total)
+
+    def evaluate(self, W: Array) -> Point:
+        """Compute everything at W, (p, M)."""
+        return self.point(W, self.losses(self.heavy.product(W), None))
+
+    def along(self, scores: list[Array], changes: list[Array], step: Array) -> list[Array]:
+        """Return the scores at a step, (m,), along a change of them."""
+        wide = self.xp.astype(self.spread(step), self.dtype, copy=False)
+        return [u + wide * v for u, v in zip(scores, changes, strict=True)]
+
+    def slope(self, losses: Losses, changes: list[Array]) -> Array:
+        """Return the slope of the losses along a change of the scores, (m,)."""
+        pairs = zip(losses.residuals, changes, strict=True)
+        total = sum(self.xp.sum(g * v, axis=0) for g, v in pairs)
+        return self.total(self.xp.astype(total, self.xp.float64))
 
     def respond(self, curvature: list[Array], at: int, v: Array) -> Array:
         """Multiply the Hessians of a block's rows with changes of their scores."""
@@ -216,14 +249,15 @@ def minimise(
     far = xp.full(m, cold, dtype=xp.bool, device=block.design.device)
     stalled = xp.zeros(m, dtype=budget.dtype, device=block.design.device)
     scores = block.heavy.product(W)
-    point = block.evaluate(W, scores, far)
+    point = block.point(W, block.losses(scores, far))
     make = Factored if direct else Eliminating
     preconditioner, steps = None, None
     iteration = 0
     while True:
         preconditioner = make.at(block, point, preconditioner, steps)
         limit = 2 * tol * (point.value + floor)
-        search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
+        with product_precision(xp, block.design.device, full=block.dtype == xp.float64):
+            search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
         converged = (search.upper <= limit) & ~far
         # conjugate gradients ended without a word on what is left, or cost too much
         hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
@@ -250,12 +284,12 @@ def minimise(
             gradient, steps = point.gradient, search.steps
         far = lower > FAR * (value + floor)
         changes = block.heavy.product(direction)
-        step = find_step(block, W, value, gradient, direction, scores, changes)
-        wide = block.spread(step)
-        W = W + wide * direction
-        scores = [u + wide * v for u, v in zip(scores, changes, strict=True)]
-        point = block.evaluate(W, scores, far)
-        seen = point.value < value - 4 * float(xp.finfo(xp.float64).eps) * xp.abs(value)
+        step, scores, losses = find_step(
+            block, W, value, gradient, direction, scores, changes, far
+        )  # fmt: skip
+        W = W + block.spread(step) * direction
+        point = block.point(W, losses)
+        seen = point.value < value - 4 * float(xp.finfo(block.dtype).eps) * xp.abs(value)
         stalled = xp.where(seen, xp.zeros_like(stalled), stalled + 1)
         iteration += 1
 
@@ -293,29 +327,31 @@ def find_step(
     direction: Array,
     scores: list[Array],
     changes: list[Array],
-) -> Array:
+    far: Array,
+) -> tuple[Array, list[Array], Losses]:
     """Find for each problem a step along its direction at which the slope all but vanishes: (m,).
 
     The slope grows with the step; up to where it vanishes the objective falls. All this needs the
-    scores and how they change, but no product with Z.
+    scores and how they change, but no product with Z. Scores and losses at the step come with it.
     """
     xp = block.xp
     first = block.total(xp.sum(gradient * direction, axis=0))
     pull = block.total(xp.sum(block.penalty * W * direction, axis=0))
     bend = block.total(xp.sum(block.penalty * direction * direction, axis=0))
     start = value - 0.5 * block.total(xp.sum(block.penalty * W * W, axis=0))
-    noise = 64 * float(xp.finfo(xp.float64).eps) * xp.abs(value)
+    noise = 64 * float(xp.finfo(block.dtype).eps) * xp.abs(value)
     step, low = xp.ones_like(first), xp.zeros_like(first)
     high = xp.full_like(first, xp.inf)
     at_low, at_high = first, xp.zeros_like(first)
     for _ in range(MAX_TRIALS):
-        loss, slope = block.along(scores, changes, step)
-        now = pull + step * bend + slope
-        change = loss - start + step * pull + 0.5 * step**2 * bend
+        trial = block.along(scores, changes, step)
+        losses = block.losses(trial, far)
+        now = pull + step * bend + block.slope(losses, changes)
+        change = losses.value - start + step * pull + 0.5 * step**2 * bend
         flat = (now >= FLAT[0] * first) & (now <= -FLAT[1] * first)
         good = flat & ((now <= 0) | (change <= noise))
         if bool(xp.all(good)):
-            return step
+            return step, trial, losses
         short = now < 0  # false for NaN: an overflow is too far
         low, at_low = xp.where(short, step, low), xp.where(short, now, at_low)
         high, at_high = xp.where(short, high, step), xp.where(short, at_high, now)
@@ -323,9 +359,10 @@ def find_step(
         secant = xp.clip(at_low / (at_low - at_high), 0.1, 0.9)
         secant = xp.where(xp.isfinite(secant), secant, xp.full_like(secant, 0.1))
         between = low + secant * (high - low)
-        trial = xp.where(xp.isfinite(high), between, 4 * low)
-        step = xp.where(good, step, trial)
-    return xp.where(good, step, low)
+        step = xp.where(good, step, xp.where(xp.isfinite(high), between, 4 * low))
+    step = xp.where(good, step, low)
+    trial = block.along(scores, changes, step)
+    return step, trial, block.losses(trial, far)
 
 
 @dataclass
@@ -367,54 +404,54 @@ def conjugate_gradients(
     -------
     Search
     """
-    xp = block.xp
+    xp, double = block.xp, block.xp.float64
     size = preconditioner.apply(-point.gradient)[1]
     scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
     rows = block.light if preconditioner.single else block.heavy
     preconditioner = preconditioner.astype(rows.dtype)
     r = xp.astype(-point.gradient / block.spread(scale), rows.dtype)
-    z, rz = preconditioner.apply(r)
+    z, size = preconditioner.apply(r)
     x, p, curvature = xp.zeros_like(r), z, point.curvature
     limit = xp.where(far, xp.zeros_like(limit), limit / scale**2)
     # what may be left: a share of the decrease, or of the tolerance where that is more
     share = xp.clip(0.3 * limit, FORCING, LOOSE)
-    gamma, lower, upper = _first_bounds(xp, rz, preconditioner.smallest)
+    rz = xp.astype(size, double)
+    bounds = Bounds.before(xp, rz, preconditioner.smallest)
     # nothing left at all
-    upper = xp.where(block.total(xp.sum(xp.abs(r), axis=0)) == 0, lower, upper)
+    none = block.total(xp.sum(xp.abs(r), axis=0)) == 0
+    bounds.upper = xp.where(none, bounds.lower, bounds.upper)
     leaving = Leaving(block, scale.shape[0])
     steps = 0
     while True:
-        size = xp.astype(rz, xp.float64)
-        accurate = (size <= share) & (lower > limit) | (upper - lower <= FORCING * lower)
-        active = (upper > limit) & ~accurate & (size > 0) & (steps < max_steps)
+        accurate = (rz <= share) & (bounds.lower > limit)
+        active = (bounds.upper > limit) & (rz > 0) & ~(accurate | bounds.tight())
+        active = active if steps < max_steps else xp.zeros_like(active)
         left = xp.nonzero(active)[0]
         if left.shape[0] <= SHRINK * active.shape[0]:
             gone = xp.nonzero(~active)[0]
-            leaving.drop(gone, left, x, lower, upper, steps)
+            leaving.drop(gone, left, x, bounds.lower, bounds.upper, steps)
             if left.shape[0] == 0:
                 break
             columns = block.columns(left)
             x, r, p = (xp.take(a, columns, axis=1) for a in (x, r, p))
-            rz, size, lower, upper, gamma, limit, share = (
-                xp.take(a, left) for a in (rz, size, lower, upper, gamma, limit, share)
-            )
+            rz, limit, share, active = (xp.take(a, left) for a in (rz, limit, share, active))
+            bounds = bounds.take(left)
             curvature = [xp.take(h, columns, axis=1) for h in curvature]
             preconditioner = preconditioner.take(left, columns)
-            active = xp.take(active, left)
         q = block.hessian_product(rows, curvature, p)
         bend = block.total(xp.sum(p * q, axis=0))
-        going = active & (bend > 0)
-        length = xp.where(going, rz / xp.where(going, bend, xp.ones_like(bend)), 0 * rz)
-        x = x + block.spread(length) * p
-        r = r - block.spread(length) * q
-        z, new = preconditioner.apply(r)
-        ratio = xp.where(going, new / rz, 0 * rz)
-        p = z + block.spread(ratio) * p
-        lower, upper, gamma = _bounds(
-            xp, size, new, length, ratio, lower, gamma, preconditioner.smallest, going
-        )
         # a direction without curvature is the end: rounding has the last word
-        rz = xp.where(going, new, 0 * new)
+        going = active & (bend > 0)
+        nothing = xp.zeros_like(rz)
+        length = xp.where(going, rz / bend, nothing)
+        wide = xp.astype(block.spread(length), rows.dtype)
+        x, r = x + wide * p, r - wide * q
+        z, size = preconditioner.apply(r)
+        new = xp.astype(size, double)
+        ratio = xp.where(going, new / rz, nothing)
+        p = z + xp.astype(block.spread(ratio), rows.dtype) * p
+        bounds.update(rz, new, length, ratio, going)
+        rz = xp.where(going, new, nothing)
         steps += 1
     x, lower, upper, taken = leaving.collect()
     x = block.objective.project(xp.astype(x, xp.float64) * block.spread(scale))
@@ -426,36 +463,47 @@ def conjugate_gradients(
     )  # fmt: skip
 
 
-def _first_bounds(xp: Any, rz: Array, smallest: Array) -> tuple[Array, Array, Array]:
-    """Return the factor of the residual, and the bounds of ``g' H^-1 g`` before any step."""
-    known = (smallest > 0) & (rz > 0)
-    none = xp.full_like(smallest, xp.inf)
-    gamma = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
-    upper = xp.where(known, gamma * xp.astype(rz, xp.float64), none)
-    return gamma, xp.zeros_like(smallest), upper
+@dataclass
+class Bounds:
+    """Bounds of ``g' H^-1 g``, (m,) each, as conjugate gradients go on.
 
-
-def _bounds(
-    xp: Any,
-    size: Array,
-    new: Array,
-    length: Array,
-    ratio: Array,
-    lower: Array,
-    gamma: Array,
-    smallest: Array,
-    going: Array,
-) -> tuple[Array, Array, Array]:
-    """Update the bounds of ``g' H^-1 g`` after a step.
-
-    Gauss: the sum of length times residual. Gauss-Radau, with the lower end of the spectrum
-    prescribed: plus ``gamma`` times the residual, by the recurrence of Meurant and Tichy. Where
-    that breaks down the lower end was none for the products as they are computed, and there is no
-    bound.
+    Gauss: the sum of length times residual. Gauss-Radau, with the lower end ``smallest`` of the
+    spectrum prescribed: plus ``factor`` times the residual, by the recurrence of Meurant and Tichy.
+    Where that breaks down the lower end was none for the products as they are computed, and there
+    is no bound.
     """
-    length, ratio, new = (xp.astype(a, xp.float64) for a in (length, ratio, new))
-    lower = lower + length * size
-    rest = gamma - length
-    sound = going & (rest > 0) & (rest < xp.inf) & (new >= 0)
-    gamma = xp.where(sound, rest / (smallest * rest + ratio), xp.full_like(gamma, xp.inf))
-    return lower, xp.where(sound, lower + gamma * new, xp.full_like(gamma, xp.inf)), gamma
+
+    xp: Any
+    smallest: Array
+    factor: Array
+    lower: Array
+    upper: Array
+
+    @classmethod
+    def before(cls, xp: Any, rz: Array, smallest: Array) -> Bounds:
+        """Return what is known before any step."""
+        known = (smallest > 0) & (rz > 0)
+        none = xp.full_like(smallest, xp.inf)
+        factor = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
+        upper = xp.where(known, factor * rz, none)
+        return cls(xp, smallest, factor, xp.zeros_like(smallest), upper)
+
+    def tight(self) -> Array:
+        """Tell where the bounds have met, (m,)."""
+        return self.upper <= (1 + FORCING) * self.lower
+
+    def take(self, problems: Array) -> Bounds:
+        """Return those of some problems."""
+        arrays = (self.smallest, self.factor, self.lower, self.upper)
+        return Bounds(self.xp, *(self.xp.take(a, problems) for a in arrays))
+
+    def update(self, rz: Array, new: Array, length: Array, ratio: Array, going: Array) -> None:
+        """Account for a step, of the problems that took one."""
+        xp = self.xp
+        rest = self.factor - length
+        sound = (rest > 0) & (rest < xp.inf) & (new >= 0)
+        none = xp.full_like(rest, xp.inf)
+        self.factor = xp.where(sound, rest / (self.smallest * rest + ratio), none)
+        self.lower = self.lower + length * rz
+        upper = xp.where(sound, self.lower + self.factor * new, none)
+        self.upper = xp.where(going, upper, self.upper)

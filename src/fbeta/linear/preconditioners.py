@@ -84,7 +84,7 @@ class Eliminating(Preconditioner):
         smallest = xp.clip(block.alpha / largest, None, 1.0)
         D = xp.where(D > 0, D, xp.ones_like(D))
         rough = ROUNDING * _largest(block, xp.max(design.moments[1] * point.total / D, axis=0))
-        eps = [float(xp.finfo(t).eps) for t in (block.light.dtype, xp.float64)]
+        eps = [float(xp.finfo(t).eps) for t in (block.light.dtype, block.dtype)]
         single = bool(xp.all(rough * eps[0] <= MARGIN * smallest))
         smallest = xp.where(rough * eps[1] <= MARGIN * smallest, smallest, xp.zeros_like(smallest))
         parts = [block.curvatures(point.curvature, k) for k in range(C)]
@@ -100,9 +100,10 @@ class Eliminating(Preconditioner):
         return made
 
     def _dots(self, z: Array) -> Array:
-        """Return ``b' z``, (m, c)."""
+        """Return ``b' z``, (m, c), for all coordinates or for the first of them."""
         total, xp = self.block.total, self.xp
-        parts = [total(xp.sum(self.B[k, :, :] * z, axis=0)) for k in range(self.B.shape[0])]
+        B = self.B[:, : z.shape[0], :]
+        parts = [total(xp.sum(B[k, :, :] * z, axis=0)) for k in range(B.shape[0])]
         return xp.stack(parts, axis=-1)
 
     def _combine(self, s: Array) -> Array:
@@ -111,6 +112,8 @@ class Eliminating(Preconditioner):
         return sum(self.B[k, :, :] * spread(s[:, k]) for k in range(self.B.shape[0]))
 
     def _solve(self, s: Array) -> Array:
+        if s.shape[1] == 1:
+            return self.small[:, :, 0] * s
         return (self.small @ s[:, :, None])[:, :, 0]
 
     def apply(self, r: Array) -> tuple[Array, Array]:
@@ -124,8 +127,7 @@ class Eliminating(Preconditioner):
         own = self._solve(last)
         rest = (r - self._combine(own))[:-1, :]
         z = self.inverse[:-1, :] * rest
-        full = xp.concat([z, xp.zeros_like(r[-1:, :])], axis=0)
-        offset = xp.reshape(own - self._solve(self._dots(full)), (1, -1))
+        offset = xp.reshape(own - self._solve(self._dots(z)), (1, -1))
         size = total(xp.sum(rest * z, axis=0)) + xp.sum(last * own, axis=-1)
         return xp.concat([z, offset], axis=0), size
 

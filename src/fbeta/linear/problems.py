@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._array import to_numpy
+from fbeta._array import device_memory, is_accelerator, to_numpy
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
-from fbeta.linear.compiled import Compiled
+from fbeta.linear.compiled import AIM, Compiled
 from fbeta.linear.design import Design
 from fbeta.linear.newton import Block, Result, minimise
 from fbeta.linear.objectives import Objective
@@ -31,6 +31,7 @@ MAX_FACTORED = 2500  # order of a Hessian beyond which it is not factorised
 MAX_TURNED = 1 << 26  # entries of X beyond which it is not turned for the sake of a few problems
 HELD = 1e-2  # change of a score by the rounding of X that an objective does not feel
 ROUNDED = 1e-4  # change of a score by rounding coefficients that no objective feels
+SHARE = 0.8  # of the memory that is free on an accelerator
 FEW_STEPS = 48  # conjugate gradient steps that no problem is given up for
 
 
@@ -184,24 +185,41 @@ class Problems(ABC):
             light = design = design.orthogonal[0]
 
         def run(names: NDArray[np.intp]) -> Result:
-            objective = self.objective(names)
-            block = Block(design, light, objective, self.targets(names), alpha)
+            objective, targets = self.objective(names), self.targets(names)
             start = self._gather(W, names, objective.width)
+            budget = xp.asarray(max_iter - n_iter[names], **there)
+            result = Result(self._turn(start, to=True) if turn else start, 0 * budget)
+            settings = {"floor": self.floor, "max_steps": self._max_steps(objective.width)}
+            if self._in_single(light) and not direct:
+                block = Block(light, light, objective, targets, alpha, light.matrix.dtype)
+                result = minimise(
+                    block, result.W, tol=AIM * tol, budget=budget, cold=cold, **settings
+                )
+            block = Block(design, light, objective, targets, alpha)
+            taken = result.n_iter
             with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
                 result = minimise(
-                    block, self._turn(start, to=True) if turn else start, tol=tol,
-                    floor=self.floor, budget=xp.asarray(max_iter - n_iter[names], **there),
-                    cold=cold, max_steps=self._max_steps(objective.width), direct=direct,
+                    block, result.W, tol=tol, budget=budget - taken, direct=direct,
+                    cold=cold and not bool(xp.any(taken > 0)), **settings,
                 )  # fmt: skip
+            result.n_iter = result.n_iter + taken
             result.W = self._turn(result.W, to=False) if turn else result.W
             return result
 
         results = run_threaded(run, blocks, small=self._is_small())
         for names, result in zip(blocks, results, strict=True):
-            self._scatter(W, names, result.W)
+            W[...] = self._scatter(W, names, result.W)
             n_iter[names] += to_numpy(result.n_iter)
             converged[names] = to_numpy(result.converged)
             hard[names] = to_numpy(result.hard)
+
+    def _in_single(self, light: Design) -> bool:
+        """Tell whether problems are solved in single precision before they are in double.
+
+        On processors the compiled part does that.
+        """
+        single: bool = light.matrix.dtype == self.design.xp.float32
+        return single and is_accelerator(self.design.device)
 
     def _turn(self, W: Array, *, to: bool) -> Array:
         """Bring coefficients to the orthogonal coordinates, or back."""
@@ -222,11 +240,17 @@ class Problems(ABC):
         own = xp.concat([own, xp.zeros_like(own[:, :1])], axis=1)
         return xp.take(own, xp.asarray(source, device=self.design.device), axis=1)
 
-    def _scatter(self, W: Array, names: NDArray[np.intp], own: Array) -> None:
-        width = own.shape[1] // len(names)
-        for place, m in enumerate(names):
-            start, stop = int(self.first[m]), int(self.first[m + 1])
-            W[:, start:stop] = own[:, place * width : place * width + stop - start]
+    def _scatter(self, W: Array, names: NDArray[np.intp], own: Array) -> Array:
+        """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
+        width, columns = own.shape[1] // len(names), self.columns(names)
+        counts = np.diff(self.first)[names]
+        source = np.arange(W.shape[1])
+        source[columns] = W.shape[1] + np.flatnonzero(
+            (np.arange(width)[None, :] < counts[:, None]).ravel()
+        )
+        xp = self.design.xp
+        index = xp.asarray(source, device=self.design.device)
+        return xp.take(xp.concat([W, own], axis=1), index, axis=1)
 
     def _is_small(self) -> bool:
         return bool(self.design.matrix.shape[0] * len(self.open) < PARALLEL)
@@ -240,7 +264,11 @@ class Problems(ABC):
         width = int(np.diff(self.first)[problems].max())
         # scores, their changes, targets, curvatures and a share of the tiles, for each column
         per_problem = 8 * width * (6 * n + 16 * p) + 24 * direct * (p * width) ** 2
-        size = max(1, min(WIDTH // width, self.memory // (threads * per_problem)))
+        room, most = self.memory, WIDTH // width
+        if is_accelerator(self.design.device):
+            threads, most = 1, len(problems)
+            room = int(SHARE * (device_memory(self.design.xp, self.design.device) or room))
+        size = max(1, min(most, room // (threads * per_problem)))
         count = min(len(problems), threads * -(-len(problems) // (threads * size)))
         return [problems[i::count] for i in range(count)]
 

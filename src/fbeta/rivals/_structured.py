@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
+from fbeta._estimator import MultiLabelClassifier, views
 from fbeta._validation import check_count, check_number
-from fbeta.learners import LinearScores
+from fbeta.labels import Indicator
+from fbeta.learners import LinearScores, Weight
 from fbeta.metrics import fbeta_of_counts
+from fbeta.rules import SignOfScores
 
 Array = NDArray[np.float64]
 Oracle = Callable[[Array], tuple[float, Array]]
@@ -44,6 +47,37 @@ class BundleLearner:
     def __post_init__(self) -> None:
         check_number("tol", self.tol, strict=True)
         check_count("max_iter", self.max_iter)
+
+
+@dataclass(eq=False, repr=False)
+class BundleClassifier(MultiLabelClassifier):
+    """Base of the structured support vector machines: a learner by bundles, and its scores.
+
+    Parameters and attributes are described for :class:`fbeta.rivals.ReverseMultiLabel`.
+    """
+
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    tol: float = 1e-3
+    max_iter: int = 1000
+
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
+    objective_, gap_ = views("_model", "objective", "gap")
+    (beta_,) = views("_rule", "beta")
+
+    def _make_learner(self) -> Any:
+        """Return what fits the scores, a :class:`BundleLearner`."""
+        raise NotImplementedError
+
+    def _solver(self) -> tuple[float, bool, float, int]:
+        """Return what every such learner takes."""
+        return float(self.beta), self.fit_intercept, self.tol, self.max_iter
+
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        self._rule = SignOfScores(float(self.beta))
+        self._model = self._make_learner().fit(X, Y, weight, self.alpha)
 
 
 def linear_scores(X: Any, W: Array, constant: float) -> Array:

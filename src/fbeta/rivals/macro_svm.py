@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._estimator import MultiLabelClassifier, views
 from fbeta._validation import check_number
 from fbeta.labels import Indicator
 from fbeta.learners import Weight
 from fbeta.rivals._structured import (
     Array,
+    BundleClassifier,
     BundleLearner,
     BundleModel,
     BundleResult,
@@ -22,7 +22,6 @@ from fbeta.rivals._structured import (
     minimise,
     most_violated,
 )
-from fbeta.rules import SignOfScores
 
 __all__ = ["MacroFSvm"]
 
@@ -60,8 +59,7 @@ class ColumnLearner(BundleLearner):
         return minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)
 
 
-@dataclass(eq=False, repr=False)
-class MacroFSvm(MultiLabelClassifier):
+class MacroFSvm(BundleClassifier):
     """Support vector machines for the macro-averaged F_beta (Joachims, 2005).
 
     For each label, with its column y in {0, 1}^n, minimises ``alpha / 2 |w|^2 + max_yhat [n (1 -
@@ -102,22 +100,9 @@ class MacroFSvm(MultiLabelClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
-    _: KW_ONLY
-    fit_intercept: bool = True
-    tol: float = 1e-3
-    max_iter: int = 1000
-
-    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
-    objective_, gap_ = views("_model", "objective", "gap")
-    (beta_,) = views("_rule", "beta")
-
     def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Fit one machine per label, to rows that all count the same; X, y as elsewhere."""
         return super().fit(X, y)
 
-    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        self._rule = SignOfScores(float(self.beta))
-        learner = ColumnLearner(self._rule.beta, self.fit_intercept, self.tol, self.max_iter)
-        self._model = learner.fit(X, Y, weight, self.alpha)
+    def _make_learner(self) -> ColumnLearner:
+        return ColumnLearner(*self._solver())

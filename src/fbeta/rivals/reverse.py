@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fbeta._estimator import MultiLabelClassifier, views
 from fbeta._validation import check_number
 from fbeta.labels import Indicator
 from fbeta.learners import Weight
 from fbeta.rivals._structured import (
     Array,
+    BundleClassifier,
     BundleLearner,
     BundleModel,
     linear_gradient,
@@ -20,7 +20,6 @@ from fbeta.rivals._structured import (
     minimise,
     most_violated,
 )
-from fbeta.rules import SignOfScores
 
 __all__ = ["ReverseMultiLabel"]
 
@@ -51,8 +50,7 @@ class ReverseLearner(BundleLearner):
         )
 
 
-@dataclass(eq=False, repr=False)
-class ReverseMultiLabel(MultiLabelClassifier):
+class ReverseMultiLabel(BundleClassifier):
     """Reverse multi-label learning (Petterson and Caetano, 2010).
 
     Minimises ``alpha / 2 sum_j |w_j|^2 + sum_i max_yhat [1 - F_beta(y_i, yhat) + sum_j (yhat_j -
@@ -95,18 +93,5 @@ class ReverseMultiLabel(MultiLabelClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
-    _: KW_ONLY
-    fit_intercept: bool = True
-    tol: float = 1e-3
-    max_iter: int = 1000
-
-    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
-    objective_, gap_ = views("_model", "objective", "gap")
-    (beta_,) = views("_rule", "beta")
-
-    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        self._rule = SignOfScores(float(self.beta))
-        learner = ReverseLearner(self._rule.beta, self.fit_intercept, self.tol, self.max_iter)
-        self._model = learner.fit(X, Y, weight, self.alpha)
+    def _make_learner(self) -> ReverseLearner:
+        return ReverseLearner(*self._solver())

@@ -12,13 +12,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from fbeta._estimator import MultiLabelClassifier, views
+from fbeta._estimator import views
 from fbeta._validation import check_number
 from fbeta.labels import Indicator
 from fbeta.learners import Weight
 from fbeta.metrics import fbeta_of_counts
 from fbeta.rivals._structured import (
     Array,
+    BundleClassifier,
     BundleLearner,
     BundleModel,
     linear_gradient,
@@ -89,7 +90,7 @@ class PairwiseLearner(BundleLearner):
 
 
 @dataclass(eq=False, repr=False)
-class SubmodularMultiLabel(MultiLabelClassifier):
+class SubmodularMultiLabel(BundleClassifier):
     """Submodular multi-label learning (Petterson and Caetano, 2011).
 
     A label set has the score ``sum_j y_j w_j.x + sum_{u < v} theta_uv C_uv y_u y_v`` with ``theta
@@ -131,24 +132,18 @@ class SubmodularMultiLabel(MultiLabelClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     alpha_pair: float | None = None
-    fit_intercept: bool = True
-    tol: float = 1e-3
     max_iter: int = 500
 
-    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
-    objective_, gap_ = views("_model", "objective", "gap")
     pairs_, pair_coef_ = views("_model", "pairs", "attraction")
-    (beta_,) = views("_rule", "beta")
+
+    def _make_learner(self) -> PairwiseLearner:
+        return PairwiseLearner(*self._solver(), self.alpha_pair)
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        super()._fit(X, Y, weight)
         self._rule = HighestScore(float(self.beta))
-        solver = self.fit_intercept, self.tol, self.max_iter
-        learner = PairwiseLearner(self._rule.beta, *solver, self.alpha_pair)
-        self._model = learner.fit(X, Y, weight, self.alpha)
 
     def _output(self, X: Any) -> Any:
         return self._model.terms(X)
