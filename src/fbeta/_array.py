@@ -153,9 +153,9 @@ def device_memory(xp: Any, device: Any) -> int | None:
     """
     if not is_accelerator(device) or getattr(device, "type", None) != "cuda":
         return None
-    free: int = xp.cuda.mem_get_info(device)[0]
+    free = xp.cuda.mem_get_info(device)[0]
     # what PyTorch holds back from earlier arrays it can use again
-    return free + xp.cuda.memory_reserved(device) - xp.cuda.memory_allocated(device)
+    return int(free + xp.cuda.memory_reserved(device) - xp.cuda.memory_allocated(device))
 
 
 @contextmanager

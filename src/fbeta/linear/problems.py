@@ -189,7 +189,7 @@ class Problems(ABC):
             start = self._gather(W, names, objective.width)
             budget = xp.asarray(max_iter - n_iter[names], **there)
             result = Result(self._turn(start, to=True) if turn else start, 0 * budget)
-            settings = {"floor": self.floor, "max_steps": self._max_steps(objective.width)}
+            settings: dict[str, Any] = {"floor": self.floor, "max_steps": self._max_steps(objective.width)}
             if self._in_single(light) and not direct:
                 block = Block(light, light, objective, targets, alpha, light.matrix.dtype)
                 result = minimise(
