@@ -195,9 +195,11 @@ def dense_columns(xp: Any, device: Any, matrix: Any, dtype: Any) -> Array:
         return astype(xp, xp.asarray(matrix.toarray(), device=device), dtype)
     n, m = matrix.shape
     out = xp.zeros(n * m, dtype=dtype, device=device)
-    columns = np.repeat(np.arange(m), np.diff(matrix.indptr))
-    places = xp.asarray(matrix.indices.astype(np.int64) * m + columns, device=device)
-    out[places] = xp.asarray(matrix.data, dtype=dtype, device=device)
+    counts, rows, values = (
+        xp.asarray(a, device=device) for a in (np.diff(matrix.indptr), matrix.indices, matrix.data)
+    )
+    columns = xp.repeat(xp.arange(m, device=device), counts)
+    out[xp.astype(rows, xp.int64) * m + columns] = xp.astype(values, dtype)
     return xp.reshape(out, (n, m))
 
 

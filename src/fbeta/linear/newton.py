@@ -30,9 +30,13 @@ Array = Any
 FORCING = 0.01  # share of the Newton decrement that a direction may leave
 LOOSE = 0.2  # the same where less than that is left to gain
 FLAT = (0.3, 0.3)  # shares of the slope that a step may leave: before and beyond the minimum
+ENOUGH = 0.1  # share of the decrease that a straight line promises with which a step is taken
 FAR = 0.3  # relative decrease beyond which curvatures are cautious
 MAX_TRIALS = 40  # steps tried along one direction
 MAX_STALLED = 2  # iterations without a decrease that can be seen
+CLOSE = 0.02  # decrease, in roots of the tolerance, that ends single precision
+RESIDUE = 10.0  # what single precision takes the inverse of a preconditioned Hessian for, at most
+TAIL = 0.1  # share of a block that single precision does not wait for
 SHRINK = 0.9  # problems are dropped from the arrays once this share of them is left
 CACHE = 1 << 16  # scores of a block of rows that stay in a processor's cache
 MEMORY = 1 << 26  # the same on other devices, where large products are the fast ones
@@ -196,6 +200,9 @@ class Block:
     def curvatures(self, curvature: list[Array], column: int) -> list[Array]:
         """Return the columns of each row's Hessian that belong to one column of each problem."""
         xp = self.xp
+        if self.width == 1:
+            pairs = zip(curvature, self.weights, strict=True)
+            return [h if c is None else xp.astype(c, h.dtype) * h for h, c in pairs]
         one = xp.asarray(np.arange(self.width) == column, device=self.design.device)
         parts = []
         for at, h in enumerate(curvature):
@@ -251,22 +258,29 @@ def minimise(
     scores = block.heavy.product(W)
     point = block.point(W, block.losses(scores, far))
     make = Factored if direct else Eliminating
+    reach = 0.0 if block.dtype == xp.float64 else CLOSE / (2 * tol**0.5)
     preconditioner, steps = None, None
     iteration = 0
     while True:
         preconditioner = make.at(block, point, preconditioner, steps)
         limit = 2 * tol * (point.value + floor)
-        with product_precision(xp, block.design.device, full=block.dtype == xp.float64):
-            search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
+        with product_precision(xp, block.design.device, full=reach == 0):
+            search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps, reach)
         converged = (search.upper <= limit) & ~far
         # conjugate gradients ended without a word on what is left, or cost too much
         hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
         hard = hard & (not direct)
         lost = ~xp.isfinite(point.value) | (stalled >= MAX_STALLED)
         ended = converged | hard | lost | (iteration >= budget)
+        taken = xp.full_like(budget, iteration)
+        if reach > 0:
+            # so close that the next point need not be looked at in single precision
+            leap = ~ended & ~far & (search.lower <= reach * limit)
+            W = W + xp.where(block.spread(leap), search.direction, xp.zeros_like(W))
+            ended, taken = ended | leap, taken + xp.astype(leap, taken.dtype)
         left = xp.nonzero(~ended)[0]
         if left.shape[0] < ended.shape[0]:
-            leaving.drop(xp.nonzero(ended)[0], left, W, iteration, converged, hard)
+            leaving.drop(xp.nonzero(ended)[0], left, W, taken, converged, hard)
             if left.shape[0] == 0:
                 return Result(*leaving.collect())
             columns = block.columns(left)
@@ -304,7 +318,12 @@ class Leaving:
 
     def drop(self, gone: Array, left: Array, W: Array, *values: Any) -> None:
         """Store the problems ``gone`` with some values, and go on with those ``left``."""
-        xp, names = self.xp, self.xp.take(self.names, gone)
+        xp, names = self.xp, self.names
+        if gone.shape[0] == names.shape[0]:  # no need to sort the last ones out
+            full = (xp.full_like(names, v) if isinstance(v, int) else v for v in values)
+            self.pieces.append((names, W, *full))
+            return
+        names = xp.take(names, gone)
         full = (xp.full_like(names, v) if isinstance(v, int) else xp.take(v, gone) for v in values)
         wide = xp.take(W, self.block.columns(gone), axis=1)
         self.pieces.append((names, wide, *full))
@@ -313,6 +332,8 @@ class Leaving:
     def collect(self) -> tuple[Array, ...]:
         """Return the columns and values of all problems in their order."""
         xp = self.xp
+        if len(self.pieces) == 1:  # in their order
+            return self.pieces[0][1:]
         names, W, *values = (xp.concat(a, axis=-1) for a in zip(*self.pieces, strict=True))
         order = xp.argsort(names)
         W = xp.take(W, self.block.columns(order), axis=1)
@@ -349,7 +370,7 @@ def find_step(
         now = pull + step * bend + block.slope(losses, changes)
         change = losses.value - start + step * pull + 0.5 * step**2 * bend
         flat = (now >= FLAT[0] * first) & (now <= -FLAT[1] * first)
-        good = flat & ((now <= 0) | (change <= noise))
+        good = flat & ((now <= 0) | (change <= noise)) | (change <= ENOUGH * step * first)
         if bool(xp.all(good)):
             return step, trial, losses
         short = now < 0  # false for NaN: an overflow is too far
@@ -382,6 +403,7 @@ def conjugate_gradients(
     limit: Array,
     far: Array,
     max_steps: int,
+    reach: float = 0.0,
 ) -> Search:
     """Solve ``H x = -g`` until x is accurate enough, or ``g' H^-1 g`` is known to be below a limit.
 
@@ -399,34 +421,40 @@ def conjugate_gradients(
         Problems that do not end here.
     max_steps : int
         The largest number of steps.
+    reach : float
+        Where ``g' H^-1 g`` is below ``reach`` limits, the direction is followed unseen, and has to
+        be accurate. With a reach there are estimates in place of bounds.
 
     Returns
     -------
     Search
     """
     xp, double = block.xp, block.xp.float64
-    size = preconditioner.apply(-point.gradient)[1]
+    z, size = preconditioner.apply(-point.gradient)
     scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
     rows = block.light if preconditioner.single else block.heavy
     preconditioner = preconditioner.astype(rows.dtype)
-    r = xp.astype(-point.gradient / block.spread(scale), rows.dtype)
-    z, size = preconditioner.apply(r)
-    x, p, curvature = xp.zeros_like(r), z, point.curvature
+    r, p = (xp.astype(a / block.spread(scale), rows.dtype) for a in (-point.gradient, z))
+    x, curvature = xp.zeros_like(r), point.curvature
     limit = xp.where(far, xp.zeros_like(limit), limit / scale**2)
     # what may be left: a share of the decrease, or of the tolerance where that is more
     share = xp.clip(0.3 * limit, FORCING, LOOSE)
-    rz = xp.astype(size, double)
-    bounds = Bounds.before(xp, rz, preconditioner.smallest)
+    rz = size / scale**2
+    bounds = (Estimate if reach else Bounds).before(xp, rz, preconditioner.smallest)
     # nothing left at all
     none = block.total(xp.sum(xp.abs(r), axis=0)) == 0
     bounds.upper = xp.where(none, bounds.lower, bounds.upper)
     leaving = Leaving(block, scale.shape[0])
+    few = int(TAIL * scale.shape[0]) if reach else 0
     steps = 0
     while True:
         accurate = (rz <= share) & (bounds.lower > limit)
+        if reach:
+            accurate = accurate & ((rz <= 0.3 * limit) | (bounds.lower > reach * limit))
         active = (bounds.upper > limit) & (rz > 0) & ~(accurate | bounds.tight())
-        active = active if steps < max_steps else xp.zeros_like(active)
         left = xp.nonzero(active)[0]
+        if steps >= max_steps or left.shape[0] <= few:
+            active, left = xp.zeros_like(active), left[:0]
         if left.shape[0] <= SHRINK * active.shape[0]:
             gone = xp.nonzero(~active)[0]
             leaving.drop(gone, left, x, bounds.lower, bounds.upper, steps)
@@ -495,7 +523,7 @@ class Bounds:
     def take(self, problems: Array) -> Bounds:
         """Return those of some problems."""
         arrays = (self.smallest, self.factor, self.lower, self.upper)
-        return Bounds(self.xp, *(self.xp.take(a, problems) for a in arrays))
+        return type(self)(self.xp, *(self.xp.take(a, problems) for a in arrays))
 
     def update(self, rz: Array, new: Array, length: Array, ratio: Array, going: Array) -> None:
         """Account for a step, of the problems that took one."""
@@ -507,3 +535,20 @@ class Bounds:
         self.lower = self.lower + length * rz
         upper = xp.where(sound, self.lower + self.factor * new, none)
         self.upper = xp.where(going, upper, self.upper)
+
+
+class Estimate(Bounds):
+    """The same without a promise, where double precision has the last word.
+
+    What is left is taken for ``RESIDUE`` times the residual.
+    """
+
+    @classmethod
+    def before(cls, xp: Any, rz: Array, smallest: Array) -> Estimate:
+        """Return what is known before any step."""
+        return cls(xp, smallest, smallest, xp.zeros_like(rz), RESIDUE * rz)
+
+    def update(self, rz: Array, new: Array, length: Array, ratio: Array, going: Array) -> None:
+        """Account for a step."""
+        self.lower = self.lower + length * rz
+        self.upper = self.lower + RESIDUE * self.xp.where(going, new, self.xp.zeros_like(new))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 if TYPE_CHECKING:
+    from fbeta.linear.design import Rows
     from fbeta.linear.newton import Block, Point
 
 __all__ = ["Eliminating", "Factored", "Preconditioner"]
@@ -82,29 +83,38 @@ class Eliminating(Preconditioner):
         D = xp.where(design.penalised > 0, xp.clip(D, TINY, None), xp.zeros_like(D))
         largest = xp.clip(_largest(block, xp.max(D, axis=0)), TINY, None)
         smallest = xp.clip(block.alpha / largest, None, 1.0)
-        D = xp.where(D > 0, D, xp.ones_like(D))
-        rough = ROUNDING * _largest(block, xp.max(design.moments[1] * point.total / D, axis=0))
+        kept = xp.where(D > 0, D, xp.ones_like(D))
+        rough = ROUNDING * _largest(block, xp.max(design.moments[1] * point.total / kept, axis=0))
         eps = [float(xp.finfo(t).eps) for t in (block.light.dtype, block.dtype)]
         single = bool(xp.all(rough * eps[0] <= MARGIN * smallest))
         smallest = xp.where(rough * eps[1] <= MARGIN * smallest, smallest, xp.zeros_like(smallest))
-        parts = [block.curvatures(point.curvature, k) for k in range(C)]
         rows = block.light if single else block.heavy
-        B = xp.stack([xp.astype(rows.adjoint(part), xp.float64) for part in parts])
-        sums = [sum(xp.sum(xp.astype(a, xp.float64), axis=0) for a in part) for part in parts]
-        small = xp.stack([xp.reshape(a, (-1, C)) for a in sums], axis=-1)
-        made = cls(block, inverse=1 / D, B=B, small=small, smallest=smallest, single=single)
+        B, small = cls._means(block, point, rows)
+        # the coordinate of the intercept is not of the diagonal part
+        inverse = xp.where(D > 0, 1 / kept, D)
+        made = cls(block, inverse=inverse, B=B, small=small, smallest=smallest, single=single)
         if not design.intercept:
             again = [made._dots(B[k, :, :] / D) for k in range(C)]
             small = small + xp.stack(again, axis=-1)
         made.arrays["small"] = _inverses(xp, block.objective.regular(small))
         return made
 
+    @staticmethod
+    def _means(block: Block, point: Point, rows: Rows) -> tuple[Array, Array]:
+        """Return b, (c, p, M), and c, (m, c, c), of the problems."""
+        xp, C = block.xp, block.width
+        parts = [block.curvatures(point.curvature, k) for k in range(C)]
+        B = xp.stack([xp.astype(rows.adjoint(part), xp.float64) for part in parts])
+        if C == 1:
+            return B, point.total[:, None, None]
+        sums = [sum(xp.sum(xp.astype(a, xp.float64), axis=0) for a in part) for part in parts]
+        return B, xp.stack([xp.reshape(a, (-1, C)) for a in sums], axis=-1)
+
     def _dots(self, z: Array) -> Array:
-        """Return ``b' z``, (m, c), for all coordinates or for the first of them."""
+        """Return ``b' z``, (m, c)."""
         total, xp = self.block.total, self.xp
-        B = self.B[:, : z.shape[0], :]
-        parts = [total(xp.sum(B[k, :, :] * z, axis=0)) for k in range(B.shape[0])]
-        return xp.stack(parts, axis=-1)
+        parts = [total(xp.sum(self.B[k, :, :] * z, axis=0)) for k in range(self.B.shape[0])]
+        return xp.stack(parts, axis=-1) if len(parts) > 1 else parts[0][:, None]
 
     def _combine(self, s: Array) -> Array:
         """Return ``b s``, (p, M)."""
@@ -125,11 +135,11 @@ class Eliminating(Preconditioner):
             return z, total(xp.sum(r * z, axis=0))
         last = xp.reshape(r[-1, :], (-1, self.B.shape[0]))
         own = self._solve(last)
-        rest = (r - self._combine(own))[:-1, :]
-        z = self.inverse[:-1, :] * rest
+        rest = r - self._combine(own)
+        z = self.inverse * rest
         offset = xp.reshape(own - self._solve(self._dots(z)), (1, -1))
         size = total(xp.sum(rest * z, axis=0)) + xp.sum(last * own, axis=-1)
-        return xp.concat([z, offset], axis=0), size
+        return xp.concat([z[:-1, :], offset], axis=0), size
 
     def take(self, problems: Array, columns: Array) -> Self:
         """Return that of some problems."""
@@ -263,6 +273,8 @@ def _along_diagonals(xp: Any, alone: Block, tiles: list[list[Array]]) -> Array:
 
 def _inverses(xp: Any, matrices: Array) -> Array:
     """Invert small matrices, (m, c, c), of whatever size their entries are."""
+    if matrices.shape[-1] == 1:
+        return 1 / matrices
     size = xp.max(xp.abs(matrices), axis=(-1, -2), keepdims=True)
     return xp.linalg.inv(matrices / size) / size
 

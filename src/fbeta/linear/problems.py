@@ -103,7 +103,9 @@ class Problems(ABC):
 
     def columns(self, problems: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the columns of some problems."""
-        return np.concatenate([np.arange(self.first[m], self.first[m + 1]) for m in problems])
+        starts, counts = self.first[problems], np.diff(self.first)[problems]
+        before = np.cumsum(counts) - counts
+        return np.asarray(np.repeat(starts - before, counts) + np.arange(counts.sum()))
 
     def solve(
         self, alpha: float, start: Array | None = None, *, tol: float = 1e-6, max_iter: int = 100
@@ -189,15 +191,16 @@ class Problems(ABC):
             start = self._gather(W, names, objective.width)
             budget = xp.asarray(max_iter - n_iter[names], **there)
             result = Result(self._turn(start, to=True) if turn else start, 0 * budget)
-            settings: dict[str, Any] = {"floor": self.floor, "max_steps": self._max_steps(objective.width)}
-            if self._in_single(light) and not direct:
-                block = Block(light, light, objective, targets, alpha, light.matrix.dtype)
-                result = minimise(
-                    block, result.W, tol=AIM * tol, budget=budget, cold=cold, **settings
-                )
-            block = Block(design, light, objective, targets, alpha)
-            taken = result.n_iter
+            settings: dict[str, Any] = {"floor": self.floor}
+            settings["max_steps"] = self._max_steps(objective.width)
             with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
+                if self._in_single(light) and not direct:
+                    block = Block(light, light, objective, targets, alpha, light.matrix.dtype)
+                    result = minimise(
+                        block, result.W, tol=AIM * tol, budget=budget, cold=cold, **settings
+                    )
+                taken = result.n_iter
+                block = Block(design, light, objective, targets, alpha)
                 result = minimise(
                     block, result.W, tol=tol, budget=budget - taken, direct=direct,
                     cold=cold and not bool(xp.any(taken > 0)), **settings,
