@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from fbeta._array import array_namespace
+from fbeta._array import array_namespace, is_accelerator
 from fbeta._threads import one_blas_thread
 
 __all__ = ["Design", "Rows", "rotation_pays"]
@@ -30,6 +30,7 @@ MAX_DENSITY = 0.2  # share of entries that are not zero up to which dense X is t
 MIN_ENTRIES = 1 << 16  # below which that saves nothing
 SMALL = 400  # dimensions below which BLAS threads bring nothing
 PART = 1 << 20  # entries of X that are squared at a time
+TOGETHER = 1 << 28  # numbers of weighted rows that an accelerator multiplies at a time
 EXACT = 1 << 24  # entries of X up to which it is kept in double precision
 
 
@@ -314,17 +315,32 @@ class Rows:
             total = part if total is None else total + part
         return self.design.backward(total)
 
-    def sandwich(self, weights: list[Array], *, positive: bool) -> Array:
-        """Return ``Z' diag(weight) Z``, (p, p), for (rows, 1) blocks of weights."""
-        xp, total = self.design.xp, 0.0
+    def sandwiches(self, weights: list[Array], *, positive: bool) -> Array:
+        """Return ``Z' diag(weight) Z``, (k, p, p), for (rows, k) blocks of weights."""
+        xp, k, p = self.design.xp, weights[0].shape[1], self.design.matrix.shape[1]
+        rows = max(tile.shape[0] for tile in self.tiles)
+        # one after the other a processor is fast enough, and multiplies by its own transpose
+        many = is_accelerator(self.design.device) and positive
+        size = max(1, TOGETHER // (rows * p)) if many else 1
+        chunks = [slice(at, min(at + size, k)) for at in range(0, k, size)]
+        out = [self._sandwich([w[:, chunk] for w in weights], positive) for chunk in chunks]
+        return xp.concat(out)
+
+    def _sandwich(self, weights: list[Array], positive: bool) -> Array:
+        xp = self.design.xp
+        total: Array = 0.0
         for tile, weight in zip(self, weights, strict=True):
             dense = tile.toarray() if sp.issparse(tile) else tile
+            if weight.shape[1] > 1:
+                half = dense[None, :, :] * xp.sqrt(weight).T[:, :, None]
+                total = total + xp.matrix_transpose(half) @ half
+                continue
             # a product of a matrix with its own transpose costs half
             half = dense * xp.sqrt(weight) if positive else dense
-            total = total + half.T @ (half if positive else weight * dense)
+            total = total + (half.T @ (half if positive else weight * dense))[None, :, :]
         if not self.design.shifted:
             return total
-        return self.design.backward(self.design.backward(total).T).T
+        return self.design.backward(self.design.backward(total[0, :, :]).T).T[None, :, :]
 
 
 def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:

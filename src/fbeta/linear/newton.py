@@ -37,7 +37,7 @@ MAX_STALLED = 2  # iterations without a decrease that can be seen
 CLOSE = 0.02  # decrease, in roots of the tolerance, that ends single precision
 RESIDUE = 10.0  # what single precision takes the inverse of a preconditioned Hessian for, at most
 TAIL = 0.1  # share of a block that single precision does not wait for
-SHRINK = 0.9  # problems are dropped from the arrays once this share of them is left
+SHRINK = (0.9, 0.5)  # share of problems left at which the others are dropped; on accelerators
 CACHE = 1 << 16  # scores of a block of rows that stay in a processor's cache
 MEMORY = 1 << 26  # the same on other devices, where large products are the fast ones
 
@@ -106,7 +106,9 @@ class Block:
         self.alpha, self.penalty = alpha, alpha * design.penalised
         self.width = objective.width
         p = design.matrix.shape[1]
-        scores = MEMORY if is_accelerator(design.device) else CACHE
+        scores, self.shrink = CACHE, SHRINK[0]
+        if is_accelerator(design.device):
+            scores, self.shrink = MEMORY, SHRINK[1]
         columns = max(targets.shape[1] * self.width, 1)
         size = max(scores // columns, 2 * min(p, 2048), 256)
         self.heavy = Rows(design, size, self.dtype)
@@ -133,10 +135,10 @@ class Block:
         own = self.xp.arange(self.width, dtype=problems.dtype, device=self.design.device)
         return self.xp.reshape(problems[:, None] * self.width + own[None, :], (-1,))
 
-    def alone(self, problem: int) -> Block:
-        """Return the block of one problem."""
+    def only(self, problems: Any) -> Block:
+        """Return the block of some problems."""
         out = copy(self)
-        out.keep(self.xp.asarray([problem], device=self.design.device))
+        out.keep(self.xp.asarray(problems, device=self.design.device))
         return out
 
     def keep(self, problems: Array) -> None:
@@ -455,7 +457,7 @@ def conjugate_gradients(
         left = xp.nonzero(active)[0]
         if steps >= max_steps or left.shape[0] <= few:
             active, left = xp.zeros_like(active), left[:0]
-        if left.shape[0] <= SHRINK * active.shape[0]:
+        if left.shape[0] <= block.shrink * active.shape[0]:
             gone = xp.nonzero(~active)[0]
             leaving.drop(gone, left, x, bounds.lower, bounds.upper, steps)
             if left.shape[0] == 0:

@@ -9,6 +9,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
+
+from fbeta._array import to_numpy
 
 if TYPE_CHECKING:
     from fbeta.linear.design import Rows
@@ -169,9 +172,7 @@ class Factored(Preconditioner):
 
     single = False
 
-    def __init__(
-        self, block: Block, inverses: list[Array], sound: Array, curvature: list[Array]
-    ) -> None:
+    def __init__(self, block: Block, inverses: Array, sound: Array, curvature: list[Array]) -> None:
         self.block, self.xp = block, block.xp
         self.inverses, self.sound, self.curvature = inverses, sound, curvature
         self.smallest = sound
@@ -179,78 +180,43 @@ class Factored(Preconditioner):
     @classmethod
     def at(cls, block: Block, point: Point, before: Any, steps: Array | None) -> Self:
         """Make one for a point, or keep the one before where it served well."""
-        xp, m = block.xp, point.value.shape[0]
+        every = np.arange(point.value.shape[0])
         if before is None:
-            every = {"dtype": xp.float64, "device": block.design.device}
-            empty = [xp.zeros_like(h) for h in point.curvature]
-            before = cls(block, [None] * m, xp.zeros(m, **every), empty)
-        made = cls(block, list(before.inverses), before.sound, list(before.curvature))
-        for i in range(m):
-            if made.inverses[i] is None or (steps is not None and int(steps[i]) > REFRESH):
-                made._renew(point, i)
+            made = cls(block, *_inverse_hessians(block, point, every), point.curvature)
+        else:
+            made = cls(block, before.inverses, before.sound, before.curvature)
+            made._renew(point, np.flatnonzero(to_numpy(steps) > REFRESH))
         made.smallest = made.sound * _least_ratio(block, point.curvature, made.curvature)
         return made
 
-    def _renew(self, point: Point, i: int) -> None:
-        """Factorise the Hessian of a problem."""
-        xp, own = self.xp, slice(i * self.block.width, (i + 1) * self.block.width)
-        self.inverses[i], sound = self._invert(self.block, point, i)
-        self.sound = xp.asarray(self.sound, copy=True)
-        self.sound[i] = float(sound)
-        for at, new in enumerate(point.curvature):
-            old = xp.asarray(self.curvature[at], copy=True)
-            old[:, own] = new[:, own]
-            self.curvature[at] = old
-
-    @staticmethod
-    def _invert(block: Block, point: Point, i: int) -> tuple[Array, bool]:
-        """Return the inverse of a problem's Hessian, and whether it can be relied upon."""
-        xp, C, p = block.xp, block.width, block.penalty.shape[0]
-        own = slice(i * C, (i + 1) * C)
-        alone = block.alone(i)
-        curvature = [h[:, own] for h in point.curvature]
-        parts = [alone.curvatures(curvature, k) for k in range(C)]
-        weights = [[xp.astype(a, xp.float64) for a in part] for part in parts]
-        tiles = [
-            [
-                block.heavy.sandwich([a[:, c : c + 1] for a in part], positive=c == k)
-                for k, part in enumerate(weights)
-            ]
-            for c in range(C)
-        ]
-        H = xp.concat([xp.concat(row, axis=1) for row in tiles], axis=0)
-        H = (
-            H
-            + _along_diagonals(xp, alone, tiles)
-            + xp.eye(p * C, dtype=H.dtype, device=H.device) * (xp.tile(block.penalty[:, 0], (C,)))
-        )
-        scale = xp.linalg.diagonal(H)
-        scale = xp.where(scale > 0, scale, xp.ones_like(scale)) ** -0.5
-        H = scale[:, None] * H * scale[None, :]
-        try:
-            inverse = xp.linalg.inv(H)
-        except np.linalg.LinAlgError:  # exactly singular: anything does, and nothing is known
-            inverse = xp.eye(p * C, dtype=H.dtype, device=H.device)
-        condition = _row_sums(xp, H) * _row_sums(xp, inverse)
-        sound = bool(condition * float(xp.finfo(xp.float64).eps) * p <= MARGIN)
-        return scale[:, None] * inverse * scale[None, :], sound
+    def _renew(self, point: Point, problems: NDArray[np.intp]) -> None:
+        """Factorise the Hessians of some problems."""
+        if not len(problems):
+            return
+        xp, there = self.xp, {"device": self.block.design.device}
+        source = np.arange(self.sound.shape[0])
+        source[problems] = len(source) + np.arange(len(problems))
+        index = xp.asarray(source, **there)
+        new = _inverse_hessians(self.block, point, problems)
+        pairs = zip((self.inverses, self.sound), new, strict=True)
+        self.inverses, self.sound = (xp.take(xp.concat(a), index, axis=0) for a in pairs)
+        renewed = self.block.spread(index >= len(source))
+        both = zip(point.curvature, self.curvature, strict=True)
+        self.curvature = [xp.where(renewed, now, old) for now, old in both]
 
     def apply(self, r: Array) -> tuple[Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
-        xp, C, p = self.xp, self.block.width, r.shape[0]
-        columns = []
-        for i, inverse in enumerate(self.inverses):
-            flat = xp.reshape(r[:, i * C : (i + 1) * C].T, (-1,))
-            columns.append(xp.reshape(inverse @ flat, (C, p)).T)
-        z = xp.concat(columns, axis=1)
+        xp, m = self.xp, self.inverses.shape[0]
+        flat = xp.reshape(r.T, (m, -1, 1))
+        z = xp.reshape(self.inverses @ flat, (r.shape[1], r.shape[0])).T
         return z, self.block.total(xp.sum(r * z, axis=0))
 
     def take(self, problems: Array, columns: Array) -> Self:
         """Return that of some problems."""
         xp = self.xp
-        inverses = [self.inverses[int(i)] for i in problems]
         curvature = [xp.take(h, columns, axis=1) for h in self.curvature]
-        out = type(self)(self.block, inverses, xp.take(self.sound, problems), curvature)
+        inverses, sound = (xp.take(a, problems, axis=0) for a in (self.inverses, self.sound))
+        out = type(self)(self.block, inverses, sound, curvature)
         out.smallest = xp.take(self.smallest, problems)
         return out
 
@@ -259,16 +225,78 @@ class Factored(Preconditioner):
         return self
 
 
+def _inverse_hessians(
+    block: Block, point: Point, problems: NDArray[np.intp]
+) -> tuple[Array, Array]:
+    """Invert the Hessians of some problems.
+
+    Returns
+    -------
+    inverses : array of shape (k, c p, c p)
+    sound : array of shape (k,)
+        1 where they can be relied upon, 0 elsewhere.
+    """
+    xp = block.xp
+    H = _hessians(block, point, problems)
+    order = H.shape[-1]
+    scale = xp.linalg.diagonal(H)
+    scale = xp.where(scale > 0, scale, xp.ones_like(scale)) ** -0.5
+    H = scale[:, :, None] * H * scale[:, None, :]
+    inverses = _invert(xp, H)
+    condition = _norm(xp, H) * _norm(xp, inverses)
+    sound = condition * (float(xp.finfo(xp.float64).eps) * order / block.width) <= MARGIN
+    return scale[:, :, None] * inverses * scale[:, None, :], xp.astype(sound, xp.float64)
+
+
+def _hessians(block: Block, point: Point, problems: NDArray[np.intp]) -> Array:
+    """Return the Hessians of some problems, (k, c p, c p), in double precision."""
+    xp, C, p = block.xp, block.width, block.penalty.shape[0]
+    alone = block.only(problems)
+    columns = block.columns(xp.asarray(problems, device=block.design.device))
+    curvature = [xp.take(h, columns, axis=1) for h in point.curvature]
+    parts = [alone.curvatures(curvature, k) for k in range(C)]
+    weights = [[xp.astype(a, xp.float64) for a in part] for part in parts]
+    # one class against another, for all problems: (k, p, p)
+    tiles = [
+        [
+            block.heavy.sandwiches([a[:, c::C] for a in part], positive=c == k)
+            for k, part in enumerate(weights)
+        ]
+        for c in range(C)
+    ]
+    H = xp.concat([xp.concat(row, axis=2) for row in tiles], axis=1)
+    eye = xp.eye(p * C, dtype=H.dtype, device=H.device)
+    H = H + eye * xp.tile(block.penalty[:, 0], (C,))
+    return H if C == 1 else H + _along_diagonals(xp, alone, tiles)
+
+
 def _along_diagonals(xp: Any, alone: Block, tiles: list[list[Array]]) -> Array:
-    """Return what makes the Hessian of one problem, given by the blocks of its columns, regular."""
-    C = len(tiles)
+    """Return what makes Hessians, given by the blocks of their columns, regular."""
+    C, p = len(tiles), tiles[0][0].shape[-1]
     own = xp.stack([xp.stack([xp.linalg.diagonal(a) for a in row]) for row in tiles])
-    more = [alone.objective.regular(own[None, :, :, j])[0, :, :] - own[:, :, j]
-            for j in range(own.shape[2])]  # fmt: skip
-    more = xp.stack(more, axis=-1)
-    eye = xp.eye(own.shape[2], dtype=own.dtype, device=own.device)
-    rows = [xp.concat([eye * more[c, k, :] for k in range(C)], axis=1) for c in range(C)]
-    return xp.concat(rows, axis=0)
+    more = [alone.objective.regular(xp.permute_dims(own[:, :, :, j], (2, 0, 1))) for j in range(p)]
+    change = xp.stack(more, axis=-1) - xp.permute_dims(own, (2, 0, 1, 3))
+    eye = xp.eye(p, dtype=own.dtype, device=own.device)
+    rows = [
+        xp.concat([eye * change[:, c, k, :][:, :, None] for k in range(C)], axis=2)
+        for c in range(C)
+    ]
+    return xp.concat(rows, axis=1)
+
+
+def _invert(xp: Any, H: Array) -> Array:
+    """Invert symmetric matrices, (k, q, q); one that is exactly singular becomes the identity."""
+    try:
+        return xp.linalg.inv(H)
+    except (np.linalg.LinAlgError, RuntimeError):  # the latter is PyTorch's
+        if H.shape[0] == 1:  # anything does, and nothing is known of it
+            return xp.eye(H.shape[-1], dtype=H.dtype, device=H.device)[None, :, :]
+        return xp.concat([_invert(xp, H[i : i + 1, :, :]) for i in range(H.shape[0])])
+
+
+def _norm(xp: Any, A: Array) -> Array:
+    """Return the largest sum of absolute values of a column of each matrix."""
+    return xp.max(xp.sum(xp.abs(A), axis=1), axis=-1)
 
 
 def _inverses(xp: Any, matrices: Array) -> Array:
@@ -277,10 +305,6 @@ def _inverses(xp: Any, matrices: Array) -> Array:
         return 1 / matrices
     size = xp.max(xp.abs(matrices), axis=(-1, -2), keepdims=True)
     return xp.linalg.inv(matrices / size) / size
-
-
-def _row_sums(xp: Any, A: Array) -> float:
-    return float(xp.max(xp.sum(xp.abs(A), axis=0)))
 
 
 def _least_ratio(block: Block, new: list[Array], old: list[Array]) -> Array:

@@ -32,6 +32,8 @@ MAX_TURNED = 1 << 26  # entries of X beyond which it is not turned for the sake 
 HELD = 1e-2  # change of a score by the rounding of X that an objective does not feel
 ROUNDED = 1e-4  # change of a score by rounding coefficients that no objective feels
 SHARE = 0.8  # of the memory that is free on an accelerator
+LEAST_STEPS = 12  # the same on accelerators
+LAUNCHED = 6e10  # operations that an accelerator does while the kernels of a step are launched
 FEW_STEPS = 48  # conjugate gradient steps that no problem is given up for
 
 
@@ -159,9 +161,11 @@ class Problems(ABC):
         change = to_numpy(reach @ xp.abs(W)) * float(xp.finfo(matrix.dtype).eps)
         return np.maximum.reduceat(change, self.first[:-1]) <= HELD
 
-    def _max_steps(self, width: int) -> int:
+    def _max_steps(self, width: int, direct: bool = False) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
-        order = int(self.design.matrix.shape[1]) * width
+        n, order = self.design.matrix.shape[0], int(self.design.matrix.shape[1]) * width
+        if is_accelerator(self.design.device) and order <= MAX_FACTORED and not direct:
+            return max(LEAST_STEPS, int(len(self) * n * order**2 / LAUNCHED))
         return max(FEW_STEPS, order // 4) if order <= MAX_FACTORED else 2 * order
 
     def _run(
@@ -192,7 +196,7 @@ class Problems(ABC):
             budget = xp.asarray(max_iter - n_iter[names], **there)
             result = Result(self._turn(start, to=True) if turn else start, 0 * budget)
             settings: dict[str, Any] = {"floor": self.floor}
-            settings["max_steps"] = self._max_steps(objective.width)
+            settings["max_steps"] = self._max_steps(objective.width, direct)
             with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
                 if self._in_single(light) and not direct:
                     block = Block(light, light, objective, targets, alpha, light.matrix.dtype)
