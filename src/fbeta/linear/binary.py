@@ -269,12 +269,10 @@ def distinct_columns(matrix: sp.csc_array) -> tuple[NDArray[np.intp], NDArray[np
 
 def constant_values(targets: sp.csc_array) -> NDArray[np.float64]:
     """Return the value of each column that has only one, NaN for the others."""
-    n, m = targets.shape
-    out = np.full(m, np.nan)
-    for c, (start, stop) in enumerate(zip(targets.indptr[:-1], targets.indptr[1:], strict=True)):
-        values = targets.data[start:stop]
-        if stop == start:
-            out[c] = 0.0
-        elif stop - start == n and (values == values[0]).all():
-            out[c] = values[0]
+    counts = np.diff(targets.indptr)
+    out = np.where(counts == 0, 0.0, np.nan)
+    for column in np.flatnonzero(counts == targets.shape[0]):
+        values = targets.data[targets.indptr[column] : targets.indptr[column + 1]]
+        if len(values) and (values == values[0]).all():
+            out[column] = values[0]
     return out
