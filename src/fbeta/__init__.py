@@ -4,10 +4,12 @@ from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
 from fbeta.models import (
+    CardinalityClassifier,
     FBetaClassifier,
     FBetaClassifierCV,
     FBetaForest,
     FBetaReduction,
+    LabelSetClassifier,
     SizedClassifier,
 )
 from fbeta.selection import AlphaSearchCV
@@ -16,10 +18,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlphaSearchCV",
+    "CardinalityClassifier",
     "FBetaClassifier",
     "FBetaClassifierCV",
     "FBetaForest",
     "FBetaReduction",
+    "LabelSetClassifier",
     "LabelStatistics",
     "SizedClassifier",
     "decode",
