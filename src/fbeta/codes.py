@@ -281,7 +281,7 @@ class LabelSetCode(Code):
 
 
 def _number_sets(Y: Indicator) -> NDArray[np.intp]:
-    """Number the distinct rows of an indicator as they come: (n,)."""
+    """Give equal rows of an indicator equal numbers, in the order they come: (n,)."""
     Y = Y.copy()
     Y.sort_indices()
     seen: dict[bytes, int] = {}

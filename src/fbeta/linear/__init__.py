@@ -3,8 +3,8 @@
 ``design`` holds X in coordinates in which the problems are easy, ``objectives`` what is minimised,
 ``newton`` the one method on arrays of any library, with the ``preconditioners`` it knows,
 ``compiled`` the same method in C++ where there is a compiler, ``problems`` hands them out,
-``binary``, ``multinomial``, ``cardinality`` and ``labelsets`` are the kinds there are, ``path`` walks
-along the strengths of regularisation.
+``binary``, ``multinomial``, ``cardinality`` and ``labelsets`` are the kinds there are, ``path``
+walks along the strengths of regularisation.
 """
 
 from fbeta.linear.binary import LinearModel, LinearProblems, fit_linear

@@ -1,8 +1,8 @@
 """One softmax over label sets whose scores are sums of linear scores of their labels.
 
-``ln P(y | x) = sum_j y_j w_j.x + b_y - ln Z(x)`` over L label sets y. The penalty ``alpha / 2`` is on
-all w; the b have one that no score feels. The coefficients are s columns of p numbers and L single
-ones, which are kept in further columns of p numbers each, filled up with zeros.
+``ln P(y | x) = sum_j y_j w_j.x + b_y - ln Z(x)`` over L label sets y. The penalty ``alpha / 2`` is
+on all w; the b have one that no score feels. The coefficients are s columns of p numbers and L
+single ones, which are kept in further columns of p numbers each, filled up with zeros.
 """
 
 from __future__ import annotations

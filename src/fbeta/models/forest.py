@@ -146,10 +146,12 @@ class ForestLearner(Learner):
 def _put_together(
     trees: list[tuple[Any, ...]], n_features: int, targets: SetTargets, weight: Weight
 ) -> ForestModel:
-    """Number the nodes of all trees, and weigh the label sets of the rows in each leaf."""
+    """Join the nodes of all trees, and weigh the label sets of the rows in each leaf."""
     counts = [len(tree[0]) for tree in trees]
     roots = np.concatenate([[0], np.cumsum(counts)])
-    feature, threshold, left, right = (np.concatenate(part) for part in list(zip(*trees))[:4])
+    feature, threshold, left, right = (
+        np.concatenate(part) for part in list(zip(*trees, strict=True))[:4]
+    )
     nodes, first = np.arange(roots[-1]), np.repeat(roots[:-1], counts)
     leaf = left < 0
     left, right = (np.where(leaf, nodes, child + first) for child in (left, right))
