@@ -232,7 +232,7 @@ class SizedTargets:
 class CardinalityCode(SizedCode):
     """The same, for a model that has to know which of its targets are sizes."""
 
-    def targets(self, Y: Indicator) -> SizedTargets:  # type: ignore[override]
+    def targets(self, Y: Indicator) -> SizedTargets:
         """Return the labels and the sizes of each row."""
         return SizedTargets(super().targets(Y), self.sizes)
 
