@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from fbeta import decode
 from fbeta.codes import Estimates, MarginalCode
 from fbeta.decoding import expected_fbeta
-from fbeta.rivals.relevance import IndependentDecode
 from fbeta.rules import CutAtHalf, ExactDecode, SignOfScores
 
 P = np.random.default_rng(0).uniform(size=(30, 4))
@@ -22,9 +21,6 @@ def test_rules_of_statistics(beta):
     best, value = decode(q, beta, return_expected=True)
     assert np.array_equal(ExactDecode()(ESTIMATES, beta), best)
     assert np.array_equal(ExactDecode().expected(ESTIMATES, beta), value)
-    # the statistics are those of independent labels
-    assert np.array_equal(IndependentDecode()(ESTIMATES, beta), best)
-    np.testing.assert_allclose(IndependentDecode().expected(ESTIMATES, beta), value)
     half = CutAtHalf()(ESTIMATES, beta)
     assert np.array_equal(half, P > 0.5)
     assert half.dtype == best.astype(bool).dtype

@@ -279,6 +279,12 @@ class LabelSetCode(Code):
         """Return the statistics of the distribution P over the sets, of shape (n, L)."""
         return LabelStatistics.from_distribution(P, self.sets)
 
+    def marginals(self, P: Any) -> Any:
+        """Return the probability of each label, of shape (n, s), none of them exactly 0 or 1."""
+        marginals = super().marginals(P)
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, float(xp.finfo(marginals.dtype).smallest_normal), None)
+
 
 def _number_sets(Y: Indicator) -> NDArray[np.intp]:
     """Give equal rows of an indicator equal numbers, in the order they come: (n,)."""

@@ -85,10 +85,6 @@ METHODS: dict[str, Method] = {
         "FBetaClassifier",
         {"cardinalities": "all", "fit_intercept": False},
     ),
-    "sized": Method("Sized", "SizedClassifier"),
-    "cardinality": Method("Cardinality", "CardinalityClassifier"),
-    "labelsets": Method("Label sets", "LabelSetClassifier"),
-    "forest": Method("Forest", "FBetaForest", {"random_state": 0}),
     "efp": Method("EFP", "ExactFPlugIn"),
     "limo": Method("LIMO", "Limo"),
     "br": Method("BR", "BinaryRelevance"),
@@ -98,6 +94,10 @@ METHODS: dict[str, Method] = {
     "rml": Method("RML", "ReverseMultiLabel"),
     "sml": Method("SML", "SubmodularMultiLabel"),
     "macrof": Method("Macro-F SVM", "MacroFSvm"),
+    "sized": Method("Sized", "SizedClassifier"),
+    "cardinality": Method("Cardinality", "CardinalityClassifier"),
+    "labelsets": Method("Label sets", "LabelSetClassifier"),
+    "forest": Method("Forest", "FBetaForest", {"random_state": 0}),
 }
 
 

@@ -94,10 +94,10 @@ class Block:
 
     def total(self, values: Array) -> Array:
         """Sum over the columns of each problem: (..., m c) to (..., m)."""
-        if self.width == 1:
-            return values
         if self.objective.joint:
             return self.xp.sum(values, axis=-1, keepdims=True)
+        if self.width == 1:
+            return values
         return self.xp.sum(self.xp.reshape(values, (*values.shape[:-1], -1, self.width)), axis=-1)
 
     def spread(self, values: Array) -> Array:
@@ -107,10 +107,10 @@ class Block:
 
     def columns(self, problems: Array) -> Array:
         """Return the columns of some problems."""
-        if self.width == 1:
-            return problems
         if self.objective.joint:
             return self.xp.arange(self.design.columns(self.width), device=self.design.device)
+        if self.width == 1:
+            return problems
         own = self.xp.arange(self.width, dtype=problems.dtype, device=self.design.device)
         return self.xp.reshape(problems[:, None] * self.width + own[None, :], (-1,))
 
