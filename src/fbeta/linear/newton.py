@@ -78,8 +78,8 @@ class Block:
         self, design: Design, light: Design, objective: Objective, targets: Array, alpha: float
     ) -> None:
         self.design, self.objective, self.xp = design, objective, design.xp
-        self.alpha = alpha
-        self.penalty = design.penalty(alpha, objective.ridge)
+        self.alpha = max(alpha, objective.least)
+        self.penalty = design.penalty(self.alpha, objective.ridge)
         self.width = objective.width
         p = design.matrix.shape[1]
         scores = CACHE if "cpu" in str(design.device).lower() else MEMORY
