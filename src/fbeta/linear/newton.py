@@ -233,7 +233,8 @@ def minimise(
         search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
         converged = (search.upper <= limit) & ~far
         # conjugate gradients ended without a word on what is left, or cost too much
-        hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
+        silent = (search.lower <= limit) & ~(search.upper <= (1 + FORCING) * search.lower)
+        hard = ~converged & ((search.steps >= max_steps) | silent) & ~far
         hard = hard & (not direct)
         lost = ~xp.isfinite(point.value) | (stalled >= MAX_STALLED)
         ended = converged | hard | lost | (iteration >= budget)
