@@ -229,7 +229,8 @@ def fit_recalibration(
     """
     logits = np.asarray(logits, dtype=np.float64)
     number = expected_number(logits)
-    centre, scale = float(number.mean()), float(number.std()) or 1.0
+    centre = float(np.average(number, weights=weight))
+    scale = float(np.average((number - centre) ** 2, weights=weight)) ** 0.5 or 1.0
     beside = np.concatenate([logits, ((number - centre) / scale)[:, None]], axis=1)
     problems = RecalibrationProblems(LogitDesign.over(beside, weight), targets, sizes)
     solution: Solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
