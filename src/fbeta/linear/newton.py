@@ -22,7 +22,7 @@ import numpy as np
 from fbeta._array import is_accelerator, product_precision
 from fbeta.linear.design import Design, Rows
 from fbeta.linear.objectives import Objective
-from fbeta.linear.preconditioners import Eliminating, Factored, Preconditioner
+from fbeta.linear.preconditioners import Diagonal, Eliminating, Factored, Preconditioner
 
 __all__ = ["Block", "Result", "minimise"]
 
@@ -103,7 +103,8 @@ class Block:
     ) -> None:
         self.design, self.objective, self.xp = design, objective, design.xp
         self.dtype = self.xp.float64 if dtype is None else dtype
-        self.alpha, self.penalty = alpha, alpha * design.penalised
+        self.alpha = max(alpha, objective.least)
+        self.penalty = design.penalty(self.alpha, objective.ridge)
         self.width = objective.width
         p = design.matrix.shape[1]
         scores, self.shrink = CACHE, SHRINK[0]
@@ -111,8 +112,8 @@ class Block:
             scores, self.shrink = MEMORY, SHRINK[1]
         columns = max(targets.shape[1] * self.width, 1)
         size = max(scores // columns, 2 * min(p, 2048), 256)
-        self.heavy = Rows(design, size, self.dtype)
-        self.light = Rows(light, size, light.matrix.dtype)
+        self.heavy = design.rows(size, self.dtype)
+        self.light = light.rows(size, light.matrix.dtype)
         self.targets = self.heavy.split(targets)
         self.weights: list[Any] = [None] * len(self.targets)
         if design.weight is not None:
@@ -120,16 +121,21 @@ class Block:
 
     def total(self, values: Array) -> Array:
         """Sum over the columns of each problem: (..., m c) to (..., m)."""
+        if self.objective.joint:
+            return self.xp.sum(values, axis=-1, keepdims=True)
         if self.width == 1:
             return values
         return self.xp.sum(self.xp.reshape(values, (*values.shape[:-1], -1, self.width)), axis=-1)
 
     def spread(self, values: Array) -> Array:
         """Repeat the value of a problem for its columns: (m,) to (m c,)."""
-        return values if self.width == 1 else self.xp.repeat(values, self.width)
+        alike = self.width == 1 or self.objective.joint
+        return values if alike else self.xp.repeat(values, self.width)
 
     def columns(self, problems: Array) -> Array:
         """Return the columns of some problems."""
+        if self.objective.joint:
+            return self.xp.arange(self.design.columns(self.width), device=self.design.device)
         if self.width == 1:
             return problems
         own = self.xp.arange(self.width, dtype=problems.dtype, device=self.design.device)
@@ -259,7 +265,8 @@ def minimise(
     stalled = xp.zeros(m, dtype=budget.dtype, device=block.design.device)
     scores = block.heavy.product(W)
     point = block.point(W, block.losses(scores, far))
-    make = Factored if direct else Eliminating
+    make: type[Preconditioner] = Diagonal if block.objective.joint else Eliminating
+    make = Factored if direct else make
     reach = 0.0 if block.dtype == xp.float64 else CLOSE / (2 * tol**0.5)
     preconditioner, steps = None, None
     iteration = 0
@@ -270,7 +277,8 @@ def minimise(
             search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps, reach)
         converged = (search.upper <= limit) & ~far
         # conjugate gradients ended without a word on what is left, or cost too much
-        hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
+        silent = (search.lower <= limit) & ~(search.upper <= (1 + FORCING) * search.lower)
+        hard = ~converged & ((search.steps >= max_steps) | silent) & ~far
         hard = hard & (not direct)
         lost = ~xp.isfinite(point.value) | (stalled >= MAX_STALLED)
         ended = converged | hard | lost | (iteration >= budget)

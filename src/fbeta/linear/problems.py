@@ -71,6 +71,7 @@ class Problems(ABC):
     first: NDArray[np.intp]
     open: NDArray[np.intp]
     compiled: Compiled | None
+    factorises = True  # whether hard problems are solved with factorised Hessians
 
     def __init__(self, design: Design, *, memory: int = MEMORY) -> None:
         self.design, self.memory = design, memory
@@ -143,7 +144,7 @@ class Problems(ABC):
                 max_steps=self._max_steps(1),
             )  # fmt: skip
             left, cold = left[~converged[left]], False
-        for direct in (False, True):
+        for direct in (False, True) if self.factorises else (False,):
             now = left[hard[left] == direct]
             self._run(now, W, n_iter, converged, hard, alpha, tol, max_iter, cold, direct)
             left, cold = left[~converged[left]], False
@@ -192,7 +193,7 @@ class Problems(ABC):
 
         def run(names: NDArray[np.intp]) -> Result:
             objective, targets = self.objective(names), self.targets(names)
-            start = self._gather(W, names, objective.width)
+            start = W if objective.joint else self._gather(W, names, objective.width)
             budget = xp.asarray(max_iter - n_iter[names], **there)
             result = Result(self._turn(start, to=True) if turn else start, 0 * budget)
             settings: dict[str, Any] = {"floor": self.floor}
