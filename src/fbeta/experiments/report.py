@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from fbeta.charts import Chart
-from fbeta.charts.svg import to_html
-from fbeta.experiments._page import page
 from fbeta.experiments.cells import Record, ResultError
 from fbeta.experiments.charts import (
     beta_charts,
@@ -27,6 +25,7 @@ from fbeta.experiments.tables import (
     score_tables,
 )
 from fbeta.methods import method_title
+from fbeta.pages.shell import figures, html_table, page, section
 
 __all__ = ["html_report"]
 
@@ -62,42 +61,20 @@ def html_report(store: ResultStore) -> str:
         for title, text, build in _CHARTS:
             charts = build(table)
             if charts:
-                sections.append(_section(title, text, _figures(charts)))
+                sections.append(section(title, text, figures(charts)))
     sections.append(_origin_section([*figure1, *table2]))
-    return page("\n".join(sections))
-
-
-def _section(title: str, text: str, content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>{content}</section>"
-
-
-def _figures(charts: Sequence[Chart]) -> str:
-    figures = (
-        f"<figure><figcaption>{escape(chart.title)}</figcaption>{to_html(chart)}</figure>"
-        for chart in charts
-    )
-    return f'<div class="charts">{"".join(figures)}</div>'
-
-
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Put cells, which are HTML already, into a table that scrolls by itself on a phone."""
-    heads = "".join(f"<th>{cell}</th>" for cell in head)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    return page("Results of fbeta", "\n".join(sections))
 
 
 def _convergence_section(records: Sequence[Record]) -> str:
     _, *rows = convergence_rows(records)
     cells = [[f"{row[0]:,}", str(row[1]), *(f"{v:.5f}" for v in row[2:])] for row in rows]
     head = ["n", "seeds", "on test labels", "expected", "regret", "Bayes optimum"]
-    return _section(
+    return section(
         "Convergence to the Bayes optimum",
         "Synthetic data whose law is known and for which linear models suffice: the expected "
         "F-measure of the predictions is computed exactly, as the mean over the seeds.",
-        _figures(convergence_charts(records)) + _html_table(head, cells),
+        figures(convergence_charts(records)) + html_table(head, cells),
     )
 
 
@@ -107,11 +84,11 @@ def _table_section(table: ScoreTable) -> str:
         best = table.best(row)
         rows.append([escape(table.row_title(row)), *(_entry(e, best) for e in entries)])
     head = ["Data set", *(escape(method_title(column)) for column in table.columns)]
-    return _section(
+    return section(
         f"F_{table.protocol['beta']:g} by data set and method",
         f"{table.caption}. Small: the number of the paper; = within {CLOSE:g} of it, ▲ ours is "
         "above, ▼ ours is below. Bold is the best of ours.",
-        _html_table(head, rows),
+        html_table(head, rows),
     )
 
 
@@ -131,7 +108,7 @@ def _origin_section(records: Sequence[Record]) -> str:
     used = "; ".join(", ".join(f"{k} {v}" for k, v in version) for version in versions)
     moments = sorted(record.finished for record in records)
     total = sum(record.seconds for record in records)
-    return _section(
+    return section(
         "Where the numbers come from",
         f"{len(records)} cells, {total:,.0f} seconds of computation, finished from {moments[0]} "
         f"to {moments[-1]}. Run with {used}.",
