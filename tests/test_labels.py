@@ -229,6 +229,6 @@ def test_a_lazy_frame_has_to_be_collected():
     pl = pytest.importorskip("polars")
     with pytest.raises(ValueError, match=r"pass Y.collect\(\)"):
         form_of(pl.LazyFrame(TRUTH, schema=NAMES))
+    Y = pl.DataFrame({"a": [1, None]})
     with pytest.raises(ValueError, match="contains NaN"):
-        Y = pl.DataFrame({"a": [1, None]})
         form_of(Y).read(Y)

@@ -148,8 +148,8 @@ class TestRouting:
             reduction = FBetaReduction(self.pipeline(LogisticRegression()))
             reduction.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
             scores = cross_val_score(
-                reduction, X, Y, params={"sample_weight": self.weight}, cv=[(range(40), range(40, 60))],
-                error_score="raise",
+                reduction, X, Y, params={"sample_weight": self.weight}, error_score="raise",
+                cv=[(range(40), range(40, 60))],
             )  # fmt: skip
             fitted = reduction.fit(X[:40], Y[:40], sample_weight=self.weight[:40])
         score = fitted.score(X[40:], Y[40:], sample_weight=self.weight[40:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class Table:
     dtypes: tuple[Any, ...]
     library: str = ""
 
-    def select(self, names: Sequence[Any]) -> Table:
+    def select(self, names: Iterable[Any]) -> Table:
         """Return some of the columns, in this order."""
         place = {name: j for j, name in enumerate(self.names)}
         at = [place[name] for name in names]
@@ -68,13 +68,12 @@ def as_table(data: Any, name: str) -> Table:
     if hasattr(data, "collect"):
         raise ValueError(f"{name} is a {type(data).__name__}: pass {name}.collect()")
     if not library:
-        columns, dtypes = np.asarray(data.columns), tuple(data.dtypes)
-        _check_unique(columns.tolist(), name)
-        return Table(columns, np.asarray(data), dtypes)
+        _check_unique(list(data.columns), name)
+        return Table(np.asarray(data.columns), np.asarray(data), tuple(data.dtypes))
     labels = list(data.columns if library == "polars" else data.column_names)
     _check_unique(labels, name)
-    columns = list(data.get_columns() if library == "polars" else data.columns)
-    columns = [np.asarray(column.to_numpy()) for column in columns]
+    series = data.get_columns() if library == "polars" else data.columns
+    columns = [np.asarray(column.to_numpy()) for column in series]
     names = np.array(labels, dtype=object)
     values = np.column_stack(columns) if columns else np.zeros((len(data), 0))
     return Table(names, values, tuple(column.dtype for column in columns), library)
@@ -98,7 +97,7 @@ def as_rows(data: Any) -> Any:
 
 
 def write_table(
-    library: str, names: Sequence[Any], dtypes: Sequence[Any], values: NDArray[np.bool_], index: Any
+    library: str, names: NDArray[Any], dtypes: Sequence[Any], values: NDArray[np.bool_], index: Any
 ) -> Any:
     """Write a 0/1 array of shape (n, s) as a table of a library, pandas by default."""
     if not library:

@@ -254,7 +254,7 @@ def common_indicators(
         classes = _binary_classes(np.concatenate(columns), names[0])
         true, pred = (_single_to_indicator(y, classes, "") for y in columns)
     else:
-        tables = [as_table(*pair) if is_table(pair[0]) else pair[0] for pair in both]
+        tables: list[Any] = [as_table(*pair) if is_table(pair[0]) else pair[0] for pair in both]
         if all(isinstance(table, Table) for table in tables):
             _check_same_columns(tables[1], tables[0].names, names[1])
             tables[1] = tables[1].select(tables[0].names)

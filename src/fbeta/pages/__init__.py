@@ -1,1 +1,1 @@
-"""HTML pages that are one file: style, charts and script are in them, and they ask for nothing else."""
+"""HTML pages that are one file: style, charts and script are in it, and nothing else is loaded."""

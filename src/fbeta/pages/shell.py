@@ -42,7 +42,7 @@ def page(title: str, content: str, *, style: str = "", script: str = "") -> str:
         "%LIGHT%": light,
         "%DARK%": dark,
         "%STYLE%": style,
-        "%ALLOWED%": f"'sha256-{allowed}'" if script else "'none'",
+        "%POLICY%": _POLICY + (f"'sha256-{allowed}'" if script else "'none'"),
         "%SCRIPT%": f"<script>{script}</script>\n" if script else "",
         "%TITLE%": escape(title),
         # the last, for what it holds is not to be filled in
@@ -53,6 +53,12 @@ def page(title: str, content: str, *, style: str = "", script: str = "") -> str:
         text = text.replace(place, words)
     # names from files may have half a character, which no page can have
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+_POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+    "style-src 'unsafe-inline'; script-src "
+)
 
 
 def section(title: str, text: str, content: str = "") -> str:
@@ -86,7 +92,7 @@ _PAGE = """<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src %ALLOWED%; base-uri 'none'; form-action 'none'">
+<meta http-equiv="Content-Security-Policy" content="%POLICY%">
 <title>%TITLE%</title>
 <style>
 :root {
