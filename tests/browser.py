@@ -103,10 +103,19 @@ class Browser:
             pass
 
     def run(self, script: str) -> Any:
-        """Evaluate an expression in the page."""
-        found = self.send("Runtime.evaluate", expression=script, returnByValue=True)
+        """Evaluate an expression in the page; a promise is waited for."""
+        found = self.send(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def follow(self, fragment: str) -> None:
+        """Go to another fragment of the page, and wait until it has taken notice."""
+        self.run(f"""new Promise(done => {{
+            addEventListener("hashchange", () => done(), {{once: true}});
+            location.hash = {json.dumps(fragment)};
+        }})""")
 
     def press(self, key: str) -> None:
         """Press and release a key where the focus is."""

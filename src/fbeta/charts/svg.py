@@ -101,11 +101,12 @@ def _bar(bar: Bar, y: float, chart: BarChart) -> str:
 
 def _grid(chart: LineChart, x_range: Range, y_range: Range) -> str:
     parts = []
-    for tick, words in x_range.ticks().items():
+    x_ticks, y_ticks = chart.ticks
+    for tick, words in x_ticks.items():
         x = _across(x_range, tick)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>')
         parts.append(_text(x, _BOTTOM + 15, words, "middle"))
-    for tick, words in y_range.ticks().items():
+    for tick, words in y_ticks.items():
         y = _up(y_range, tick)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(_LEFT - 5, y + 4, words, "end"))

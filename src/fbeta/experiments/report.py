@@ -5,17 +5,19 @@ The page is one file: style and charts are in it, it has no scripts and asks for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from fbeta.charts import Chart
+from fbeta.charts import CALIBRATION, Chart
 from fbeta.experiments.cells import Record, ResultError
 from fbeta.experiments.charts import (
     beta_charts,
     calibration_charts,
     convergence_charts,
     score_charts,
+    scores_of_betas,
 )
+from fbeta.experiments.paper import PAPER_DATASETS
 from fbeta.experiments.store import ResultStore
 from fbeta.experiments.tables import (
     CLOSE,
@@ -36,17 +38,15 @@ _CHARTS: tuple[tuple[str, str, Callable[[ScoreTable], Sequence[Chart]]], ...] = 
         score_charts,
     ),
     (
-        "F_beta against beta",
-        "The same fitted models, asked for predictions that are optimal for another beta: "
-        "above 1 recall counts more, below 1 precision.",
-        beta_charts,
-    ),
-    (
-        "Calibration of the expected F-measure",
-        "Test instances in ten groups of the same size, by the F-measure that the model expects "
-        "of its own prediction, against what the predictions got.",
+        "Calibration of the expected F_beta",
+        CALIBRATION + " A method has the same colour here as everywhere on this page.",
         calibration_charts,
     ),
+)
+_BETAS = (
+    "The same fitted models, asked for predictions that are optimal for another beta: above 1 "
+    "recall counts more, below 1 precision. Only methods whose predictions follow beta are here; "
+    "the others are fitted for one beta, or know none."
 )
 
 
@@ -58,10 +58,13 @@ def html_report(store: ResultStore) -> str:
     sections = [_convergence_section(figure1)] if figure1 else []
     for table in score_tables(table2):
         sections.append(_table_section(table))
+        sections += _beta_sections(table)
         for title, text, build in _CHARTS:
             charts = build(table)
             if charts:
                 sections.append(section(title, text, figures(charts)))
+    if table2:
+        sections += _left_out_sections(table2, store.left_out())
     sections.append(_origin_section([*figure1, *table2]))
     return page("Results of fbeta", "\n".join(sections))
 
@@ -103,14 +106,45 @@ def _entry(entry: Entry | None, best: float) -> str:
     return f"{ours} <small>{entry.paper:.4f} {sign}</small>"
 
 
+def _beta_sections(table: ScoreTable) -> list[str]:
+    """Draw F_beta against beta, and write every point of the charts in a table."""
+    charts = beta_charts(table)
+    if not charts:
+        return []
+    rows = []
+    betas = sorted({beta for chart in charts for beta in chart.x_ticks})
+    for row in table.rows:
+        for method, by_beta in scores_of_betas(table, row).items():
+            found = {float(beta): score for beta, score in by_beta.items()}
+            cells = (f"{found[beta]:.4f}" if beta in found else "" for beta in betas)
+            rows.append([escape(table.row_title(row)), escape(method_title(method)), *cells])
+    head = ["Data set", "method", *(f"F<sub>{beta:g}</sub>" for beta in betas)]
+    content = figures(charts) + html_table(head, rows, name="F_beta against beta")
+    return [section("F_beta against beta", _BETAS, content)]
+
+
+def _left_out_sections(records: Sequence[Record], reasons: Mapping[str, str]) -> list[str]:
+    """Say which data sets of the paper are not here, and why."""
+    absent = [name for name in PAPER_DATASETS if name not in {r.cell.dataset for r in records}]
+    if not absent:
+        return []
+    rows = [
+        [escape(name.capitalize()), escape(reasons.get(name, "was not asked for"))]
+        for name in absent
+    ]
+    table = html_table(["Data set of the paper", "why"], rows, name="what was left out")
+    return [section("What was left out", "Not in the tables above:", table)]
+
+
 def _origin_section(records: Sequence[Record]) -> str:
     versions = sorted({tuple(sorted(record.versions.items())) for record in records})
     used = "; ".join(", ".join(f"{k} {v}" for k, v in version) for version in versions)
+    machines = sorted({tuple(record.machine.items()) for record in records if record.machine})
+    where = "; ".join(", ".join(f"{k} {v}" for k, v in machine) for machine in machines)
     moments = sorted(record.finished for record in records)
     total = sum(record.seconds for record in records)
     return section(
         "Where the numbers come from",
         f"{len(records)} cells, {total:,.0f} seconds of computation, finished from {moments[0]} "
-        f"to {moments[-1]}. Run with {used}.",
-        "",
+        f"to {moments[-1]}. Run with {used}. Hardware: {where or 'not recorded'}.",
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.charts import LineChart, Series, calibration_chart, colour_of
+from fbeta.charts import CALIBRATION, LineChart, Series, calibration_chart, colour_of
 from fbeta.charts.svg import cursor, to_html
 from fbeta.evaluation import MEASURES
 from fbeta.inspection import BETA_GRID, AtBeta, RowView, inspect_betas, search_of
@@ -77,12 +77,6 @@ _BETAS = (
 _LABELS = (
     "Precision, recall and F_beta of each label over all rows, at the beta of the slider. "
     "A press on a heading sorts."
-)
-_CALIBRATION = (
-    "The model says of each prediction which F_beta it expects. Here the rows are in ten groups "
-    "of one size, from those it expects least of to those it expects most of: each point is a "
-    "group, across what the model expected, upwards what the predictions got. On the dashed line "
-    "both are equal; below it the model is too sure of itself, above it too modest."
 )
 _SURE = "The rows of which the model expects most, and those of which it expects least. "
 _MARKS = "\u2713 is a tag that is true and predicted, \u2212 one that was missed, + a wrong one."
@@ -158,7 +152,7 @@ def _trust(stored: StoredModel, views: Sequence[AtBeta], start: int) -> list[str
         for key, title in (("surest", "Most sure"), ("unsurest", "Least sure"))
     )
     return [
-        section("Calibration of the expected F_beta", _CALIBRATION, drawn),
+        section("Calibration of the expected F_beta", CALIBRATION, drawn),
         section("Most and least sure", _SURE + _MARKS, tables),
     ]
 
