@@ -5,7 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-fast lint format docs bench clean
+# the Markdown extension of the documentation is beside its pages
+SITE := PYTHONPATH=docs $(BIN)/zensical
+
+.PHONY: demo test test-fast test-oldest lint format docs serve bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
@@ -22,7 +25,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(SITE) build --clean --strict
+
+serve: $(STAMP)
+	$(SITE) serve
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -38,4 +44,4 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo results site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) demo results site dist build .cache .pytest_cache .mypy_cache .ruff_cache

@@ -182,8 +182,10 @@ def test_the_keyboard_reaches_everything(browser: Browser, made: Path) -> None:
     reached = []
     for _ in range(12):
         browser.press("Tab")
-        reached.append(browser.run("""[document.activeElement.id || document.activeElement.tagName,
-            getComputedStyle(document.activeElement).outlineStyle].join(" ")"""))
+        reached.append(
+            browser.run("""[document.activeElement.id || document.activeElement.tagName,
+            getComputedStyle(document.activeElement).outlineStyle].join(" ")""")
+        )
     assert reached[0].startswith("beta ")
     # where the focus is can be seen; tables that scroll are reached, too
     assert reached.count("BUTTON solid") == 6
