@@ -2,8 +2,12 @@
 # versions of constraints.txt. Nothing has to be installed or activated first.
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# processes that tests run in: as many as there are cores
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --maxprocesses 8
 
 # the Markdown extension of the documentation is beside its pages
 SITE := PYTHONPATH=docs $(BIN)/zensical
@@ -14,10 +18,14 @@ demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --cov-fail-under=95
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+# with the lowest versions that are allowed; what needs PyTorch or the documentation is skipped
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pytest $(PARALLEL) -m "not slow" tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -39,6 +47,18 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/fbeta/linear/*.
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
+
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt setup.py
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt \
+	-e ".[all,test]"
+	touch $@
+
+# the source archive, a wheel made from it, and both tried in new virtual environments
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m tests.installed dist
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
