@@ -18,7 +18,7 @@ demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --cov-fail-under=95
+	$(BIN)/python -m pytest $(PARALLEL) --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
