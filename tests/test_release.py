@@ -121,7 +121,8 @@ def test_the_source_archive_is_whole(tmp_path):
     pytest.importorskip("setuptools")
     copy = tmp_path / "source"
     ignored = shutil.ignore_patterns(".git", ".venv*", "*.so", ".*cache", "site", "__pycache__",
-                                     "*.egg-info", "build", "dist", ".hypothesis", ".coverage*")  # fmt: skip
+                                     "*.egg-info", "build", "dist", ".hypothesis",
+                                     ".coverage*")  # fmt: skip
     shutil.copytree(ROOT, copy, ignore=ignored)
     done = subprocess.run(
         [sys.executable, "-c", "from setuptools import setup; setup()", "egg_info"],

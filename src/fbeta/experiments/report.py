@@ -5,10 +5,10 @@ The page is one file: style and charts are in it, it has no scripts and asks for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
-from fbeta.charts import CALIBRATION, Chart
+from fbeta.charts import CALIBRATION
 from fbeta.experiments.cells import Record, ResultError
 from fbeta.experiments.charts import (
     beta_charts,
@@ -31,18 +31,8 @@ from fbeta.pages.shell import figures, html_table, page, section
 
 __all__ = ["html_report"]
 
-_CHARTS: tuple[tuple[str, str, Callable[[ScoreTable], Sequence[Chart]]], ...] = (
-    (
-        "Data set by data set",
-        "Our scores as bars; a vertical mark is the number of the paper.",
-        score_charts,
-    ),
-    (
-        "Calibration of the expected F_beta",
-        CALIBRATION + " A method has the same colour here as everywhere on this page.",
-        calibration_charts,
-    ),
-)
+_SCORES = "Our scores as bars; a vertical mark is the number of the paper."
+_CALIBRATION = f"{CALIBRATION} A method has the same colour here as everywhere on this page."
 _BETAS = (
     "The same fitted models, asked for predictions that are optimal for another beta: above 1 "
     "recall counts more, below 1 precision. Only methods whose predictions follow beta are here; "
@@ -58,11 +48,12 @@ def html_report(store: ResultStore) -> str:
     sections = [_convergence_section(figure1)] if figure1 else []
     for table in score_tables(table2):
         sections.append(_table_section(table))
+        sections.append(section("Data set by data set", _SCORES, figures(score_charts(table))))
         sections += _beta_sections(table)
-        for title, text, build in _CHARTS:
-            charts = build(table)
-            if charts:
-                sections.append(section(title, text, figures(charts)))
+        calibration = calibration_charts(table)
+        if calibration:
+            title = "Calibration of the expected F_beta"
+            sections.append(section(title, _CALIBRATION, figures(calibration)))
     if table2:
         sections += _left_out_sections(table2, store.left_out())
     sections.append(_origin_section([*figure1, *table2]))
@@ -132,7 +123,7 @@ def _left_out_sections(records: Sequence[Record], reasons: Mapping[str, str]) ->
         [escape(name.capitalize()), escape(reasons.get(name, "was not asked for"))]
         for name in absent
     ]
-    table = html_table(["Data set of the paper", "why"], rows, name="what was left out")
+    table = html_table(["Data set of the paper", "why"], rows, name="what was left out", words=True)
     return [section("What was left out", "Not in the tables above:", table)]
 
 

@@ -172,7 +172,7 @@ def _model_section(stored: StoredModel, shape: tuple[int, ...]) -> str:
         "made with": ", ".join(f"{name} {number}" for name, number in stored.versions.items()),
     }
     cells = [[escape(key), escape(words)] for key, words in facts.items() if words]
-    table = html_table(["", ""], cells, name="the model").replace('"scroll"', '"scroll facts"')
+    table = html_table(["", ""], cells, name="the model", words=True)
     text, chart = _choice(stored)
     return section("The model, and how it was chosen", text, chart + table)
 

@@ -75,12 +75,18 @@ def figures(charts: Sequence[Chart]) -> str:
     return f'<div class="charts">{"".join(drawn)}</div>'
 
 
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, name: str = "table") -> str:
-    """Put cells, which are HTML already, into a table that scrolls by itself on a phone."""
+def html_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, name: str = "table", words: bool = False
+) -> str:
+    """Put cells, which are HTML already, into a table that scrolls by itself on a phone.
+
+    Columns after the first hold numbers, or words that may take several lines.
+    """
     heads = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}"><table>'
+        f'<div class="scroll{" words" if words else ""}" tabindex="0" role="region" '
+        f'aria-label="{escape(name)}"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -141,6 +147,8 @@ th, td {
   border-bottom: 1px solid var(--rule);
 }
 th:first-child, td:first-child { text-align: left; }
+.words :is(th, td) { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+.words :is(th, td):first-child { min-width: 8rem; }
 small { color: var(--soft); }
 :focus-visible { outline: 2px solid var(--c, #0b62b0); outline-offset: 2px; }
 %STYLE%</style>
