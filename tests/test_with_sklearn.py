@@ -162,7 +162,9 @@ def test_the_html_view(estimator):
         view = e._repr_html_()
         assert type(estimator).__name__ in view
         assert "sk-estimator" in view or "sk-top-container" in view
-    assert "beta" in sklearn.base.clone(estimator)._repr_html_()
+    name = next(key for key in estimator.get_params() if key.endswith("beta"))
+    other = sklearn.base.clone(estimator).set_params(**{name: 2.5})
+    assert "2.5" in other._repr_html_()
 
 
 @every
