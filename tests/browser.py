@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import subprocess
-import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "End": 35, "Home": 36, "Tab": 9, "Ent
 class Browser:
     """One window; pages are opened in it one after the other."""
 
-    def __init__(self, profile: Path, timeout: float = 300) -> None:
+    def __init__(self, profile: Path, timeout: float = 120) -> None:
         # Chromium reads commands from descriptor 3 and answers on 4, with zeros between them
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (*os.pipe(), *os.pipe())]
         commands, self._to, self._from, answers = ends
@@ -38,10 +39,7 @@ class Browser:
         )  # fmt: skip
         os.close(commands)
         os.close(answers)
-        # whoever waits for a browser that hangs finds the end of its answers
-        self._watchdog = threading.Timer(timeout, self._process.kill)
-        self._watchdog.daemon = True
-        self._watchdog.start()
+        self._timeout = timeout
         self._rest, self._count, self._session = b"", 0, None
         self.events: list[dict[str, Any]] = []
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
@@ -52,7 +50,6 @@ class Browser:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        self._watchdog.cancel()
         self._process.kill()
         self._process.wait()
         os.close(self._to)
@@ -60,6 +57,8 @@ class Browser:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._from], [], [], self._timeout)
+            assert ready, f"the browser has not answered for {self._timeout} seconds"
             part = os.read(self._from, 1 << 16)
             assert part, "the browser has ended"
             self._rest += part
@@ -96,11 +95,16 @@ class Browser:
         self._wait(address)
 
     def _wait(self, address: str) -> None:
-        want = address.partition("#")[0]
-        while self.run("document.readyState + ' ' + location.href.split('#')[0]") not in (
-            f"complete {want}", f"complete {want}index.html"
-        ):  # fmt: skip
-            pass
+        want, end = address.partition("#")[0], time.monotonic() + self._timeout
+        loaded = {f"complete {want}", f"complete {want}index.html"}
+        while self._state() not in loaded:
+            assert time.monotonic() < end, f"{address} was not loaded"
+
+    def _state(self) -> str:
+        try:
+            return str(self.run("document.readyState + ' ' + location.href.split('#')[0]"))
+        except AssertionError:
+            return ""  # the one page is gone and the other not there yet
 
     def run(self, script: str) -> Any:
         """Evaluate an expression in the page; a promise is waited for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ def as_table(data: Any, name: str) -> Table:
 
 
 def _check_unique(names: list[Any], name: str) -> None:
-    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    twice = next((n for n, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise ValueError(
             f"{name} has several columns named {twice!r}: give every label a name of its own, or "
