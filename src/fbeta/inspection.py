@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fbeta.evaluation import calibration_bins, measure
 from fbeta.metrics import fbeta_per_instance
 
-__all__ = ["BETA_GRID", "AtBeta", "RowView", "Search", "inspect_betas", "search_of"]
+__all__ = ["BETA_GRID", "AtBeta", "RowView", "Search", "inspect_betas", "search_of", "tried_by"]
 
 #: Eighths of an octave from 1/8 to 8: close enough that neighbours hardly differ.
 BETA_GRID = tuple(float(2.0 ** (step / 8)) for step in range(-24, 25))
@@ -85,7 +85,8 @@ def inspect_betas(
     model : StoredModel or estimator
         Fitted; its predictions are 0/1 arrays.
     X, Y : arrays of shape (n, d) and (n, s)
-        Features, and labels as 0/1.
+        Features, and labels as 0/1. Columns of Y beyond those of the model are labels that it does
+        not know: they count, and are never predicted.
     beta : float, optional
         A beta to look at besides the grid; that of the model by default.
     grid : sequence of float
@@ -127,6 +128,7 @@ def _others(
 def _look(model: Any, classifier: Any, X: Any, Y: NDArray[Any], beta: float, n_rows: int) -> AtBeta:
     predicted = np.asarray(model.predict(X, beta=beta), dtype=bool)
     true = np.asarray(Y, dtype=bool)
+    predicted = np.pad(predicted, ((0, 0), (0, true.shape[1] - predicted.shape[1])))
     bins, surest, unsurest = None, [], []
     if hasattr(classifier, "expected_fbeta"):
         expected = np.asarray(model.expected_fbeta(X, beta=beta))
@@ -188,8 +190,8 @@ def search_of(training: Mapping[str, Any], classifier: Any = None) -> Search | N
     Search(alphas=(0.1, 1.0), scores=(0.5, 0.6), folds=5)
     >>> search_of({"searched": "anything"})
     """
-    results = getattr(classifier, "cv_results_", None)
-    if results is not None:
+    results = getattr(classifier, "cv_results_", {})
+    if "alpha" in results:
         folds = sum(key.startswith("split") for key in results)
         return Search(tuple(results["alpha"]), tuple(results["mean_test_score"]), folds)
     found = training.get("searched")
@@ -202,3 +204,29 @@ def search_of(training: Mapping[str, Any], classifier: Any = None) -> Search | N
         isinstance(number, float) and np.isfinite(number) for number in (*alphas, *scores)
     )
     return Search(tuple(alphas), tuple(scores), folds) if sound else None
+
+
+def tried_by(classifier: Any) -> list[tuple[str, float, float]]:
+    """Return the name, score and weight of what a classifier has tried, if it keeps such a list.
+
+    Parameters
+    ----------
+    classifier : estimator
+        Perhaps with ``leaderboard_``, a list of mappings; it may come from a file of anybody.
+
+    Returns
+    -------
+    list of (str, float, float)
+        Empty where there is none.
+
+    Examples
+    --------
+    >>> tried_by(None)
+    []
+    """
+    found = []
+    for row in getattr(classifier, "leaderboard_", ()):
+        name, score, weight = (row.get(key) for key in ("name", "score", "weight"))
+        if isinstance(score, float) and isinstance(weight, (float, int)):
+            found.append((str(name), score, float(weight)))
+    return found

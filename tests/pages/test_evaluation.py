@@ -228,8 +228,7 @@ def text_of(html: str) -> str:
 def test_it_says_what_the_model_is_and_how_it_was_chosen(made: Path) -> None:
     text = text_of((made / "page.html").read_text(encoding="utf-8"))
     training = load_model(made / "m.skops").training
-    assert training["searched"]["alphas"] == [0.1, 1.0, 10.0]
-    for words in ("class FBetaClassifier", "fitted to 80 rows", "measured on 30 rows", "features 4",
+    for words in ("FBetaClassifier", "fitted to 80 rows", "measured on 30 rows", "features 4",
                   "labels 3", "scikit-learn", "m.skops on test.csv", "49 values from 0.125 to 8",
                   f"alpha = {training['alpha']:g} was chosen from 3 strengths",
                   f"{training['cv_score']:.4f}, was the highest"):  # fmt: skip
@@ -252,6 +251,34 @@ def test_models_from_python() -> None:
     assert data["betas"][data["start"]] == 1.7
     given = StoredModel(pipeline, tuple("abc"), training={"alpha": 1.0, "cv_score": None})
     assert "given, not searched" in text_of(evaluation_page(given, *TEST, title="t"))
+
+
+def test_labels_that_the_model_does_not_know_count() -> None:
+    X, Y = TEST
+    model = StoredModel(FBetaClassifier().fit(*TRAIN), ("a", "b", "c"))
+    wide = np.pad(Y, ((0, 0), (0, 1)), constant_values=1)
+    html = evaluation_page(model, X, wide, title="t", unseen=["new"])
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', html)[0])
+    assert data["labels"] == ["a", "b", "c", "new"]
+    assert data["support"][-1] == len(Y)
+    at = data["at"][data["start"]]
+    assert (at["predicted"][-1], at["hits"][-1]) == (0, 0)
+    padded = np.pad(model.predict(X), ((0, 0), (0, 1)))
+    assert at["numbers"]["fbeta"] == f"{fbeta_per_instance(wide, padded).mean():.4f}"
+
+
+def test_a_list_of_what_was_tried_is_shown() -> None:
+    clf = FBetaClassifier().fit(*TRAIN)
+    clf.leaderboard_ = [
+        {"name": "forest <b>", "score": 0.61, "seconds": 1.0, "weight": 0.75},
+        {"name": "linear", "score": 0.6, "seconds": 1.0, "weight": 0.25},
+        {"name": "other", "score": 0.5, "seconds": 1.0, "weight": 0},
+        {"name": "broken", "score": "<i>", "weight": None},
+    ]
+    html = evaluation_page(StoredModel(clf, tuple("abc")), *TEST, title="t")
+    assert "It averages 2 out of 3 models" in text_of(html)
+    assert "<td>forest &lt;b&gt;</td><td>0.6100</td><td>0.75</td>" in html
+    assert "<td>other</td><td>0.5000</td><td></td>" in html
 
 
 def test_methods_for_one_beta_and_without_an_expectation(browser: Browser, tmp_path: Path) -> None:

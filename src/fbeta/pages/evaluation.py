@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from fbeta.charts import CALIBRATION, LineChart, Series, calibration_chart, colour_of
 from fbeta.charts.svg import cursor, to_html
 from fbeta.evaluation import MEASURES
-from fbeta.inspection import BETA_GRID, AtBeta, RowView, inspect_betas, search_of
+from fbeta.inspection import (
+    BETA_GRID,
+    AtBeta,
+    RowView,
+    inspect_betas,
+    search_of,
+    tried_by,
+)
 from fbeta.pages.shell import figures, html_table, page, section
 from fbeta.storage import StoredModel
 
@@ -25,7 +32,13 @@ _ROWS = ("row", "expected F", "actual F", "true tags", "predicted tags")
 
 
 def evaluation_page(
-    stored: StoredModel, X: Any, Y: NDArray[Any], *, title: str, beta: float | None = None
+    stored: StoredModel,
+    X: Any,
+    Y: NDArray[Any],
+    *,
+    title: str,
+    beta: float | None = None,
+    unseen: Sequence[str] = (),
 ) -> str:
     """Write a page that shows a model on labelled data, for every beta.
 
@@ -39,6 +52,8 @@ def evaluation_page(
         What was measured on what, as plain text.
     beta : float, optional
         Where the slider stands at first; that of the model by default.
+    unseen : sequence of str
+        Names of columns that Y has beyond the labels of the model, which it never predicts.
 
     Returns
     -------
@@ -57,14 +72,13 @@ def evaluation_page(
     views = inspect_betas(stored, X, Y, beta=beta)
     own = float(stored.classifier.beta if beta is None else beta)
     start = [view.beta for view in views].index(own)
-    chart = _beta_chart(views)
     parts = [
         _slider(views, start, float(np.asarray(Y).sum(axis=1).mean())),
-        section("What beta does", _BETAS, _measures_chart(chart)),
+        section("What beta does", _BETAS, _measures_chart(_beta_chart(views))),
         section("By label", _LABELS, _sortable()),
         *_trust(stored, views, start),
         _model_section(stored, np.shape(Y)),
-        _embedded(_content(stored, Y, views, start, cursor(chart, [v.beta for v in views]))),
+        _embedded(_content([*stored.label_names, *unseen], Y, views, start)),
         "<noscript><p>The numbers of this page need JavaScript.</p></noscript>",
     ]
     return page(title, "\n".join(parts), style=_file("css"), script=_file("js"))
@@ -180,6 +194,15 @@ def _model_section(stored: StoredModel, shape: tuple[int, ...]) -> str:
 def _choice(stored: StoredModel) -> tuple[str, str]:
     """Return how alpha was chosen in words, and as a chart where it was searched for."""
     training, search = stored.training, search_of(stored.training, stored.classifier)
+    tried = tried_by(stored.classifier)
+    if tried:
+        chosen = sum(weight > 0 for *_, weight in tried)
+        rows = [[escape(n), f"{score:.4f}", f"{w:.2f}" if w else ""] for n, score, w in tried]
+        table = html_table(["tried", "F_beta", "weight"], rows, name="what was tried")
+        return (
+            f"It averages {chosen} out of {len(tried)} models that were tried: those, and with the "
+            "weights, that did best on held-out rows of the training data."
+        ), table
     if search is None:
         given = "alpha" in training and training.get("cv_score") is None
         return (
@@ -206,11 +229,7 @@ def _sizes(classifier: Any) -> str:
 
 
 def _content(
-    stored: StoredModel,
-    Y: NDArray[Any],
-    views: Sequence[AtBeta],
-    start: int,
-    places: Sequence[float],
+    names: Sequence[str], Y: NDArray[Any], views: Sequence[AtBeta], start: int
 ) -> dict[str, Any]:
     """Gather what the script shows; numbers are written here, as ``fbeta evaluate`` prints them."""
     shown = {row.row: row.true for view in views for row in (*view.surest, *view.unsurest)}
@@ -218,8 +237,8 @@ def _content(
         "betas": [view.beta for view in views],
         "shown": [_shown(view.beta) for view in views],
         "start": start,
-        "cursor": places,
-        "labels": list(stored.label_names),
+        "cursor": cursor(_beta_chart(views), [view.beta for view in views]),
+        "labels": list(names),
         "support": np.asarray(Y).sum(axis=0).astype(int).tolist(),
         "truth": shown,
         "at": [
