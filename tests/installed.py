@@ -17,13 +17,14 @@ def check() -> None:
     import numpy as np
 
     import fbeta
+    from fbeta.datasets import make_calibrated
     from fbeta.linear.compiled import is_compiled
     from fbeta.pages.evaluation import evaluation_page
     from fbeta.storage import StoredModel
 
     assert "site-packages" in fbeta.__file__, f"this is not an installed package: {fbeta.__file__}"
     assert (Path(fbeta.__file__).parent / "py.typed").exists()
-    X, Y, _, bayes = fbeta.datasets.make_calibrated(400, n_labels=3, n_features=10)
+    X, Y, _, bayes = make_calibrated(400, n_labels=3, n_features=10)
     clf = fbeta.FBetaClassifierCV(alphas=(0.1, 1.0), cv=3).fit(X, Y)
     assert bayes - 0.1 < clf.score(X, Y) < 1
     page = evaluation_page(StoredModel(clf, tuple("abc")), X, np.asarray(Y), title="toy")

@@ -131,7 +131,8 @@ def test_the_source_archive_is_whole(tmp_path):
     assert done.returncode == 0, done.stderr
     listed = set((next((copy / "src").glob("*.egg-info")) / "SOURCES.txt").read_text().split())
     for pattern in ("src/fbeta/**/*.py", "src/fbeta/pages/*.*s", "src/fbeta/linear/*.[hcp]*",
-                    "tests/**/*.py", "docs/**/*.md", "docs/*.py", "constraints*.txt"):  # fmt: skip
+                    "tests/**/*.py", "docs/**/*.md", "docs/*.py", "constraints*.txt", ".*.yaml",
+                    ".ci/run", ".github/**/*.yml"):  # fmt: skip
         found = {p.relative_to(ROOT).as_posix() for p in ROOT.glob(pattern)}
         found -= {name for name in found if name.endswith((".so", ".pyc", "_compiled.cpp"))}
         assert found, pattern

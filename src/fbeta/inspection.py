@@ -105,7 +105,7 @@ def inspect_betas(
     >>> X, Y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[1, 0], [1, 0], [1, 1], [1, 1]])
     >>> views = inspect_betas(FBetaClassifier().fit(X, Y), X, Y, grid=[0.5, 2.0])
     >>> [(view.beta, view.mean_size) for view in views]
-    [(0.5, 1.0), (1.0, 1.5), (2.0, 1.75)]
+    [(0.5, 1.25), (1.0, 1.5), (2.0, 1.75)]
     """
     classifier = getattr(model, "classifier", model)
     own = float(classifier.beta if beta is None else beta)
