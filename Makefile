@@ -2,19 +2,30 @@
 # versions of constraints.txt. Nothing has to be installed or activated first.
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# processes that tests run in: as many as there are cores
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --maxprocesses 8
 
-.PHONY: demo test test-fast lint format docs bench clean
+# the Markdown extension of the documentation is beside its pages
+SITE := PYTHONPATH=docs $(BIN)/zensical
+
+.PHONY: demo test test-fast test-oldest lint format docs serve bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL) --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+# with the lowest versions that are allowed; what needs PyTorch or the documentation is skipped
+test-oldest: $(OLDEST)/.installed
+	$(OLDEST)/bin/python -m pytest $(PARALLEL) -m "not slow" tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -22,7 +33,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(SITE) build --clean --strict
+
+serve: $(STAMP)
+	$(SITE) serve
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -34,8 +48,20 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/fbeta/linear/*.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt setup.py
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt \
+	-e ".[all,test]"
+	touch $@
+
+# the source archive, a wheel made from it, and both tried in new virtual environments
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m tests.installed dist
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo results site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) demo results site dist build .cache .pytest_cache .mypy_cache .ruff_cache

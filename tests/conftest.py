@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from fbeta.linear import compiled
 
+from .browser import CHROMIUM, Browser
+
 # a busy machine is not a failure; and the same change gets the same verdict twice
 settings.register_profile(
     "fbeta",
@@ -41,3 +43,13 @@ def stage(request, monkeypatch):
         pytest.skip("fbeta was built without a compiler")
     monkeypatch.setattr(compiled, "SMALLEST", 0)
     return request.param
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A Chromium for all tests of a run, or of one of its processes."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"{CHROMIUM} is not installed")
+    chromium = Browser(tmp_path_factory.mktemp("profile"))
+    yield chromium
+    chromium.close()

@@ -12,14 +12,19 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from threadpoolctl import threadpool_limits
+
+from .children import child
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -29,7 +34,7 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 # what mkdocs.yml needs
-MODULES = ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers.python", "latex2mathml")
+MODULES = ("zensical", "mkdocstrings", "mkdocstrings_handlers.python", "latex2mathml")
 
 
 def name_of(path):
@@ -148,18 +153,23 @@ def site(tmp_path_factory):
     missing = [name for name in MODULES if not importable(name)]
     if missing:
         pytest.skip(f"building the documentation needs the extra docs: no {', '.join(missing)}")
-    folder = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("documentation")
+    copy_sources(folder)
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-    )
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        capture_output=True, text=True, check=False, timeout=300, cwd=folder,
+        env={**os.environ, "PYTHONPATH": "docs"},
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return folder / "site"
+
+
+def copy_sources(folder):
+    """Copy what the site is built from, which is not to be written to."""
+    for name in ("docs", "examples", "src"):
+        shutil.copytree(ROOT / name, folder / name,
+                        ignore=shutil.ignore_patterns("__pycache__", "*.so"))  # fmt: skip
+    shutil.copy(ROOT / "mkdocs.yml", folder)
 
 
 def importable(name):
@@ -203,11 +213,14 @@ def test_formulas_and_roles_are_rendered(site):
         assert "arithmatex" not in text, page
         assert not re.search(r":(class|func|meth|mod|attr):", text), page
         assert "--8&lt;--" not in text, page
-    assert (site / "theory" / "index.html").read_text(encoding="utf-8").count("<math") > 20
+    assert (site / "theory.html").read_text(encoding="utf-8").count("<math") > 20
 
 
 def test_every_public_name_is_in_the_reference(site):
     text = "".join(p.read_text(encoding="utf-8") for p in (site / "reference").rglob("*.html"))
+    for path in sorted((ROOT / "src" / "fbeta" / "rivals").glob("[!_]*.py")):
+        for name in getattr(importlib.import_module(f"fbeta.rivals.{path.stem}"), "__all__", ()):
+            assert f'id="fbeta.rivals.{path.stem}.{name}"' in text, name
     for module in ("", ".datasets", ".linear", ".losses", ".metrics", ".surrogate"):
         source = importlib.import_module(f"fbeta{module}")
         for name in source.__all__:
@@ -222,3 +235,83 @@ def test_links_of_the_readme_lead_somewhere():
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         parts = urlsplit(link)
         assert parts.scheme or (ROOT / parts.path).exists(), link
+
+
+def test_the_site_opens_from_the_disk(site, browser):
+    browser.open((site / "index.html").as_uri())
+    for place in ("Methods", "Reference", "Estimators"):
+        link = f"""[...document.querySelectorAll(".md-nav--primary a")]
+            .find(a => a.textContent.trim() === {place!r}).href"""
+        address = browser.run(link)
+        # a file, not a folder that only a server would look into
+        assert address.endswith(".html")
+        browser.open(address)
+        assert browser.run("document.querySelector('h1').textContent").startswith(place)
+    asked = [a for a in browser.requests() if not a.startswith("data:")]
+    assert all(a.startswith("file://") for a in asked)
+
+
+NAMES = """[...document.querySelectorAll(".md-content code, .md-content .doc-object-name")]
+    .filter(e => !e.closest("pre") && /^[A-Za-z_]\\w*$/.test(e.textContent.trim()))
+    .filter(e => e.getClientRects().length > 1).map(e => e.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1280, 768, 360])
+@pytest.mark.parametrize(
+    "page", ["methods", "when-not", "reference/estimators", "reference/rivals"]
+)
+def test_names_do_not_break_in_the_middle(site, browser, page, width):
+    browser.open((site / f"{page}.html").as_uri(), width=width)
+    assert browser.run("document.querySelectorAll('.md-content code').length") > 10
+    assert browser.run(NAMES) == []
+    assert browser.fits()
+
+
+def test_the_quick_start_is_not_cut_off(site, browser):
+    browser.open((site / "index.html").as_uri(), width=1280)
+    cut = """[...document.querySelectorAll("pre > code")].filter(
+        e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"""
+    assert browser.run("document.querySelectorAll('pre > code').length") > 5
+    assert browser.run(cut) == []
+
+
+def test_the_sidebar_works_on_a_phone(site, browser):
+    browser.open((site / "index.html").as_uri(), width=360)
+    drawer = "document.querySelector('.md-sidebar--primary').getBoundingClientRect().right"
+    assert browser.run(drawer) <= 0
+    place = """(e => { const b = e.getBoundingClientRect();
+               return [b.left + b.width / 2, b.top + b.height / 2]; })"""
+    browser.click(
+        *browser.run(f"{place}(document.querySelector('.md-header label[for=__drawer]'))")
+    )
+    rest = "new Promise(done => setTimeout(done, 500))"  # it slides in
+    browser.run(rest)
+    assert browser.run(drawer) > 200
+    link = """[...document.querySelectorAll(".md-nav--primary a")]
+        .find(a => a.textContent.trim() === "Methods")"""
+    browser.click(*browser.run(f"{place}({link})"))
+    browser.run(rest)
+    assert browser.run("document.querySelector('h1').textContent").startswith("Methods")
+
+
+def test_make_serve_serves_the_site(tmp_path):
+    missing = [name for name in MODULES if not importable(name)]
+    if missing:
+        pytest.skip(f"serving the documentation needs the extra docs: no {', '.join(missing)}")
+    assert "\nserve: $(STAMP)\n\t$(SITE) serve\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    copy_sources(tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with child("-m", "zensical", "serve", "--dev-addr", address, cwd=tmp_path,
+               env={**os.environ, "PYTHONPATH": "docs"}):  # fmt: skip
+        for _ in range(300):
+            time.sleep(0.1)
+            try:
+                with urllib.request.urlopen(f"http://{address}/index.html", timeout=5) as answer:
+                    text = answer.read().decode()
+            except OSError:
+                continue
+            if "<h1" in text:
+                break
+        assert "Quick start" in text

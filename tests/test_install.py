@@ -9,8 +9,8 @@ import textwrap
 import pytest
 
 EXTRAS = (
-    "array_api_compat", "array_api_strict", "arff", "iterstrat", "matplotlib", "pandas", "pooch",
-    "pyarrow", "rich", "skops", "typer",
+    "array_api_compat", "array_api_strict", "arff", "iterstrat", "matplotlib", "pandas", "polars",
+    "pooch", "pyarrow", "rich", "skops", "typer",
 )  # fmt: skip
 
 

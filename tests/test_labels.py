@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from fbeta.labels import form_of
+from fbeta.labels import common_indicators, form_of
 
 TRUTH = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
 NAMES = ["sea", "sky", "sun"]
@@ -25,6 +26,13 @@ FORMS = {
     "sets": [set(s) for s in SETS],
     "frozensets": [frozenset(s) for s in SETS],
     "series of lists": pd.Series(SETS),
+    "series of sets": pd.Series([set(s) for s in SETS]),
+    "object array of lists": np.array([*SETS, None], dtype=object)[:3],
+    "tuple of lists": tuple(SETS),
+    "numpy strings": [np.array(s, dtype=str) for s in SETS],
+    "arrow table": pa.table(dict(zip(NAMES, TRUTH.T.astype(bool), strict=True))),
+    "arrow lists": pa.array(SETS),
+    "chunked arrow lists": pa.chunked_array([SETS[:2], SETS[2:]]),
 }
 
 
@@ -46,11 +54,81 @@ def test_writes_what_it_read(name):
         pd.testing.assert_frame_equal(out, Y)
     elif isinstance(Y, pd.Series):
         pd.testing.assert_series_equal(out, Y)
-    elif isinstance(Y, np.ndarray):
+    elif isinstance(Y, np.ndarray) and Y.dtype != object:
         assert out.dtype == Y.dtype
         assert np.array_equal(out, Y)
+    elif isinstance(Y, (pa.Table, pa.Array)):
+        assert out.equals(Y)
+    elif isinstance(Y, pa.ChunkedArray):
+        assert pa.chunked_array([out]).equals(Y)
     else:
-        assert (out.tolist() if isinstance(out, np.ndarray) else out) == Y
+        rows = out.tolist() if isinstance(out, np.ndarray) else out
+        assert rows == [row.tolist() if isinstance(row, np.ndarray) else row for row in Y]
+
+
+POLARS = {
+    "table": lambda pl: pl.DataFrame(TRUTH, schema=NAMES),
+    "table of bools": lambda pl: pl.DataFrame(TRUTH.astype(bool), schema=NAMES),
+    "lists": lambda pl: pl.Series(SETS),
+    "lists of numbers": lambda pl: pl.Series([[0, 2], [], [1]]),
+}
+
+
+@pytest.mark.parametrize("make", POLARS.values(), ids=POLARS)
+def test_polars_comes_back_as_polars(make):
+    Y = make(pytest.importorskip("polars"))
+    form = form_of(Y)
+    assert np.array_equal(form.read(Y).toarray(), TRUTH)
+    out = form.write(TRUTH.astype(bool))
+    assert type(out) is type(Y)
+    assert out.equals(Y)
+    # empty sets do not show what they could hold
+    empty = form.write(np.zeros((2, 3), bool))
+    assert getattr(empty, "dtype", None) == getattr(Y, "dtype", None)
+
+
+def test_columns_of_classes_come_back():
+    pl = pytest.importorskip("polars")
+    for y in (pl.Series(["no", "yes"]), pl.Series([0, 1]), pa.array(["no", "yes"])):
+        form = form_of(y)
+        assert form.kind == "single"
+        assert form.read(y).toarray().ravel().tolist() == [0, 1]
+        assert form.write(np.array([[False], [True]])).equals(y)
+
+
+def test_columns_are_found_by_name_in_every_library():
+    pl = pytest.importorskip("polars")
+    form = form_of(pl.DataFrame(TRUTH, schema=NAMES))
+    shuffled = [2, 0, 1]
+    names = [NAMES[j] for j in shuffled]
+    columns = dict(zip(names, TRUTH[:, shuffled].T, strict=True))
+    for table in (pl.DataFrame(columns), pa.table(columns), pd.DataFrame(columns)):
+        assert np.array_equal(form.read(table).toarray(), TRUTH)
+        true, pred = common_indicators(pd.DataFrame(TRUTH, columns=NAMES), table)
+        assert np.array_equal(true.toarray(), pred.toarray())
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_lists_of_numbers_of_different_lengths_are_label_sets(kind):
+    Y = [kind([7, 3]), kind([]), kind([7])]
+    form = form_of(Y)
+    assert form.classes.tolist() == [3, 7]
+    assert [type(c) for c in form.classes] == [int, int]
+    assert form.read(Y).toarray().tolist() == [[1, 1], [0, 0], [0, 1]]
+    # later rows may well be of one length
+    assert form.read([kind([3])]).toarray().tolist() == [[1, 0]]
+    assert form.write(np.array([[True, True]])) == [(3, 7) if kind is tuple else [3, 7]]
+
+
+def test_labels_that_were_not_seen_have_columns_of_their_own():
+    form = form_of(SETS)
+    read = form.read([["moon", "sea"], ["star"]], unseen=True).toarray()
+    assert read[:, :3].tolist() == [[1, 0, 0], [0, 0, 0]]
+    assert sorted(map(tuple, read[:, 3:].T.tolist())) == [(0, 1), (1, 0)]
+    one = form_of(np.array(["no", "no"]))
+    assert one.read(["no", "yes"], unseen=True).toarray().tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(ValueError, match="not seen in fit"):
+        form_of(np.array([0, 1])).read([2], unseen=True)
 
 
 def test_index_goes_with_the_predictions():
@@ -96,6 +174,23 @@ def test_one_class_is_always_predicted():
         (None, "None"),
         (np.array([["a", "b"]]), "must hold 0 and 1"),
         ([], "no rows"),
+        ([["a"], None], "row 1 of Y is None: an empty label set is \\[\\]"),
+        (pd.Series([["a"], np.nan]), "row 1 of Y is nan"),
+        (pd.Series([["a"], pd.NA]), "row 1 of Y is <NA>"),
+        (pa.array([["a"], None]), "row 1 of Y is None"),
+        ([["a"], ["b", None]], "row 1 of Y has a label that is missing"),
+        ([["a"], "b"], "row 1 of Y is a string among lists: write \\['b'\\]"),
+        ([["a"], 3], "row 1 of Y is not a set of labels: 3"),
+        ([[["a"]], [["b"]]], "must hold 0 and 1|not a sequence of label sets|two dimensions"),
+        ([[3], [7]], r"label sets of numbers are Python sets: \[set\(row\) for row in Y\]"),
+        ([[0], [0, 1]], "different lengths: pass a 0/1 matrix, or Python sets"),
+        (pd.DataFrame(TRUTH, columns=["a", "b", "a"]), "several columns named 'a'"),
+        (pa.table([TRUTH[0], TRUTH[1]], names=["a", "a"]), "several columns named 'a'"),
+        (pd.DataFrame({"tags": SETS}), r"pass the column alone, Y\['tags'\]"),
+        (pd.Series(["a;b", "", "b"]), r"';' between names: .*Y.str.split\(';'\)"),
+        (["a|b", "c"], r"'\|' between names"),
+        (["a, b", "b"], "',' between names"),
+        (["a, b", "c", "d"], "',' between names"),
     ],
 )
 def test_bad_labels_are_named(Y, message):
@@ -124,3 +219,16 @@ def test_a_matrix_of_strings_is_refused_or_read_as_numbers():
     with pytest.raises(ValueError, match="must hold 0 and 1"):
         form_of(np.array([["a", "b"], ["b", "c"]]))
     assert form_of([["0"], ["1"], []]).kind == "sets"
+
+
+def test_a_comma_may_belong_to_the_name_of_a_class():
+    assert form_of(["yes, please", "no"]).classes.tolist() == ["no", "yes, please"]
+
+
+def test_a_lazy_frame_has_to_be_collected():
+    pl = pytest.importorskip("polars")
+    with pytest.raises(ValueError, match=r"pass Y.collect\(\)"):
+        form_of(pl.LazyFrame(TRUTH, schema=NAMES))
+    Y = pl.DataFrame({"a": [1, None]})
+    with pytest.raises(ValueError, match="contains NaN"):
+        form_of(Y).read(Y)

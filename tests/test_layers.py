@@ -18,9 +18,9 @@ SOURCE = Path(fbeta.__file__).parent
 # the command line, and what it stands on
 FILES = sorted(
     [*(SOURCE / "_cli").glob("*.py"), *(SOURCE / "charts").glob("*.py"),
-     *(SOURCE / "experiments").glob("*.py"),
-     *(SOURCE / f"{name}.py" for name in ("cli", "evaluation", "files", "methods", "state",
-                                          "storage"))]
+     *(SOURCE / "experiments").glob("*.py"), *(SOURCE / "pages").glob("*.py"),
+     *(SOURCE / f"{name}.py" for name in ("cli", "evaluation", "files", "inspection", "methods",
+                                          "state", "storage"))]
 )  # fmt: skip
 # of the whole library: optional imports; and the command line from its entry point
 SHARED = {"fbeta._array", "fbeta._cli.app"}
@@ -59,7 +59,8 @@ train, test, model = (f"{folder}/{name}" for name in ("train.csv", "test.csv", "
 labels = ["--label-prefix", "is_"]
 assert main(["fit", train, *labels, "--alphas", "1", "--cv", "2", "-o", model]) == 0
 assert main(["predict", model, test, "-o", f"{folder}/out.csv", "--expected"]) == 0
-assert main(["evaluate", model, test, "--plots", f"{folder}/plots"]) == 0
+plots = ["--plots", f"{folder}/plots", "--report", f"{folder}/page.html"]
+assert main(["evaluate", model, test, *plots]) == 0
 assert main(["compare", train, test, *labels, "--alphas", "1", "--cv", "2"]) == 0
 assert not [name for name in sys.modules if name.startswith("fbeta.experiments")]
 """

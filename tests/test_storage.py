@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import sklearn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pandas.api.extensions import ExtensionDtype
@@ -25,6 +26,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.utils.fixes import parse_version
 
 from fbeta import AlphaSearchCV, FBetaClassifier, FBetaReduction
 from fbeta.files import write_atomically, write_text
@@ -79,6 +81,8 @@ def test_models_predict_the_same_after_a_round_trip(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", make_models.KINDS)
 def test_kept_files_predict_what_they_did(name: str) -> None:
+    if name == "reduction" and parse_version(sklearn.__version__) < parse_version("1.8"):
+        pytest.skip("scikit-learn does not read the classifiers that a later version wrote")
     path = make_models.FOLDER / f"{name}.skops"
     expected = json.loads(make_models.EXPECTED.read_text())[name]
     found = make_models.outcome(load_model(path).estimator)

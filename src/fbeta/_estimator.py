@@ -105,8 +105,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array-like or sparse matrix of shape (n, d)
             Features; sparse X is not densified, float32 stays float32.
         y : labels of n instances
-            0/1 array or sparse matrix of shape (n, s), DataFrame, or a sequence of label sets
-            such as ``[["sky", "sea"], []]``; also a 1-D binary target, which is one label.
+            0/1 array or sparse matrix of shape (n, s), table of pandas, Polars or Arrow, or a
+            sequence of label sets such as ``[["sky", "sea"], []]``; also a 1-D binary target,
+            which is one label.
         sample_weight : array-like of shape (n,), optional
             Weights of the instances. One of weight zero is as if it were not there.
 
@@ -215,7 +216,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Returns
         -------
         labels of n instances
-            In the form of the labels in ``fit``: array, sparse matrix, DataFrame or label sets.
+            In the form of the labels in ``fit``: array, sparse matrix, table or label sets.
         """
         return self._predict(X, beta)
 
@@ -227,7 +228,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array-like or sparse matrix of shape (n, d)
             Features.
         y : labels of n instances
-            The truth, with the labels of ``fit``.
+            The truth. Label sets may have labels that ``fit`` did not see, such as those that only
+            a test fold has: they count, and are never predicted.
         sample_weight : array-like of shape (n,), optional
             Weights of the instances.
 
@@ -236,8 +238,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         float
         """
         X, beta = self._read_features(X)
-        truth = self._label_form.read(y, "y")
+        truth = self._label_form.read(y, "y", unseen=True)
         predicted = to_numpy(self._predict_indicator(X, beta))
+        predicted = np.pad(predicted, ((0, 0), (0, truth.shape[1] - predicted.shape[1])))
         return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
 
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from fbeta._array import array_namespace, is_tensor, optional_import, to_numpy
+from fbeta._array import array_namespace, is_tensor, to_numpy
+from fbeta._label_sets import (
+    as_sets,
+    check_not_delimited,
+    holds_sets,
+    sets_to_indicator,
+    sorted_names,
+)
+from fbeta._tables import (
+    LIBRARIES,
+    Table,
+    as_rows,
+    as_table,
+    is_table,
+    library_of,
+    write_column,
+    write_table,
+)
 
 Indicator: TypeAlias = sp.csr_array
 Kind = Literal["array", "sparse", "frame", "sets", "single"]
@@ -31,15 +46,15 @@ class LabelForm:
     Attributes
     ----------
     kind : {"array", "sparse", "frame", "sets", "single"}
-        0/1 array, sparse 0/1 matrix, DataFrame, sequence of label sets, or a 1-D binary target
-        (one label: present or not).
+        0/1 array, sparse 0/1 matrix, table (of pandas, Polars or Arrow), sequence of label sets, or
+        a 1-D binary target (one label: present or not).
     classes : ndarray of shape (s,)
         Names of the labels; for ``"single"`` the one or two classes.
     dtype : object
-        Of the array, or one per column for a DataFrame; the type of label sets; else None.
+        Of the array, or one per column for a table; the type of label sets; else None.
     container : str
-        ``"Series"`` where 1-D labels came as a pandas Series, the format of a sparse matrix
-        (``"csr_array"``), else empty.
+        ``"Series"`` where 1-D labels came as a pandas Series, ``"polars"`` or ``"pyarrow"`` for
+        tables and columns of these, the format of a sparse matrix (``"csr_array"``), else empty.
     """
 
     kind: Kind
@@ -52,7 +67,7 @@ class LabelForm:
         dtypes = self.dtype if isinstance(self.dtype, tuple) else (self.dtype,)
         if self.kind not in get_args(Kind) or any(isinstance(dtype, str) for dtype in dtypes):
             raise ValueError(f"there is no form of labels {self.kind!r} of {self.dtype!r}")
-        if self.container not in ("", "Series", *SPARSE):
+        if self.container not in ("", "Series", *LIBRARIES, *SPARSE):
             raise ValueError(f"there are no labels in a {self.container!r}")
 
     @property
@@ -60,7 +75,7 @@ class LabelForm:
         """Number of labels s."""
         return 1 if self.kind == "single" else len(self.classes)
 
-    def read(self, Y: Any, name: str = "Y") -> Indicator:
+    def read(self, Y: Any, name: str = "Y", *, unseen: bool = False) -> Indicator:
         """Read labels of this form and with these label names.
 
         Parameters
@@ -69,20 +84,28 @@ class LabelForm:
             In any form; names and number of labels have to agree with this one.
         name : str
             What to call ``Y`` in messages.
+        unseen : bool
+            Whether label sets, and a 1-D target with one known class, may have labels of other
+            names. These have columns of their own, after those of the known ones.
 
         Returns
         -------
-        csr_array of shape (n, s)
+        csr_array of shape (n, s), or wider
             0/1 indicator, int8.
         """
         Y = to_numpy(Y) if is_tensor(Y) else Y
         if self.kind == "sets":
-            return _sets_to_indicator(_as_sets(Y, name), self.classes, name)
+            return sets_to_indicator(as_sets(Y, name), self.classes, name, unseen)
         if self.kind == "single":
-            return _single_to_indicator(np.asarray(Y).ravel(), self.classes, name)
-        if self.kind == "frame" and _is_frame(Y):
-            _check_same_columns(Y, self.classes, name)
-            Y = Y[list(self.classes)]
+            y = np.asarray(as_rows(Y)).ravel()
+            return _single_to_indicator(y, self.classes, name, unseen)
+        if is_table(Y):
+            table = as_table(Y, name)
+            if self.kind == "frame":
+                _check_same_columns(table, self.classes, name)
+                table = table.select(self.classes)
+            _check_cells(table, name)
+            Y = table.values
         indicator = _to_indicator(Y, name)
         if indicator.shape[1] != self.n_labels:
             raise ValueError(
@@ -112,18 +135,17 @@ class LabelForm:
         if self.kind == "sparse":
             return SPARSE[self.container](predicted.astype(self.dtype))
         if self.kind == "frame":
-            pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
-            frame = pandas.DataFrame(predicted.astype(np.int8), columns=self.classes, index=index)
-            return frame.astype(dict(zip(self.classes, self.dtype, strict=True)))
+            return write_table(self.container, self.classes, self.dtype, predicted, index)
+        names = None
         if self.kind == "sets":
             out: Any = [self.dtype(self.classes[row].tolist()) for row in predicted]
+            names = type(self.classes[0])
         else:
             # with one class seen, it is the class of every row
             out = self.classes[predicted[:, 0] * (len(self.classes) - 1)]
-        if self.container == "Series":
-            pandas = optional_import("pandas", "pandas", "labels in a Series")
-            return pandas.Series(out, index=index, name=None)
-        return out
+        if not self.container:
+            return out
+        return write_column(self.container.removeprefix("Series"), out, index, names)
 
     def _write_tensor(self, predicted: Any) -> Any:
         """Write predictions of a model on a device: numbers stay there, names do not."""
@@ -162,28 +184,31 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
     if sp.issparse(Y):
         kind = "array" if isinstance(Y, sp.sparray) else "matrix"
         return LabelForm("sparse", np.arange(Y.shape[1]), Y.dtype, f"{Y.format}_{kind}")
-    if _is_frame(Y):
-        return LabelForm("frame", np.asarray(Y.columns), tuple(Y.dtypes))
-    series = "Series" if hasattr(Y, "iloc") else ""
-    if _holds_sets(Y):
-        sets = _as_sets(Y, name)
-        names = set().union(*sets)
-        if names <= {"0", "1"} and any(len(row) > len(set(row)) for row in Y):
-            raise ValueError(
-                f"{name} is a 0/1 matrix of strings ('0' and '1'): convert it to numbers"
-            )
-        if not names:
-            raise ValueError(f"{name} names no label: every label set in it is empty")
-        kind_ = type(next(iter(Y)))
-        type_ = kind_ if kind_ in (set, frozenset, tuple) else list
-        return LabelForm("sets", _sorted_names(names, name), type_, series)
-    array = _as_array(Y, name)
+    if is_table(Y):
+        table = as_table(Y, name)
+        return LabelForm("frame", table.names, table.dtypes, table.library)
+    container = "Series" if hasattr(Y, "iloc") else library_of(Y)
+    if holds_sets(Y, name):
+        return _form_of_sets(Y, name, container)
+    array = _as_array(as_rows(Y), name)
     if array.ndim == 1:
-        return LabelForm("single", _binary_classes(array, name), container=series)
+        return LabelForm("single", _binary_classes(array, name), container=container)
     if array.dtype.kind in "USO":
         _to_indicator(array, name)
         array = array.astype(np.float64)
     return LabelForm("array", np.arange(array.shape[1]), array.dtype)
+
+
+def _form_of_sets(Y: Any, name: str, container: str) -> LabelForm:
+    """Find the names in label sets, and the type of the sets."""
+    names = set().union(*as_sets(Y, name))
+    first = next(iter(as_rows(Y)))
+    if names <= {"0", "1"} and any(len(row) > len(set(row)) for row in as_rows(Y)):
+        raise ValueError(f"{name} is a 0/1 matrix of strings ('0' and '1'): convert it to numbers")
+    if not names:
+        raise ValueError(f"{name} names no label: every label set in it is empty")
+    kind = type(first) if type(first) in (set, frozenset, tuple) else list
+    return LabelForm("sets", sorted_names(names, name), kind, container)
 
 
 def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
@@ -195,7 +220,7 @@ def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
     [[1, 0], [0, 0]]
     """
     kind: Kind = "sets"
-    if not _holds_sets(Y):
+    if not holds_sets(Y, "the prediction"):
         kind = "single" if _is_one_dimensional(Y) else "array"
     return LabelForm(kind, classes).read(Y, "the prediction")
 
@@ -216,23 +241,25 @@ def common_indicators(
     -------
     pair of csr_array of shape (n, s)
     """
-    Y_true, Y_pred = (to_numpy(Y) if is_tensor(Y) else Y for Y in (Y_true, Y_pred))
-    if _holds_sets(Y_true) or _holds_sets(Y_pred):
-        pair = [_as_sets(Y, name) for Y, name in zip((Y_true, Y_pred), names, strict=True)]
-        union = _sorted_names(set().union(*pair[0], *pair[1]), names[0])
-        true, pred = (_sets_to_indicator(Y, union, n) for Y, n in zip(pair, names, strict=True))
-    elif _is_one_dimensional(Y_true) and _is_one_dimensional(Y_pred):
-        both = np.concatenate([np.asarray(Y_true), np.asarray(Y_pred)])
-        classes = _binary_classes(both, names[0])
-        true, pred = (
-            _single_to_indicator(np.asarray(Y), classes, n)
-            for Y, n in zip((Y_true, Y_pred), names, strict=True)
-        )
+    both = [
+        (to_numpy(Y) if is_tensor(Y) else Y, name)
+        for Y, name in zip((Y_true, Y_pred), names, strict=True)
+    ]
+    if any(holds_sets(*pair) for pair in both):
+        sets = [as_sets(*pair) for pair in both]
+        union = sorted_names(set().union(*sets[0], *sets[1]), names[0])
+        true, pred = (sets_to_indicator(Y, union, "") for Y in sets)
+    elif all(_is_one_dimensional(Y) for Y, _ in both):
+        columns = [np.asarray(as_rows(Y)) for Y, _ in both]
+        classes = _binary_classes(np.concatenate(columns), names[0])
+        true, pred = (_single_to_indicator(y, classes, "") for y in columns)
     else:
-        if _is_frame(Y_true) and _is_frame(Y_pred):
-            _check_same_columns(Y_pred, np.asarray(Y_true.columns), names[1])
-            Y_pred = Y_pred[list(Y_true.columns)]
-        true, pred = _to_indicator(Y_true, names[0]), _to_indicator(Y_pred, names[1])
+        tables: list[Any] = [as_table(*pair) if is_table(pair[0]) else pair[0] for pair in both]
+        if all(isinstance(table, Table) for table in tables):
+            _check_same_columns(tables[1], tables[0].names, names[1])
+            tables[1] = tables[1].select(tables[0].names)
+        matrices = (t.values if isinstance(t, Table) else t for t in tables)
+        true, pred = (_to_indicator(Y, name) for Y, name in zip(matrices, names, strict=True))
     if true.shape != pred.shape:
         raise ValueError(
             f"{names[0]} has shape {true.shape} and {names[1]} has shape {pred.shape}: "
@@ -241,69 +268,25 @@ def common_indicators(
     return true, pred
 
 
-def _is_frame(Y: Any) -> bool:
-    return hasattr(Y, "iloc") and hasattr(Y, "columns")
-
-
 def _is_one_dimensional(Y: Any) -> bool:
-    return not sp.issparse(Y) and not _is_frame(Y) and np.ndim(Y) == 1
+    return not sp.issparse(Y) and not is_table(Y) and np.ndim(as_rows(Y)) == 1
 
 
-def _holds_sets(Y: Any) -> bool:
-    """Tell label sets from an indicator: a Python set, or a nested sequence with a string."""
-    if sp.issparse(Y) or _is_frame(Y) or isinstance(Y, (str, bytes)):
-        return False
-    if isinstance(Y, np.ndarray) and (Y.ndim != 1 or Y.dtype.kind != "O"):
-        return False
-    if not isinstance(Y, Iterable):
-        return False
-    rows = list(Y)
-    nested = [row for row in rows if isinstance(row, (set, frozenset, list, tuple, np.ndarray))]
-    if len(nested) != len(rows) or not rows:
-        return False
-    if any(isinstance(row, (set, frozenset)) for row in rows):
-        return True
-    return any(isinstance(name, str) for row in rows for name in row) or not any(map(len, rows))
-
-
-def _as_sets(Y: Any, name: str) -> list[set[Any]]:
-    try:
-        rows = [{row} if isinstance(row, str) else set(row) for row in Y]
-    except TypeError as error:
-        raise ValueError(f"{name} is not a sequence of label sets: {error}") from error
-    if not rows:
-        raise ValueError(f"{name} has no rows: at least one sample is required")
-    return rows
-
-
-def _sorted_names(names: set[Any], name: str) -> NDArray[Any]:
-    kinds = sorted({type(n).__name__ for n in names})
-    if len(kinds) > 1:
-        raise ValueError(f"the label names in {name} are of several types: {', '.join(kinds)}")
-    ordered = np.empty(len(names), dtype=object)
-    ordered[:] = sorted(names)
-    return ordered
-
-
-def _sets_to_indicator(rows: list[set[Any]], classes: NDArray[Any], name: str) -> Indicator:
-    unknown = sorted(map(str, set().union(*rows) - set(classes.tolist())))
-    if unknown:
-        raise ValueError(f"{name} has label names that were not seen in fit: {unknown}")
-    binarizer = MultiLabelBinarizer(classes=classes, sparse_output=True)
-    return sp.csr_array(binarizer.fit_transform(rows)).astype(np.int8)
-
-
-def _single_to_indicator(y: NDArray[Any], classes: NDArray[Any], name: str) -> Indicator:
+def _single_to_indicator(
+    y: NDArray[Any], classes: NDArray[Any], name: str, unseen: bool = False
+) -> Indicator:
     unknown = np.setdiff1d(y, classes)
-    if len(unknown):
+    if len(unknown) and not (unseen and len(classes) == 1):
         raise ValueError(f"{name} has classes that were not seen in fit: {unknown.tolist()}")
-    return sp.csr_array((y == classes[-1]).astype(np.int8)[:, None])
+    columns = [y == classes[-1], *(y == other for other in unknown)]
+    return sp.csr_array(np.stack(columns, axis=1).astype(np.int8))
 
 
 def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
     if len(y) == 0:
         raise ValueError(f"{name} has no rows: at least one sample is required")
     _check_finite(y, name)
+    check_not_delimited(y, name)
     check_classification_targets(y)
     classes: NDArray[Any] = np.unique(y)
     if len(classes) > 2:
@@ -374,15 +357,28 @@ def _raise_not_binary(
         column = int(indicator.indices[first])
     raise ValueError(
         f"Unknown label type: {name} must hold only 0 and 1, "
-        f"found {values.ravel()[first]!s} at row {row}, column {column}"
+        f"found {values.ravel()[first]!s} at row {row}, column {column}; label sets of numbers are "
+        f"Python sets: [set(row) for row in {name}]"
     )
 
 
-def _check_same_columns(Y: Any, classes: NDArray[Any], name: str) -> None:
-    missing = [c for c in classes if c not in Y.columns]
-    unknown = [c for c in Y.columns if c not in set(classes)]
+def _check_same_columns(table: Table, classes: NDArray[Any], name: str) -> None:
+    missing = [c for c in classes if c not in set(table.names)]
+    unknown = [c for c in table.names if c not in set(classes)]
     if missing or unknown:
         raise ValueError(
             f"the label columns of {name} differ from those seen in fit: "
             f"missing {missing}, unknown {unknown}"
         )
+
+
+def _check_cells(table: Table, name: str) -> None:
+    """Refuse a table with a column that holds whole label sets, with the right words."""
+    if table.values.dtype.kind != "O" or not len(table.values):
+        return
+    for label, cell in zip(table.names, table.values[0], strict=True):
+        if np.ndim(cell) or isinstance(cell, (list, tuple, set, frozenset)):
+            raise ValueError(
+                f"the column {label!r} of {name} holds label sets, not 0 and 1: pass the column "
+                f"alone, {name}[{label!r}]"
+            )

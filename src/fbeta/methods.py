@@ -69,11 +69,15 @@ PARTS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Method:
-    """A title for tables, the name of the class among ``PARTS``, and what differs from defaults."""
+    """A title for tables, the name of the class among ``PARTS``, and what differs from defaults.
+
+    ``follows_beta`` says whether its predictions depend on beta at all.
+    """
 
     title: str
     estimator: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    follows_beta: bool = True
 
 
 #: Every method that experiments and the command line know by name.
@@ -87,7 +91,7 @@ METHODS: dict[str, Method] = {
     ),
     "efp": Method("EFP", "ExactFPlugIn"),
     "limo": Method("LIMO", "Limo"),
-    "br": Method("BR", "BinaryRelevance"),
+    "br": Method("BR", "BinaryRelevance", follows_beta=False),
     "chain": Method("Probabilistic chain", "ProbabilisticChain"),
     "threshold": Method("Thresholded BR", "ThresholdedRelevance"),
     "cost": Method("Cost-sensitive BR", "CostSensitiveRelevance"),

@@ -100,6 +100,9 @@ class StoredModel:
         How the training file was read, so that later files are read alike.
     versions : mapping
         Of the libraries that the model was fitted with.
+    training : mapping
+        How the model was chosen: ``rows``, ``alpha``, ``cv_score`` and what was ``searched``, as
+        far as it is known.
     """
 
     estimator: Any
@@ -107,6 +110,13 @@ class StoredModel:
     feature_names: tuple[str, ...] | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> list[Any]:
+        """The transformers before the classifier, where it is in a pipeline."""
+        pipeline = isinstance(self.estimator, Pipeline)
+        return [step for _, step in self.estimator.steps[:-1]] if pipeline else []
 
     @property
     def classifier(self) -> Any:
@@ -159,6 +169,7 @@ def save_model(
     feature_names: Sequence[str] | None = None,
     reading: Mapping[str, Any] | None = None,
     versions: Mapping[str, str] | None = None,
+    training: Mapping[str, Any] | None = None,
 ) -> None:
     """Store a fitted estimator of the library with skops, whole or not at all.
 
@@ -176,6 +187,8 @@ def save_model(
         As in :class:`StoredModel`; simple values only.
     versions : mapping, optional
         As in :class:`StoredModel`; what is installed by default.
+    training : mapping, optional
+        As in :class:`StoredModel`; simple values only.
 
     Raises
     ------
@@ -212,6 +225,7 @@ def save_model(
         "feature_names": None if feature_names is None else [str(name) for name in feature_names],
         "reading": dict(reading or {}),
         "versions": dict(library_versions() if versions is None else versions),
+        "training": dict(training or {}),
     }
     skops = _skops()
     with write_atomically(path) as part:
@@ -323,6 +337,7 @@ def _read_content(content: Any) -> StoredModel:
         None if feature_names is None else tuple(map(str, feature_names)),
         dict(content["reading"]),
         dict(content["versions"]),
+        dict(content.get("training", {})),  # files of earlier versions do not have it
     )
     _check_ours(stored.classifier)
     n_features = int(estimator.n_features_in_)

@@ -26,7 +26,7 @@ def assert_mendable(result: tuple[int, str, str], *words: str) -> None:
     assert err.count("\n") == 1
     assert "Traceback" not in err
     for word in words:
-        assert word in err
+        assert word.lower() in err.lower()  # some versions of typer write arguments in capitals
 
 
 def test_mistakes_of_the_user_give_one_line(model: Path, tmp_path: Path, run: Run) -> None:

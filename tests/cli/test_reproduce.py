@@ -56,6 +56,28 @@ def test_reproduce_leaves_out_what_it_cannot_have(
     assert "--data" in err.splitlines()[-1]
 
 
+def test_the_report_says_what_was_left_out(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fbeta.experiments import benchmark
+
+    real = benchmark.load_dataset
+
+    def only_scene(name: str, data_home: Path | None = None) -> Any:
+        if name != "scene":
+            raise ValueError(f"{name}: not here")
+        return real("calibrated")
+
+    monkeypatch.setattr(benchmark, "load_dataset", only_scene)
+    code, _, err = run("reproduce", "table2", "--methods", "fbeta", "--alphas", 1, "--cv", 2,
+                       "-o", tmp_path)  # fmt: skip
+    assert code == 0, err
+    assert "mediamill is left out: mediamill: not here" in err
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<td>Mediamill</td><td>mediamill: not here</td>" in report
+    assert "Hardware: " in report
+
+
 def test_a_cell_that_fails_is_a_bug_but_the_rest_is_kept(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

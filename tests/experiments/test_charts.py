@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fbeta.cli import main
@@ -18,6 +19,7 @@ from fbeta.experiments.charts import (
 )
 from fbeta.experiments.store import ResultStore
 from fbeta.experiments.tables import score_tables
+from fbeta.methods import METHODS, make_method
 
 from .conftest import convergence_record, score_record
 
@@ -90,10 +92,27 @@ def test_charts_of_a_table() -> None:
     assert [bar.name for bar in toy.bars] == ["BR"]
     # a method has one colour, whatever stands beside it
     assert toy.bars[0].colour == scene.bars[1].colour
+    # BR does not know beta
     by_beta = beta_charts(table)
-    assert [chart.title for chart in by_beta] == ["Scene", "Toy"]
-    assert by_beta[1].series[0].points == approx([(0.5, 0.4), (1, 0.5), (2, 0.6)])
-    assert by_beta[1].series[0].colour == scene.bars[1].colour
+    assert [chart.title for chart in by_beta] == ["Scene"]
+    assert by_beta[0].series[0].points == approx([(0.5, 0.6), (1, 0.7), (2, 0.8)])
+    assert by_beta[0].ticks[0] == {0.5: "0.5", 1.0: "1", 2.0: "2"}
     calibration = calibration_charts(table)
-    assert [chart.title for chart in calibration] == ["FBeta", "BR"]
-    assert [series.name for series in calibration[1].series] == ["Toy", "expected = actual"]
+    assert [chart.title for chart in calibration] == ["Scene", "Toy"]
+    assert [series.name for series in calibration[1].series] == ["BR", "expected = actual"]
+    # everywhere the colour of its method
+    assert by_beta[0].series[0].colour == calibration[0].series[0].colour == scene.bars[0].colour
+    assert calibration[1].series[0].colour == scene.bars[1].colour
+
+
+def test_only_methods_that_do_not_follow_beta_are_marked_so() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4))
+    Y = (X[:, :3] + rng.normal(size=(60, 3)) > 0).astype(int)
+    for name, method in METHODS.items():
+        model = make_method(name)
+        if name in ("limo", "chain", "cost", "rml", "sml", "macrof", "threshold"):
+            continue  # slow to fit, or they refuse another beta
+        model.fit(X, Y)
+        low, high = (model.predict(X, beta=beta) for beta in (0.1, 10.0))
+        assert (low != high).any() == method.follows_beta, name

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
-import os
+import html
 import re
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from fbeta.experiments.cells import Cell, Record
+from fbeta.experiments.machine import describe_machine
 from fbeta.experiments.report import html_report
 from fbeta.experiments.store import ResultStore
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+from ..browser import Browser
+from .conftest import PARAMETERS, score_record
+
 VOID = {"meta", "link", "br", "polyline", "rect", "line"}
 
 
@@ -45,8 +48,8 @@ def test_the_page_is_whole_and_asks_for_nothing(filled_store: ResultStore) -> No
     assert outline.addresses == ["data:,"]
     assert "script" not in outline.tags
     assert not re.search(r"https?://|@import|url\(", page)
-    # convergence and regret; four rows as bars and as F against beta; calibration of two methods
-    assert outline.tags.count("svg") == 2 + 4 + 4 + 2
+    # convergence and regret; four rows as bars, as F against beta, and with their calibration
+    assert outline.tags.count("svg") == 2 + 4 + 4 + 4
     assert "prefers-color-scheme: dark" in page
     assert "width=device-width" in page
 
@@ -61,54 +64,82 @@ def test_the_page_has_the_numbers(filled_store: ResultStore) -> None:
     assert "11 cells" in page
 
 
-def chromium(page: Path, profile: Path, *options: str) -> str:
-    command = [
-        str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-        "--no-first-run", "--disable-background-networking", "--disable-component-update",
-        "--disable-sync", f"--user-data-dir={profile}", *options, page.as_uri(),
-    ]  # fmt: skip
-    run = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "HOME": str(profile)},
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
-
-
-PROBE = """<script>addEventListener("load", () => {
-  const root = document.documentElement;
-  const wide = [...document.querySelectorAll("svg, p, h1, h2, figure, .scroll")]
-    .filter(e => e.getBoundingClientRect().right > root.clientWidth + 1).length;
-  root.dataset.probe = [innerWidth, root.scrollWidth <= root.clientWidth, wide,
-    performance.getEntriesByType("resource").length,
-    getComputedStyle(document.body).backgroundColor].join("|");
-});</script></body>"""
-
-
-@pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not installed")
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_browser_shows_it_on_a_phone(
-    filled_store: ResultStore, tmp_path: Path, dark: bool
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_browser_shows_it_from_a_phone_to_a_desk(
+    browser: Browser, filled_store: ResultStore, tmp_path: Path, width: int, dark: bool
 ) -> None:
-    # the window of a headless browser has a least width; a frame can be as narrow as a phone
-    inner = html_report(filled_store).replace("</body>", PROBE)
-    (tmp_path / "inner.html").write_text(inner, encoding="utf-8")
-    frame = """<!DOCTYPE html><iframe id="f" src="inner.html" width="360" height="740"></iframe>
-    <script>addEventListener("load", () => { document.title =
-    document.getElementById("f").contentDocument.documentElement.dataset.probe; });</script>"""
-    (tmp_path / "page.html").write_text(frame, encoding="utf-8")
-    options = ["--allow-file-access-from-files", "--virtual-time-budget=3000"]
-    options += ["--force-dark-mode", "--enable-features=WebContentsForceDark:0"] if dark else []
-    dom = chromium(tmp_path / "page.html", tmp_path / "profile", *options, "--dump-dom")
-    title = re.search(r"<title>(.*?)</title>", dom)
-    assert title is not None, dom[:2000]
-    width, fits, wide, requests, colour = title[1].split("|")
-    assert (width, fits, wide, requests) == ("360", "true", "0", "0")
+    path = tmp_path / "page.html"
+    path.write_text(html_report(filled_store), encoding="utf-8")
+    browser.open(path.as_uri(), width=width, dark=dark)
+    assert browser.run("innerWidth") == width
+    assert browser.fits()
+    wide = """[...document.querySelectorAll("svg, p, h1, h2, figure, .scroll")].filter(
+        e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).length"""
+    assert browser.run(wide) == 0
+    asked = [address for address in browser.requests() if not address.startswith("data:")]
+    assert asked == [path.as_uri()]
+    assert browser.complaints() == []
+    colour = browser.run("getComputedStyle(document.body).backgroundColor")
     assert colour == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
-    shot = tmp_path / "shot.png"
-    chromium(tmp_path / "page.html", tmp_path / "profile2", *options, f"--screenshot={shot}",
-             "--window-size=400,760")  # fmt: skip
-    assert shot.stat().st_size > 10_000
+    assert len(browser.picture()) > 10_000
+
+
+def test_tables_scroll_on_a_phone(
+    browser: Browser, filled_store: ResultStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(html_report(filled_store), encoding="utf-8")
+    browser.open(path.as_uri(), width=360)
+    # every table is in a box of its own, and the wide ones can be moved in it, by keys as well
+    assert browser.run("[...document.querySelectorAll('table')].every(t => t.closest('.scroll'))")
+    moved = browser.run("""[...document.querySelectorAll(".scroll")]
+        .filter(e => e.scrollWidth > e.clientWidth)
+        .map(e => { e.scrollLeft = 1000; return e.scrollLeft > 0 && e.tabIndex === 0; })""")
+    assert moved
+    assert all(moved)
+
+
+def test_it_says_where_it_ran_and_what_was_left_out(filled_store: ResultStore) -> None:
+    page = html_report(filled_store)
+    assert "Hardware: not recorded" in page
+    assert "<td>Mediamill</td><td>was not asked for</td>" in page
+    assert "<td>Scene</td><td>" not in page.split("What was left out")[1]
+    filled_store.note_left_out({"mediamill": "its <files> are not here"})
+    filled_store.note_left_out({"scene": "was absent before"})
+    cell = Cell("table2", "yeast", "fbeta", {**PARAMETERS, "seed": 0})
+    result = score_record("yeast", "fbeta", 0.6).result
+    filled_store.write(Record.now(cell, result, 1.0))
+    page = html_report(filled_store)
+    assert "<td>Mediamill</td><td>its &lt;files&gt; are not here</td>" in page
+    assert "was absent before" not in page  # it has results by now
+    machine = describe_machine()
+    assert f"cores {machine['cores']}" in page
+    assert html.escape(machine["processor"]) in page
+    (filled_store.folder / "cells" / "left-out.json").write_text("[broken")
+    assert "was not asked for" in html_report(filled_store)
+
+
+def test_the_processor_is_read_where_there_is_one(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\nmodel name\t: other\n")
+    assert describe_machine(str(info))["processor"] == "Some CPU @ 3 GHz"
+    assert "cores" in describe_machine(str(tmp_path / "absent"))
+
+
+def test_calibration_is_explained(filled_store: ResultStore) -> None:
+    page = html_report(filled_store)
+    assert "below it the model is too sure of itself" in page
+
+
+def test_every_point_of_the_beta_plot_is_labelled(filled_store: ResultStore) -> None:
+    page = html_report(filled_store)
+    part = page.split("<h2>F_beta against beta</h2>")[1].split("</section>")[0]
+    for chart in re.findall(r"<svg.*?</svg>", part):
+        # a tick under each point, at the same place
+        ticks = dict(re.findall(r'x="([\d.]+)" y="251.0" text-anchor="middle">([\d.]+)<', chart))
+        assert sorted(ticks.values()) == ["0.5", "1", "2"]
+        assert set(re.findall(r'<circle class="c\d" cx="([\d.]+)"', chart)) == set(ticks)
+    # and its value in the table; BR knows no beta
+    assert "<td>Scene</td><td>FBeta</td><td>0.6435</td><td>0.7435</td><td>0.8435</td>" in part
+    assert "BR" not in part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console, ConsoleOptions
 from rich.markup import escape
@@ -70,7 +70,7 @@ def _unbounded(console: Console) -> ConsoleOptions:
 def progress_bar(total: int, unit: str) -> Iterator[Progress]:
     """Show a bar with the count and the time left on stderr, if that is a terminal."""
     console = Console(stderr=True)
-    with Progress(
+    progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -81,6 +81,8 @@ def progress_bar(total: int, unit: str) -> Iterator[Progress]:
         console=console,
         disable=not console.is_terminal,
         transient=True,
-    ) as progress:
-        progress.add_task("", total=total)
+    )
+    progress.add_task("", total=total)
+    # where nobody watches it is not even started: at its end it would write an empty line
+    with progress if console.is_terminal else nullcontext():
         yield progress

@@ -21,15 +21,20 @@ def fit_method(
 ) -> tuple[Any, dict[str, Any]]:
     """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
 
-    Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``.
+    Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``, and with what was
+    ``searched`` where there was a search.
     """
     begin = time.perf_counter()
-    score = None
+    score, searched = None, {}
     if alpha is not None:
         model = model.set_params(alpha=alpha).fit(data.X, data.Y)
     elif "alpha" in model.get_params(deep=False):
         search = AlphaSearchCV(model, alphas=alphas, cv=cv, n_jobs=jobs).fit(data.X, data.Y)
         model, alpha, score = search.best_estimator_, search.alpha_, search.best_score_
+        path = {key: search.cv_results_[key].tolist() for key in ("alpha", "mean_test_score")}
+        searched = {"alphas": path["alpha"], "scores": path["mean_test_score"], "folds": cv}
     else:
         model = model.fit(data.X, data.Y)
-    return model, {"alpha": alpha, "cv_score": score, "seconds": time.perf_counter() - begin}
+    seconds = time.perf_counter() - begin
+    found = {"alpha": alpha, "cv_score": score, "seconds": seconds}
+    return model, {**found, "searched": searched} if searched else found

@@ -22,6 +22,7 @@ from fbeta.datasets import Dataset
 from fbeta.evaluation import MEASURES, calibration_bins, measure, scores_by_beta
 from fbeta.files import to_csv, write_text
 from fbeta.methods import make_method
+from fbeta.pages.evaluation import evaluation_page
 from fbeta.selection import ALPHAS
 from fbeta.storage import StoredModel, load_model, save_model
 
@@ -64,8 +65,9 @@ def fit(
         model, found = fit_method(model, train, alpha=alpha, alphas=strengths, cv=cv, jobs=jobs)
         save_model(
             output, model, label_names=train.label_names, feature_names=train.feature_names,
-            reading=remembered,
+            reading=remembered, training={"method": method, "rows": train.n_samples, **found},
         )  # fmt: skip
+    found.pop("searched", None)
     shape = {"rows": train.n_samples, "features": train.n_features, "labels": train.n_labels}
     summary = {"model": str(output), "method": method, "beta": beta, **shape, **found}
     _print_summary(f"Fitted to {data}", summary, as_json)
@@ -158,9 +160,14 @@ def evaluate(
     plots: Annotated[
         Path | None, typer.Option(help="Folder for plots of F_beta and its calibration.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file to look at: a slider for beta, labels, rows.")
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Measure predictions on labelled data; 0/0 counts as 1 in every measure."""
+    if report is not None:
+        _check_output(report)
     with mendable():
         stored = load_model(model)
         test = read_labelled(data, stored)
@@ -169,6 +176,10 @@ def evaluate(
         scores = measure(test.Y, predicted, measured_for)
         if plots is not None:
             _draw(stored, test, predicted, measured_for, plots)
+        if report is not None:
+            title = f"{model.name} on {data.name}"
+            html = evaluation_page(stored, test.X, test.Y, title=title, beta=measured_for)
+            write_text(report, html)
     if as_json:
         typer.echo(json.dumps({"beta": measured_for, "rows": test.n_samples, **scores}))
         return

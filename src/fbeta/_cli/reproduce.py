@@ -144,7 +144,7 @@ def table2(
     if data is not None and not data.is_dir():
         raise UserError(f"--data {data}: there is no such folder")
     chosen = _methods(o.words(methods))
-    names = _datasets(o.words(datasets), data)
+    names = _datasets(o.words(datasets), data, output)
     cells = benchmark_cells(
         names, chosen, seeds=range(seeds), beta=beta,
         alphas=o.numbers(alphas, ALPHAS), cv=cv,
@@ -154,10 +154,11 @@ def table2(
     _finish(report, output, files, as_json, rows)
 
 
-def _datasets(chosen: tuple[str, ...], data: Path | None) -> list[str]:
+def _datasets(chosen: tuple[str, ...], data: Path | None, output: Path) -> list[str]:
     """Check that the data sets can be had; only those nobody asked for may be absent."""
     from fbeta.experiments.benchmark import known_datasets, load_dataset
     from fbeta.experiments.paper import PAPER_DATASETS
+    from fbeta.experiments.store import ResultStore
 
     unknown = [name for name in chosen if name not in known_datasets()]
     if unknown:
@@ -168,16 +169,19 @@ def _datasets(chosen: tuple[str, ...], data: Path | None) -> list[str]:
             for name in chosen:
                 load_dataset(name, data)
         return list(chosen)
-    found = []
+    left_out: dict[str, str] = {}
     for name in PAPER_DATASETS:
         try:
             load_dataset(name, data)
         except (ValueError, OSError, ImportError) as error:
-            stderr(f"fbeta: {name} is left out: {' '.join(str(error).split())}")
-        else:
-            found.append(name)
+            left_out[name] = " ".join(str(error).split())
+            stderr(f"fbeta: {name} is left out: {left_out[name]}")
+    found = [name for name in PAPER_DATASETS if name not in left_out]
     if not found:
         raise UserError("there is no data set: give their folder with --data")
+    if left_out:
+        with mendable():
+            ResultStore(output).note_left_out(left_out)
     return found
 
 

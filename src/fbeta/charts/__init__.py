@@ -102,7 +102,10 @@ class Series:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over two axes, each of them linear or logarithmic."""
+    """Lines over two axes, each of them linear or logarithmic.
+
+    Ticks are at round values, or across where ``x_ticks`` says.
+    """
 
     title: str
     x_label: str
@@ -110,6 +113,13 @@ class LineChart:
     series: Sequence[Series]
     x_log: bool = False
     y_log: bool = False
+    x_ticks: Sequence[float] = ()
+
+    @property
+    def ticks(self) -> tuple[dict[float, str], dict[float, str]]:
+        """The ticks of both axes, and how they are written."""
+        across, up = (extent.ticks() for extent in self.ranges)
+        return {x: f"{x:g}" for x in self.x_ticks} or across, up
 
     @property
     def ranges(self) -> tuple[Range, Range]:
@@ -145,9 +155,17 @@ class BarChart:
 
 Chart: TypeAlias = LineChart | BarChart
 
+#: What a :func:`calibration_chart` shows, for those who see one for the first time.
+CALIBRATION = (
+    "A model can say of each of its predictions which F_beta it expects. Here the rows are in ten "
+    "groups of one size, from those it expects least of to those it expects most of: each point "
+    "is a group, across what the model expected, upwards what the predictions got. On the dashed "
+    "line both are equal; below it the model is too sure of itself, above it too modest."
+)
+
 
 def beta_chart(title: str, scores: Mapping[str, Mapping[str, float]]) -> LineChart:
-    """Show F_beta against beta, with a line for each method or class.
+    """Show F_beta against beta, with a line for each method or class and a tick for each beta.
 
     Examples
     --------
@@ -158,7 +176,8 @@ def beta_chart(title: str, scores: Mapping[str, Mapping[str, float]]) -> LineCha
     for name, by_beta in scores.items():
         points = sorted((float(beta), score) for beta, score in by_beta.items())
         lines.append(Series(method_title(name), points, colour_of(name)))
-    return LineChart(title, "beta", "F_beta", lines, x_log=True)
+    betas = sorted({x for line in lines for x, _ in line.points})
+    return LineChart(title, "beta", "F_beta", lines, x_log=True, x_ticks=betas)
 
 
 def calibration_chart(

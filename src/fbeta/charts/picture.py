@@ -51,10 +51,9 @@ def _draw_lines(axes: Any, chart: LineChart) -> None:
         else:
             axes.plot(xs, ys, "o-", color=_colour(series.colour), label=series.name, markersize=5)
     axes.set(xlabel=_text(chart.x_label), ylabel=_text(chart.y_label))
-    for side, extent in zip("xy", chart.ranges, strict=True):
+    for side, extent, ticks in zip("xy", chart.ranges, chart.ticks, strict=True):
         axes.set(**{f"{side}scale": "log" if extent.log else "linear"})
         axes.set(**{f"{side}lim": (extent.low, extent.high)})
-        ticks = extent.ticks()
         getattr(axes, f"set_{side}ticks")(list(ticks), labels=list(ticks.values()))
         getattr(axes, f"set_{side}ticks")([], minor=True)
     axes.grid(alpha=0.3)

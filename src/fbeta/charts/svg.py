@@ -17,8 +17,10 @@ _BAR, _BAR_STEP = 18, 26
 _BARS_LEFT, _BARS_RIGHT = 130, 340
 
 
-def to_html(chart: Chart) -> str:
+def to_html(chart: Chart, *, with_cursor: bool = False) -> str:
     """Draw a chart as an ``svg`` element with the legend of its lines; the page has the title.
+
+    With a cursor, lines have an upright one besides, for a script to move: see :func:`cursor`.
 
     Examples
     --------
@@ -28,12 +30,27 @@ def to_html(chart: Chart) -> str:
     >>> to_html(BarChart("t", "score", [Bar("a", 0.5, 0.4), Bar("b", 0.25)])).count("<rect")
     2
     """
-    return _bars(chart) if isinstance(chart, BarChart) else _lines(chart)
+    return _bars(chart) if isinstance(chart, BarChart) else _lines(chart, with_cursor)
 
 
-def _lines(chart: LineChart) -> str:
+def cursor(chart: LineChart, values: Sequence[float]) -> list[float]:
+    """Return where values of x are across the picture of a chart, for a line that follows them.
+
+    Examples
+    --------
+    >>> from fbeta.charts import Series
+    >>> chart = LineChart("", "x", "y", [Series("", [(1, 0), (9, 1)])])
+    >>> cursor(chart, [1, 5, 9])
+    [67.27, 220.0, 372.73]
+    """
+    return [round(_across(chart.ranges[0], value), 2) for value in values]
+
+
+def _lines(chart: LineChart, with_cursor: bool) -> str:
     x_range, y_range = chart.ranges
     parts = [_grid(chart, x_range, y_range)]
+    if with_cursor:
+        parts.append(f'<line class="cursor" x1="0" x2="0" y1="{_TOP}" y2="{_BOTTOM}"/>')
     for series in chart.series:
         style = _style(series.colour)
         places = [(_across(x_range, x), _up(y_range, y)) for x, y in series.points]
@@ -84,11 +101,12 @@ def _bar(bar: Bar, y: float, chart: BarChart) -> str:
 
 def _grid(chart: LineChart, x_range: Range, y_range: Range) -> str:
     parts = []
-    for tick, words in x_range.ticks().items():
+    x_ticks, y_ticks = chart.ticks
+    for tick, words in x_ticks.items():
         x = _across(x_range, tick)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>')
         parts.append(_text(x, _BOTTOM + 15, words, "middle"))
-    for tick, words in y_range.ticks().items():
+    for tick, words in y_ticks.items():
         y = _up(y_range, tick)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(_LEFT - 5, y + 4, words, "end"))

@@ -6,10 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from fbeta.experiments.machine import describe_machine
 from fbeta.storage import library_versions
 
 __all__ = ["Cell", "Record", "ResultError"]
@@ -71,6 +72,8 @@ class Record:
         Moment of the end, ISO 8601 in UTC.
     versions : mapping
         Of Python and the libraries.
+    machine : mapping
+        Processor, cores, memory and system; empty in results of the first versions.
     """
 
     cell: Cell
@@ -78,12 +81,13 @@ class Record:
     seconds: float
     finished: str
     versions: Mapping[str, str]
+    machine: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def now(cls, cell: Cell, result: Mapping[str, Any], seconds: float) -> Record:
         """Make the record of a cell that has just finished."""
         moment = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(cell, result, seconds, moment, library_versions())
+        return cls(cell, result, seconds, moment, library_versions(), describe_machine())
 
     def to_json(self) -> str:
         """Write the record as JSON text."""
@@ -102,7 +106,8 @@ class Record:
                 cell = Cell(names[0], names[1], names[2], dict(content["parameters"]))
                 result, versions = dict(content["result"]), dict(content["versions"])
                 seconds, finished = float(content["seconds"]), str(content["finished"])
-                return cls(cell, result, seconds, finished, versions)
+                machine = dict(content.get("machine", {}))
+                return cls(cell, result, seconds, finished, versions, machine)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ResultError(
                 f"{source}: not a stored result ({type(error).__name__}: {error}); "

@@ -8,7 +8,7 @@ from statistics import fmean
 from fbeta.charts import Bar, BarChart, LineChart, Series, beta_chart, calibration_chart, colour_of
 from fbeta.experiments.cells import Record, ResultError
 from fbeta.experiments.tables import Entry, ScoreTable, convergence_rows
-from fbeta.methods import method_title
+from fbeta.methods import METHODS, method_title
 
 
 def convergence_charts(records: Sequence[Record]) -> list[LineChart]:
@@ -50,13 +50,16 @@ def score_charts(table: ScoreTable) -> list[BarChart]:
 
 
 def beta_charts(table: ScoreTable) -> list[LineChart]:
-    """Show F_beta against beta for every data set with methods measured for several beta."""
-    charts = []
-    for row in table.rows:
-        scores = {method: _by_beta(entry) for method, entry in table.row_entries(row).items()}
-        scores = {method: by_beta for method, by_beta in scores.items() if len(by_beta) > 1}
-        charts += [beta_chart(table.row_title(row), scores)] if scores else []
-    return charts
+    """Show F_beta against beta for every data set, of methods that can be turned after the fit."""
+    scores = {row: scores_of_betas(table, row) for row in table.rows}
+    return [beta_chart(table.row_title(row), found) for row, found in scores.items() if found]
+
+
+def scores_of_betas(table: ScoreTable, row: tuple[str, str]) -> dict[str, dict[str, float]]:
+    """Return F_beta by method and beta, of methods whose predictions follow beta."""
+    scores = {method: _by_beta(entry) for method, entry in table.row_entries(row).items()}
+    follow = (m for m in scores if m not in METHODS or METHODS[m].follows_beta)
+    return {method: scores[method] for method in follow if len(scores[method]) > 1}
 
 
 def _by_beta(entry: Entry) -> dict[str, float]:
@@ -66,14 +69,15 @@ def _by_beta(entry: Entry) -> dict[str, float]:
 
 
 def calibration_charts(table: ScoreTable) -> list[LineChart]:
-    """Show, for every method that expects an F_beta, what it got; a line for each data set."""
+    """Show, for every data set, what methods got of the F_beta that they expected."""
     charts = []
-    for method in table.columns:
-        bins, colours = {}, []
-        for number, row in enumerate(table.rows):
-            entry = table.row_entries(row).get(method)
-            if entry is not None and entry.records[0].result["calibration"]:
-                bins[table.row_title(row)] = entry.records[0].result["calibration"]
-                colours.append(number)
-        charts += [calibration_chart(method_title(method), bins, colours)] if bins else []
+    for row in table.rows:
+        found = {
+            method: entry.records[0].result["calibration"]
+            for method, entry in table.row_entries(row).items()
+            if entry.records[0].result["calibration"]
+        }
+        bins = {method_title(method): groups for method, groups in found.items()}
+        colours = [colour_of(method) for method in found]
+        charts += [calibration_chart(table.row_title(row), bins, colours)] if bins else []
     return charts

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -71,6 +72,21 @@ class ResultStore:
         """
         paths = sorted((self.folder / "cells" / experiment).glob("[!.]*.json"))
         return [Record.from_json(path.read_text(encoding="utf-8"), str(path)) for path in paths]
+
+    def note_left_out(self, reasons: Mapping[str, str]) -> None:
+        """Keep why data sets were left out, for the report."""
+        text = json.dumps({**self.left_out(), **reasons}, indent=1) + "\n"
+        write_text(self.folder / "cells" / "left-out.json", text)
+
+    def left_out(self) -> dict[str, str]:
+        """Return why data sets were left out, by name."""
+        try:
+            text = (self.folder / "cells" / "left-out.json").read_text(encoding="utf-8")
+            return {str(name): str(why) for name, why in json.loads(text).items()}
+        except FileNotFoundError:
+            return {}
+        except (AttributeError, ValueError, RecursionError):
+            return {}  # only words are lost
 
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -9,9 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, get_tags, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import _num_samples, validate_data
 
 from fbeta._estimator import StatisticsClassifier, views
@@ -62,11 +66,11 @@ class ClassifierLearner(Learner):
         self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any = None, name: Names = str
     ) -> ClassifierModel:
         """Fit to targets of shape (n, M); how strongly is for the classifier to say."""
-        check_takes_weight(self.estimator, weight)
+        weights = _fit_weights(self.estimator, weight)
         place, first = distinct_columns(targets)
         constant = constant_values(targets[:, first])
         estimators = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_one)(self.estimator, X, targets[:, [c]].toarray()[:, 0], weight)
+            delayed(_fit_one)(self.estimator, X, targets[:, [c]].toarray()[:, 0], weights)
             for c in first
         )
         return ClassifierModel(estimators, constant, place, self.n_jobs)
@@ -84,7 +88,8 @@ class FBetaReduction(StatisticsClassifier):
     ----------
     estimator : scikit-learn classifier
         With ``predict_proba``, or with ``decision_function``, which is then calibrated by a
-        sigmoid on held-out folds. Pipelines work; X is passed on as it is.
+        sigmoid on held-out folds. Pipelines work; X is passed on as it is. Leave its
+        ``class_weight`` alone: see the notes.
     beta : float > 0
         The measure to be optimal for.
     cardinalities : {"seen", "all"}
@@ -98,6 +103,21 @@ class FBetaReduction(StatisticsClassifier):
         As for :class:`fbeta.FBetaClassifier`.
     estimators_ : list
         The fitted classifiers of the distinct problems; None where the target is constant.
+
+    Notes
+    -----
+    ``class_weight`` is not for F_beta. The decode needs the probabilities of the data, and a
+    classifier with ``class_weight="balanced"`` estimates those of other data, in which rare labels
+    are as frequent as not: label sets come out too large, and the expected F_beta is wrong. What
+    is wanted of it - rare labels that are found - is a larger beta. A warning says so.
+
+    Weights of the rows are another matter. ``fit(X, Y, sample_weight=w)`` passes them on to a
+    classifier that takes them, and into a pipeline by scikit-learn's metadata routing::
+
+        sklearn.set_config(enable_metadata_routing=True)
+        last = LogisticRegression().set_fit_request(sample_weight=True)
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        FBetaReduction(make_pipeline(scaler, last)).fit(X, Y, sample_weight=w)
 
     Examples
     --------
@@ -128,18 +148,65 @@ class FBetaReduction(StatisticsClassifier):
         validate_data(self, X, reset=reset, skip_check_array=True)
         return indexable(X)[0]
 
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return what becomes of the weights of the rows: they are used here and passed on.
+
+        Returns
+        -------
+        MetadataRouter
+        """
+        return _router(self.estimator, self).add_self_request(self)
+
     def _make_code(self, Y: Indicator) -> JointCode:
         return JointCode.of(Y, self.cardinalities)
 
     def _make_learner(self) -> ClassifierLearner:
+        _warn_of_class_weight(self.estimator)
         return ClassifierLearner(self.estimator, self.n_jobs)
 
 
-def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weight: Weight) -> Any:
+def _router(estimator: Any, owner: Any) -> MetadataRouter:
+    """Tell scikit-learn that ``fit`` passes what it is given on to that of the classifier."""
+    mapping = MethodMapping().add(caller="fit", callee="fit")
+    return MetadataRouter(owner=owner).add(estimator=estimator, method_mapping=mapping)
+
+
+def _fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
+    """Return the weights as the ``fit`` of a classifier takes them, or raise where it cannot."""
+    if weight is None:
+        return {}
+    given = {"sample_weight": weight}
+    if not get_config()["enable_metadata_routing"]:
+        if isinstance(estimator, Pipeline):
+            raise ValueError(
+                "a Pipeline takes sample_weight by metadata routing alone: call "
+                "sklearn.set_config(enable_metadata_routing=True), and set_fit_request("
+                "sample_weight=True) or False on its steps"
+            )
+        check_takes_weight(estimator, weight)
+        return given
+    router = _router(estimator, "FBetaReduction")
+    router.validate_metadata(method="fit", params=given)
+    return dict(router.route_params(caller="fit", params=given).estimator.fit)
+
+
+def _warn_of_class_weight(estimator: Any) -> None:
+    """Say that probabilities of reweighted classes are not those which the decode needs."""
+    for name, value in estimator.get_params().items():
+        if name.rpartition("__")[2] == "class_weight" and value is not None:
+            warnings.warn(
+                f"the classifier has {name}={value!r}, and its probabilities are then not those of "
+                "the data, which the best label sets depend on: leave it out, and choose a larger "
+                "beta if recall matters more",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str, Any]) -> Any:
     """Fit a copy of the classifier to one 0/1 target, or to none where the target is constant."""
     if target.min() == target.max():
         return None
-    weights = {} if weight is None else {"sample_weight": weight}
     if hasattr(estimator, "predict_proba"):
         return clone(estimator).fit(X, target, **weights)
     folds = min(CALIBRATION_FOLDS, int(target.sum()), int((1 - target).sum()))

@@ -381,7 +381,9 @@ def _minimum_cut(unary: Array, pairs: Pairs, attraction: Array) -> Sets:
     between = np.rint(half / widest * CAPACITY).ravel()
     outside = np.rint(np.abs(gain) / widest * CAPACITY).ravel()
     capacity = np.r_[outside, between, between].astype(np.int32)
-    graph = sp.csr_array((capacity, (tail, head)), shape=(n * s + 2, n * s + 2))
+    # maximum_flow takes no wider indices than these
+    ends = tuple(end.astype(np.int32) for end in (tail, head))
+    graph = sp.csr_array((capacity, ends), shape=(n * s + 2, n * s + 2))
     graph.eliminate_zeros()
     residual = sp.csr_array(graph - maximum_flow(graph, source, sink).flow)
     residual.eliminate_zeros()
