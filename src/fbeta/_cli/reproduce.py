@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from fbeta._cli import options as o
-from fbeta._cli.app import app
+from fbeta._cli.app import app, show_help
 from fbeta._cli.console import UserError, mendable, print_table, progress_bar, stderr
 from fbeta.charts.picture import save_picture
-from fbeta.files import to_csv, write_text
+from fbeta.files import make_folder, to_csv, write_text
 from fbeta.methods import make_method, method_title
 from fbeta.selection import ALPHAS
 
 group = typer.Typer(
-    no_args_is_help=True,
+    invoke_without_command=True,
+    callback=show_help,
     help="Run the experiments of the paper, and draw their tables and figures.",
     epilog="Example: [bold]fbeta reproduce table2 --datasets scene,yeast --output results[/bold]",
 )
@@ -50,7 +51,7 @@ def _run(cells: list[Any], compute: Any, output: Path) -> Any:
     from fbeta.experiments.store import ResultStore
 
     with mendable():
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
     with mendable(), progress_bar(len(cells), "cells") as progress:
         watcher: Any = _Bar(progress)
         report = run_cells(cells, compute, ResultStore(output), watcher)
