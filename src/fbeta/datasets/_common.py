@@ -64,6 +64,17 @@ def fail(
     return DatasetError(message)
 
 
+def is_plain(word: str) -> bool:
+    """Tell whether a word that Python takes for a number has only the usual digits.
+
+    Examples
+    --------
+    >>> [is_plain(word) for word in ("12", "1_2", "\N{ARABIC-INDIC DIGIT ONE}2")]
+    [True, False, False]
+    """
+    return word.isascii() and "_" not in word
+
+
 def read_lines(path: PathLike, encoding: str = "utf-8") -> list[str]:
     r"""Read a text file as lines without their ends, whichever line end it uses.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fbeta._array import optional_import
 from fbeta._validation import check_choice
-from fbeta.datasets._common import Missing, PathLike, fail, read_lines
+from fbeta.datasets._common import Missing, PathLike, fail, is_plain, read_lines
 from fbeta.datasets._dataset import Dataset, FloatArray, Labels
 from fbeta.datasets._indicators import indicators
 
@@ -287,8 +287,8 @@ class Table:
             return np.nan
         value = cell
         if isinstance(cell, str):
-            # float() would take "1_0"; the words are those that pandas and others write.
-            value = _WORDS.get(cell.strip(), cell.replace("_", "?"))
+            # the words are those that pandas and others write
+            value = _WORDS.get(cell.strip(), cell if is_plain(cell.strip()) else "?")
         try:
             return float(value)
         except (TypeError, ValueError, OverflowError) as error:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from fbeta._validation import check_count, check_number
+from fbeta._validation import check_solver
 from fbeta.learners import LinearScores
 from fbeta.metrics import fbeta_of_counts
 
@@ -42,8 +42,7 @@ class BundleLearner:
     max_iter: int
 
     def __post_init__(self) -> None:
-        check_number("tol", self.tol, strict=True)
-        check_count("max_iter", self.max_iter)
+        check_solver(self.fit_intercept, self.tol, self.max_iter)
 
 
 def linear_scores(X: Any, W: Array, constant: float) -> Array:
