@@ -29,10 +29,12 @@ from sklearn.utils.validation import check_is_fitted
 from fbeta import __version__
 from fbeta._array import optional_import
 from fbeta.archive import read_archive, unfolded_bound
+from fbeta.decoding import decode
 from fbeta.files import write_atomically
 from fbeta.labels import read_predictions
 from fbeta.methods import part_name
 from fbeta.state import StateError, from_state, to_state
+from fbeta.tables import TableEncoder
 
 __all__ = [
     "TRUSTED",
@@ -122,16 +124,38 @@ class StoredModel:
 
     def blank_row(self) -> Any:
         """Return one row without values, of shape (1, d), to try the model with."""
+        first = self.estimator[0] if isinstance(self.estimator, Pipeline) else self.estimator
+        if isinstance(first, TableEncoder):
+            return first.blank_row()
         return np.zeros((1, int(self.estimator.n_features_in_)))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Estimate the marginals of the labels, of shape (n, s), if the classifier does."""
+        found = np.asarray(self._classify("predict_proba", X, "probabilities of its labels"))
+        # of a 1-D binary target it has the probability of each class
+        return found[:, -len(self.label_names) :]
+
+    def predict_between(
+        self, X: Any, beta: float | None, low: int, high: int | None
+    ) -> NDArray[np.int8]:
+        """Predict the best label sets of a size from ``low`` to ``high``, of shape (n, s)."""
+        statistics = self._classify("predict_statistics", X, "label statistics")
+        beta = self.classifier.beta if beta is None else beta
+        found = decode(statistics, beta, min_labels=low, max_labels=high)
+        return np.asarray(found, dtype=np.int8)
 
     def expected_fbeta(self, X: Any, beta: float | None = None) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
-        if not hasattr(self.classifier, "expected_fbeta"):
+        return np.asarray(self._classify("expected_fbeta", X, "its own F_beta", beta=beta))
+
+    def _classify(self, method: str, X: Any, what: str, **options: Any) -> Any:
+        """Call a method of the classifier, if it has it."""
+        if not hasattr(self.classifier, method):
             name = type(self.classifier).__name__
-            raise ValueError(f"a model of {name} does not estimate its own F_beta")
+            raise ValueError(f"a model of {name} does not estimate {what}")
         with _unnamed_columns():
             X = X if self.classifier is self.estimator else self.estimator[:-1].transform(X)
-            return np.asarray(self.classifier.expected_fbeta(X, beta=beta))
+            return getattr(self.classifier, method)(X, **options)
 
 
 @contextmanager
