@@ -198,7 +198,7 @@ def write_atomically(path: PathLike) -> Iterator[Path]:
 
 @contextmanager
 def _part_of(real: Path) -> Iterator[tuple[Path, IO[bytes]]]:
-    """Make a locked temporary file beside another, and remove it at the end if it is still there."""
+    """Make a locked temporary file beside another; remove it at the end if it is still there."""
     remove_stale(real)
     while True:
         handle, name = tempfile.mkstemp(

@@ -21,7 +21,6 @@ from rich.progress import (
 )
 from rich.table import Table
 
-
 # what steers a terminal or turns the direction of text: controls, bidirectional marks, separators
 _HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 

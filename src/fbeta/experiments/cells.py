@@ -115,7 +115,9 @@ class Record:
                 cell = Cell(names[0], names[1], names[2], dict(content["parameters"]))
                 result, versions = dict(content["result"]), dict(content["versions"])
                 seconds, finished = float(content["seconds"]), str(content["finished"])
-                _check_fields("parameters", dict(cell.parameters), _PARAMETERS.get(cell.experiment, {}))
+                _check_fields(
+                    "parameters", dict(cell.parameters), _PARAMETERS.get(cell.experiment, {})
+                )
                 _check_fields("result", result, _RESULTS.get(cell.experiment, {}))
                 return cls(cell, result, seconds, finished, versions)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:

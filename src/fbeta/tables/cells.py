@@ -123,8 +123,8 @@ def _moment(cell: Any, order: str, pattern: re.Pattern[str]) -> datetime | None:
     parts = pattern.fullmatch(word[: time.start()] if time else word)
     if parts is None or (time is not None and time.end() != len(word)):
         return None
-    clock = [int(part or 0) for part in time.groups()] if time else []
-    return datetime(int(parts["y"]), int(parts["m"]), int(parts["d"]), *clock)
+    hour, minute, second = (int(part or 0) for part in (time.groups() if time else "000"))
+    return datetime(int(parts["y"]), int(parts["m"]), int(parts["d"]), hour, minute, second)
 
 
 def _plain(moment: datetime) -> datetime:

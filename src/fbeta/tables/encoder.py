@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta.tables.cells import is_gap
-from fbeta.tables.looks import KINDS, look_at
+from fbeta.tables.looks import KINDS, Look, look_at
 from fbeta.tables.parts import (
     CategoryColumn,
     ColumnPart,
@@ -82,15 +82,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if absent:
             raise ValueError(f"kinds names columns that are not there: {absent}")
         looks = [look_at(name, c, kinds.get(name)) for name, c in zip(names, columns, strict=True)]
+        return self.fit_looks(looks, columns)
+
+    def fit_looks(self, looks: Sequence[Look], columns: Sequence[Sequence[Any]]) -> TableEncoder:
+        """Fit to columns that were looked at; their looks and their cells are in one order."""
         bad = [f"{look.name!r} {look.note}" for look in looks if look.kind == "other"]
         if bad:
-            raise ValueError(f"columns that are no table: {', '.join(bad)}")
+            raise ValueError(f"columns that are no features: {', '.join(bad)}")
         self.parts_ = tuple(
             _PARTS[look.kind].fit(cells, look.detail) if look.kind in KINDS else None
             for look, cells in zip(looks, columns, strict=True)
         )
-        self.feature_names_in_ = np.array(names, dtype=object)
-        self.n_features_in_ = len(names)
+        self.feature_names_in_ = np.array([look.name for look in looks], dtype=object)
+        self.n_features_in_ = len(looks)
         return self
 
     def transform(self, X: Any) -> Any:

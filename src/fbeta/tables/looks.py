@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def _guess(
         if distinct == 1 and not gaps:
             return "constant", f"is always {_short(values[0])}", ""
     if wanted in (None, "numeric"):
-        share, decimal = _best(values, {d: lambda c, d=d: to_number(c, d) for d in DECIMALS})
+        share, decimal = _best(values, {d: partial(to_number, decimal=d) for d in DECIMALS})
         if share == 1 and wanted is None and _counts(name, values, gaps, distinct, decimal):
             return "id", "is a number of each row", ""
         odd = sum(to_number(value, decimal) is None for value in values)
@@ -151,8 +152,8 @@ def _counts(name: str, values: list[Any], gaps: int, distinct: int, decimal: str
     """Tell numbers that only number the rows: by the name of the column, or 0, 1, 2, ..."""
     if gaps or distinct < len(values) or len(values) < _FEW:
         return False
-    numbers = [to_number(value, decimal) for value in values]
-    if any(number is None or not number.is_integer() for number in numbers):
+    numbers = [to_number(value, decimal) or 0.0 for value in values]
+    if not all(number.is_integer() for number in numbers):
         return False
     steps = all(number == numbers[0] + i for i, number in enumerate(numbers))
     return bool(_ID_NAME.fullmatch(name)) or (steps and numbers[0] in (0, 1))

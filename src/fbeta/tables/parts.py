@@ -264,7 +264,7 @@ class DateColumn:
         """Return the features, of shape (n, 5 or 7)."""
         days = _numbers(cells, date_reader(self.order))
         features = _calendar(np.where(np.isnan(days), self.fill, days), self.width == 7)
-        return (features - np.array(self.means)) / np.array(self.scales)
+        return np.asarray((features - np.array(self.means)) / np.array(self.scales))
 
     def names(self, column: str) -> list[str]:
         """Return the names of the features."""
