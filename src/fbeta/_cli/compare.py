@@ -12,7 +12,7 @@ from fbeta._cli import options as o
 from fbeta._cli.app import app
 from fbeta._cli.console import mendable, print_table, progress_bar, stderr
 from fbeta._cli.data import Later, Reading, read_training
-from fbeta._cli.fitting import fit_method
+from fbeta._cli.fitting import check_folds, fit_method
 from fbeta._cli.reports import print_training, unseen_words
 from fbeta.evaluation import MEASURES, measure
 from fbeta.methods import METHODS, make_method, method_title
@@ -42,6 +42,7 @@ def compare(
     with mendable():
         models = {name: make_method(name, beta) for name in names}
         training = read_training(train, reading)
+        check_folds(cv, training.data.n_samples)
     if not as_json:
         print_training(training, err=False)
     rows, held_out = [], None

@@ -13,7 +13,7 @@ from fbeta._cli import options as o
 from fbeta._cli.app import app
 from fbeta._cli.console import UserError, mendable, print_table, stderr
 from fbeta._cli.data import Later, Reading, Rows, read_training
-from fbeta._cli.fitting import fit_method
+from fbeta._cli.fitting import check_folds, fit_method
 from fbeta._cli.reports import (
     by_label,
     print_by_label,
@@ -50,7 +50,7 @@ def fit(
     alpha: Annotated[
         float | None,
         typer.Option(
-            parser=o.number, metavar="NUMBER", help="A fixed strength of regularisation, no folds."
+            parser=o.strength, metavar="NUMBER", help="A fixed strength of regularisation, no folds."
         ),
     ] = None,
     jobs: o.Jobs = None,
@@ -66,6 +66,7 @@ def fit(
         model = make_method(method, beta)
         _check_strength(model, method, alpha, {"--cv": cv, "--alphas": alphas, "--jobs": jobs})
         train = read_training(data, reading)
+        check_folds(cv, train.data.n_samples)
     if not as_json:
         print_training(train, err=printed)
     with mendable():

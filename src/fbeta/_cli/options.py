@@ -70,6 +70,14 @@ def number(text: Any) -> float:
     return found
 
 
+def strength(text: Any) -> float:
+    """Read a strength of regularisation."""
+    alpha = number(text)
+    if alpha < 0:
+        raise typer.BadParameter(f"expected a number that is not negative, found {text!r}")
+    return alpha
+
+
 def beta_number(text: Any) -> float:
     """Read a value for beta."""
     beta = number(text)
@@ -93,9 +101,14 @@ def whole(low: int) -> Callable[[Any], int]:
 
 
 def numbers(text: str | None, default: tuple[float, ...], name: str) -> tuple[float, ...]:
-    """Read the numbers of an option."""
+    """Read the numbers of an option, none of them negative."""
+    if text is None:
+        return default
     try:
-        return tuple(number(word) for word in words(text)) or default
+        found = tuple(strength(word) for word in words(text))
+        if not found:
+            raise typer.BadParameter("none")
+        return found
     except typer.BadParameter as error:
         raise UserError(f"{name}: expected numbers with commas between, found {text!r}") from error
 
