@@ -141,9 +141,7 @@ def test_predict_forms(model: Path, tmp_path: Path, run: Run) -> None:
                        "--beta", 2)  # fmt: skip
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(out)))
-    sets = [
-        {f"is_{LABELS[j]}" for j in np.flatnonzero(row)} for row in fitted.predict(new, beta=2)
-    ]
+    sets = [{f"is_{LABELS[j]}" for j in np.flatnonzero(row)} for row in fitted.predict(new, beta=2)]
     assert [set(filter(None, row["labels"].split("/"))) for row in rows] == sets
     np.testing.assert_allclose(
         [float(row["expected_fbeta"]) for row in rows], fitted.expected_fbeta(new, beta=2)

@@ -80,6 +80,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         stderr("fbeta: interrupted")
         return 130
+    except SystemExit:
+        # how typer and rich end when the reader of their output has gone
+        stderr(f"fbeta: {_trouble(BrokenPipeError())}")
+        _let_go_of_stdout()
+        return 2
     except (OSError, MemoryError, BrokenExecutor) as error:
         # of the machine, and not of the program: a full disk, a reader that has gone
         stderr(f"fbeta: {_trouble(error)}")

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import typer
 from rich.console import Console, ConsoleOptions
 from rich.markup import escape
 from rich.progress import (
@@ -44,10 +43,18 @@ def printable(text: str) -> str:
 
 
 def echo_data(text: str) -> None:
-    """Print data as it is, and with nothing in it that steers a terminal if that is one."""
+    """Print data as files have it, in UTF-8; on a terminal, with nothing in it that steers that."""
     if sys.stdout.isatty():
-        text = "\n".join(map(printable, text.split("\n")))
-    typer.echo(text, nl=False)
+        encoding = sys.stdout.encoding or "utf-8"
+        shown = "\n".join(map(printable, text.split("\n")))
+        print(shown.encode(encoding, "backslashreplace").decode(encoding), end="")
+        return
+    sys.stdout.flush()
+    left = memoryview(text.encode("utf-8", "backslashreplace"))
+    while left:
+        # a stream without a buffer may write less than it is given, and would drop the rest
+        left = left[sys.stdout.buffer.write(left) :]
+    sys.stdout.flush()
 
 
 @contextmanager

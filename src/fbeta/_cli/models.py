@@ -50,7 +50,9 @@ def fit(
     alpha: Annotated[
         float | None,
         typer.Option(
-            parser=o.strength, metavar="NUMBER", help="A fixed strength of regularisation, no folds."
+            parser=o.strength,
+            metavar="NUMBER",
+            help="A fixed strength of regularisation, no folds.",
         ),
     ] = None,
     jobs: o.Jobs = None,
