@@ -155,10 +155,10 @@ def test_a_model_that_does_not_expect_its_score_says_so(tmp_path: Path) -> None:
 def test_what_goes_with_the_model_comes_back(tmp_path: Path) -> None:
     reading = {"missing": "mean", "means": [0.5, 1.0], "label_column": None, "zero_based": True}
     save_model(
-        tmp_path / "new" / "m.skops", fitted(), label_names=["x", "y", "z"],
+        tmp_path / "m.skops", fitted(), label_names=["x", "y", "z"],
         feature_names=list("abcde"), reading=reading, versions={"fbeta": "1"},
     )  # fmt: skip
-    stored = load_model(tmp_path / "new" / "m.skops")
+    stored = load_model(tmp_path / "m.skops")
     assert stored.label_names == ("x", "y", "z")
     assert stored.feature_names == tuple("abcde")
     assert stored.reading == reading

@@ -36,13 +36,29 @@ def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = Fals
     return float(value)
 
 
-def check_count(name: str, value: Any, *, low: int = 1) -> int:
-    """Return ``value`` as an int, or raise where it is not an integer of at least ``low``."""
+def check_count(name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
+    """Return ``value`` as an int, or raise where it is not an integer from ``low`` to ``high``."""
     if not _is_number(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value!r}")
+    if high is not None and value > high:
+        raise ValueError(f"{name} must be at most {high}, got {value!r}")
     return int(value)
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Return ``value``, or raise where it is not True or False: "no" is true, too."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_solver(fit_intercept: Any, tol: Any, max_iter: Any) -> None:
+    """Raise where a parameter of a solver is wrong; iterations are counted in 32 bits."""
+    check_bool("fit_intercept", fit_intercept)
+    check_number("tol", tol, strict=True)
+    check_count("max_iter", max_iter, high=2**31 - 1)
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:

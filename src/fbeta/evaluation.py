@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import fbeta_score as label_fbeta_score
 
-from fbeta.metrics import fbeta_per_instance, fbeta_score, precision_score, recall_score
+from fbeta.metrics import (
+    averaged_fbeta,
+    fbeta_of_counts,
+    fbeta_per_instance,
+    fbeta_score,
+    precision_score,
+    recall_score,
+)
 
-__all__ = ["BETAS", "MEASURES", "calibration_bins", "measure", "scores_by_beta"]
+__all__ = [
+    "BETAS",
+    "MEASURES",
+    "calibration_bins",
+    "calibration_words",
+    "label_scores",
+    "measure",
+    "scores_by_beta",
+]
 
 #: Keys of :func:`measure`, and what they are called in tables.
 MEASURES = {
@@ -47,13 +62,8 @@ def measure(Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0) -> dict
     >>> scores["precision"], scores["recall"], scores["hamming"], scores["subset_accuracy"]
     (1.0, 0.75, 0.25, 0.5)
     """
-    # two columns keep scikit-learn from taking a single label for a binary target
-    wide = [np.pad(np.asarray(A, dtype=np.int8), ((0, 0), (0, 1))) for A in (Y, predicted)]
-    labels = list(range(np.shape(Y)[1]))
     by_label = {
-        average: float(
-            label_fbeta_score(*wide, beta=beta, labels=labels, average=average, zero_division=1)
-        )
+        average: float(np.mean(averaged_fbeta(Y, predicted, beta, average=average)))
         for average in ("micro", "macro")
     }
     wrong = np.asarray(Y, dtype=bool) != np.asarray(predicted, dtype=bool)
@@ -109,6 +119,87 @@ def calibration_bins(
         for rows in np.array_split(order, n_bins)
         if len(rows)
     ]
+
+
+def calibration_words(
+    expected: NDArray[np.float64], Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0
+) -> str:
+    """Say how the F_beta that a model expects agrees with what it gets.
+
+    Parameters
+    ----------
+    expected, Y, predicted, beta
+        As for :func:`calibration_bins`.
+
+    Returns
+    -------
+    str
+        A difference within two standard errors is put down to chance.
+
+    Examples
+    --------
+    >>> print(calibration_words(np.array([0.9, 0.9]), np.eye(2), np.array([[1, 0], [1, 0]])))
+    The model expects F_1 = 0.900 of these rows and gets 0.500: 0.400 too much. For 2 rows, chance
+    can explain that (the standard error is 0.500).
+    """
+    difference = expected - fbeta_per_instance(Y, predicted, beta)
+    n, mean = len(difference), float(difference.mean())
+    error = float(difference.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
+    got = float(expected.mean()) - mean
+    words = (
+        f"The model expects F_{beta:g} = {expected.mean():.3f} of these rows and gets {got:.3f}: "
+        f"{abs(mean):.3f} too {'much' if mean > 0 else 'little'}. "
+    )
+    if abs(mean) <= 2 * error:
+        words += f"For {n:,} rows, chance can explain that (the standard error is {error:.3f})."
+    else:
+        sure = "too sure of its predictions" if mean > 0 else "better than it thinks"
+        words += f"It is {sure}: the standard error is only {error:.3f}."
+    groups = calibration_bins(expected, Y, predicted, beta)
+    if n < 10 * len(groups):
+        return "\n".join(textwrap.wrap(words, 100))
+    low, high = groups[0], groups[-1]
+    words += (
+        f" Of the tenth of the rows that it is least sure of it expects {low['expected']:.3f} and "
+        f"gets {low['actual']:.3f}; of the tenth that it is most sure of, {high['expected']:.3f} "
+        f"and {high['actual']:.3f}."
+    )
+    return "\n".join(textwrap.wrap(words, 100))
+
+
+def label_scores(
+    Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0
+) -> dict[str, NDArray[np.float64]]:
+    """Measure each label by itself, with 0/0 = 1.
+
+    Parameters
+    ----------
+    Y, predicted : 0/1 ndarray of shape (n, s)
+        The truth and the predictions.
+    beta : float > 0
+        Weight of recall against precision.
+
+    Returns
+    -------
+    dict of ndarray of shape (s,)
+        ``true`` and ``predicted`` counts, ``precision``, ``recall`` and ``fbeta``.
+
+    Examples
+    --------
+    >>> scores = label_scores(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 0]]))
+    >>> scores["recall"].tolist(), scores["precision"].tolist()
+    ([0.5, 0.0], [1.0, 1.0])
+    """
+    Y, predicted = (np.asarray(A, dtype=np.float64) for A in (Y, predicted))
+    both, true, pred = ((A).sum(axis=0) for A in (Y * predicted, Y, predicted))
+    ones = np.ones_like(both)
+    return {
+        "true": true,
+        "predicted": pred,
+        "precision": np.divide(both, pred, out=ones.copy(), where=pred > 0),
+        "recall": np.divide(both, true, out=ones.copy(), where=true > 0),
+        "fbeta": fbeta_of_counts(both, true, pred, beta),
+    }
 
 
 def scores_by_beta(model: Any, X: Any, Y: NDArray[Any]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from fbeta._array import array_namespace, is_tensor
-from fbeta._validation import check_count, check_number
+from fbeta._validation import check_number, check_solver
 from fbeta.linear import (
     Design,
     LinearModel,
@@ -121,8 +121,7 @@ class SolverLearner(Learner):
     max_iter: int = 100
 
     def __post_init__(self) -> None:
-        check_number("tol", self.tol, strict=True)
-        check_count("max_iter", self.max_iter)
+        check_solver(self.fit_intercept, self.tol, self.max_iter)
 
     def share(self, X: Any, weight: Weight) -> Design:
         """Return X in coordinates in which the problems are easy."""

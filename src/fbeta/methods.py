@@ -59,6 +59,12 @@ PARTS: dict[str, str] = {
     "SignOfScores": "fbeta.rules:SignOfScores",
     # what may be around them, or around the classifiers of a reduction
     "Pipeline": "sklearn.pipeline:Pipeline",
+    # the columns of a table
+    "TableEncoder": "fbeta.tables:TableEncoder",
+    "NumberColumn": "fbeta.tables.parts:NumberColumn",
+    "CategoryColumn": "fbeta.tables.parts:CategoryColumn",
+    "TextColumn": "fbeta.tables.parts:TextColumn",
+    "DateColumn": "fbeta.tables.parts:DateColumn",
     # losses
     "CostedLogistic": "fbeta.rivals.cost_sensitive:CostedLogistic",
     "ExponentialLoss": "fbeta.losses:ExponentialLoss",

@@ -289,6 +289,9 @@ def best_thresholds(
     """
     check_choice("average", average, AVERAGES)
     scores, beta = np.asarray(scores, dtype=np.float64), check_beta(beta)
+    if scores.ndim != 2 or np.shape(Y) != scores.shape:
+        # one row of labels would do for all rows of scores
+        raise ValueError(f"Y has shape {np.shape(Y)} and scores {scores.shape}: they must agree")
     share = np.ones(len(scores)) if weight is None else weight
     if average == "macro":
         return _best_cuts(*_prefix_values(scores, Y, share[:, None], beta), ends)

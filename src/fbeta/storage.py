@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,10 +28,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from fbeta import __version__
 from fbeta._array import optional_import
+from fbeta.archive import read_archive, unfolded_bound
+from fbeta.decoding import decode
 from fbeta.files import write_atomically
 from fbeta.labels import read_predictions
 from fbeta.methods import part_name
 from fbeta.state import StateError, from_state, to_state
+from fbeta.tables import TableEncoder
 
 __all__ = [
     "TRUSTED",
@@ -130,14 +132,40 @@ class StoredModel:
         indicator = read_predictions(labels, self.classifier.classes_)
         return np.asarray(indicator.toarray(), dtype=np.int8)
 
+    def blank_row(self) -> Any:
+        """Return one row without values, of shape (1, d), to try the model with."""
+        first = self.estimator[0] if isinstance(self.estimator, Pipeline) else self.estimator
+        if isinstance(first, TableEncoder):
+            return first.blank_row()
+        return np.zeros((1, int(self.estimator.n_features_in_)))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Estimate the marginals of the labels, of shape (n, s), if the classifier does."""
+        found = np.asarray(self._classify("predict_proba", X, "probabilities of its labels"))
+        # of a 1-D binary target it has the probability of each class
+        return found[:, -len(self.label_names) :]
+
+    def predict_between(
+        self, X: Any, beta: float | None, low: int, high: int | None
+    ) -> NDArray[np.int8]:
+        """Predict the best label sets of a size from ``low`` to ``high``, of shape (n, s)."""
+        statistics = self._classify("predict_statistics", X, "label statistics")
+        beta = self.classifier.beta if beta is None else beta
+        found = decode(statistics, beta, min_labels=low, max_labels=high)
+        return np.asarray(found, dtype=np.int8)
+
     def expected_fbeta(self, X: Any, beta: float | None = None) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
-        if not hasattr(self.classifier, "expected_fbeta"):
+        return np.asarray(self._classify("expected_fbeta", X, "its own F_beta", beta=beta))
+
+    def _classify(self, method: str, X: Any, what: str, **options: Any) -> Any:
+        """Call a method of the classifier, if it has it."""
+        if not hasattr(self.classifier, method):
             name = type(self.classifier).__name__
-            raise ValueError(f"a model of {name} does not estimate its own F_beta")
+            raise ValueError(f"a model of {name} does not estimate {what}")
         with _unnamed_columns():
             X = X if self.classifier is self.estimator else self.estimator[:-1].transform(X)
-            return np.asarray(self.classifier.expected_fbeta(X, beta=beta))
+            return getattr(self.classifier, method)(X, **options)
 
 
 @contextmanager
@@ -230,7 +258,8 @@ def save_model(
     skops = _skops()
     with write_atomically(path) as part:
         skops.dump(content, part)
-        _check_types(part, str(path))
+        # what could not be loaded is not stored
+        _check_types(part.read_bytes(), os.fspath(path))
 
 
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
@@ -252,20 +281,22 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     ------
     ModelFileError
         If the file is not such a model, is damaged, is of a format or has a part that this version
-        does not know, or has a type that is not trusted.
+        does not know, has a type that is not trusted, or would unfold to more than 1 GiB and eight
+        times its size. All of this is known before anything of that size is made.
     OSError
         If the file cannot be opened.
     ImportError
         If skops is not installed.
     """
     skops = _skops()
-    Path(path).open("rb").close()
-    types = _check_types(Path(path), str(path))
+    # read once: what is checked is what is loaded
+    data = Path(path).read_bytes()
+    types = _check_types(data, os.fspath(path))
     try:
         with warnings.catch_warnings():
             # another version of scikit-learn warns; what does not fit fails below
             warnings.simplefilter("ignore")
-            return _read_content(skops.load(path, trusted=types))
+            return _read_content(skops.loads(data, trusted=types), unfolded_bound(len(data)))
     except StateError as error:
         raise ModelFileError(f"{os.fspath(path)}: {error}") from error
     # A file from anybody can be wrong in every way that the libraries below have an error for.
@@ -278,14 +309,10 @@ def _skops() -> Any:
     return optional_import("skops.io", "cli", "storing models")
 
 
-def _check_types(path: Path, name: str) -> list[str]:
+def _check_types(data: bytes, name: str) -> list[str]:
     """Return the types in a file; refuse others than the trusted before anything is made."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
-                # we do not compress: what claims to be small is small
-                raise ValueError("it has compressed parts")
-            schema = json.loads(archive.read("schema.json"))
+        schema = read_archive(data)
         found = set(_types(schema))
     except Exception as error:
         raise ModelFileError(f"{name}: not a model of fbeta: {error}") from error
@@ -325,11 +352,16 @@ def _check_ours(classifier: Any) -> None:
         raise ModelFileError(f"{type(classifier).__name__} is not an estimator of fbeta")
 
 
-def _read_content(content: Any) -> StoredModel:
+def _read_content(content: Any, bound: int) -> StoredModel:
     """Check that the parts fit together, by a prediction for one instance among others."""
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise ValueError("it holds something else")
-    estimator = from_state(json.loads(content["estimator"]), content["leaves"])
+    state = json.loads(content["estimator"])
+    n_labels = len(content["label_names"])
+    if any(number != n_labels for number in _label_counts(state)):
+        # before anything is made for so many
+        raise ValueError(f"it has {n_labels} names for its labels")
+    estimator = from_state(state, content["leaves"])
     feature_names = content["feature_names"]
     stored = StoredModel(
         estimator,
@@ -343,9 +375,28 @@ def _read_content(content: Any) -> StoredModel:
     n_features = int(estimator.n_features_in_)
     if feature_names is not None and len(feature_names) != n_features:
         raise ValueError(f"it has {len(feature_names)} names for {n_features} features")
-    row = np.zeros((1, n_features))
-    if stored.predict(row).shape != (1, len(stored.label_names)):
-        raise ValueError(f"it has {len(stored.label_names)} names for its labels")
+    if max(n_features, _statistics_of(stored.classifier)) > bound // 64:
+        # an honest model of such a size is used with care, and not just to see whether it works
+        return stored
+    row = stored.blank_row()
+    if stored.predict(row).shape != (1, n_labels):
+        raise ValueError(f"it has {n_labels} names for its labels")
     if hasattr(stored.classifier, "expected_fbeta"):
         stored.expected_fbeta(row)
     return stored
+
+
+def _label_counts(state: Any) -> Iterator[Any]:
+    """Yield every number of labels that a state claims."""
+    if isinstance(state, dict):
+        yield from (state[key] for key in ("n_labels", "n_labels_") if key in state)
+        state = list(state.values())
+    if isinstance(state, list):
+        for part in state:
+            yield from _label_counts(part)
+
+
+def _statistics_of(classifier: Any) -> int:
+    """Return how many statistics one instance may have."""
+    sizes = getattr(classifier, "cardinalities_", ())
+    return max(1, np.size(sizes)) * int(classifier.n_labels_)

@@ -42,7 +42,7 @@ def test_mistakes_of_the_user_give_one_line(model: Path, tmp_path: Path, run: Ru
     assert_mendable(run(*fit, "--label-prefix", "is_", "--alpha", -1), "alpha")
     assert_mendable(run(*fit, "--label-prefix", "is_", "--alphas", "1,x"), "1,x")
     assert_mendable(run(*fit, "--label-prefix", "is_", "--cv", 1), "cv")
-    assert_mendable(run(*fit, "--label-prefix", "is_", "--cv", 1000), "splits")
+    assert_mendable(run(*fit, "--label-prefix", "is_", "--cv", 1000), "--cv 1000", "30 rows")
     assert_mendable(run(*fit, "--label-prefix", "is_", "--method", "magic"), "magic", "fbeta")
     assert_mendable(run("fit", test, "--label-prefix", "is_", "-o", tmp_path), "folder")
     assert_mendable(run("fit", "a.docx", "-o", out), ".arff")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,22 @@ pytest.importorskip("typer", reason="typer is not installed")
 pytest.importorskip("skops", reason="skops is not installed")
 
 
-def expected_score(beta: float = 1.0, alpha: float = 1.0) -> float:
-    fitted = FBetaClassifier(alpha=alpha).fit(*TRAIN)
-    return fbeta_score(TEST[1], fitted.predict(TEST[0], beta=beta), beta)
+# the columns of tables are scaled; ARFF and SVMlight files are taken as they are
+MEAN, SCALE = TRAIN[0].mean(axis=0), TRAIN[0].std(axis=0)
+RAW = ("mulan", "meka", "svmlight")
+
+
+def scaled(X: Any, kind: str = "csv") -> Any:
+    return X if kind in RAW else (X - MEAN) / SCALE
+
+
+def reference(alpha: float = 1.0, kind: str = "csv") -> FBetaClassifier:
+    return FBetaClassifier(alpha=alpha).fit(scaled(TRAIN[0], kind), TRAIN[1])
+
+
+def expected_score(beta: float = 1.0, alpha: float = 1.0, kind: str = "csv") -> float:
+    predicted = reference(alpha, kind).predict(scaled(TEST[0], kind), beta=beta)
+    return fbeta_score(TEST[1], predicted, beta)
 
 
 def formats(folder: Path) -> dict[str, tuple[Path, Path, list[str]]]:
@@ -58,7 +72,7 @@ def formats(folder: Path) -> dict[str, tuple[Path, Path, list[str]]]:
 @pytest.mark.parametrize("kind", ["csv", "tsv", "sets", "mulan", "meka", "svmlight"])
 def test_fit_evaluate_predict(kind: str, tmp_path: Path, run: Run) -> None:
     train, test, options = formats(tmp_path)[kind]
-    path = tmp_path / "new" / "model.skops"
+    path = tmp_path / "model.skops"
     code, out, err = run(
         "fit", train, *options, "--alphas", "0.1,1", "--cv", 3, "--json", "-o", path
     )
@@ -68,11 +82,11 @@ def test_fit_evaluate_predict(kind: str, tmp_path: Path, run: Run) -> None:
     code, out, err = run("evaluate", path, test, "--json", "--beta", 2)
     assert (code, err) == (0, "")
     scores = json.loads(out)
-    assert scores["fbeta"] == pytest.approx(expected_score(2.0, summary["alpha"]))
+    assert scores["fbeta"] == pytest.approx(expected_score(2.0, summary["alpha"], kind))
     code, out, err = run("predict", path, test, "-o", tmp_path / "out.csv")
     assert (code, out) == (0, "")
     rows = [list(row.values()) for row in rows_of(tmp_path / "out.csv")]
-    predicted = FBetaClassifier(alpha=summary["alpha"]).fit(*TRAIN).predict(TEST[0])
+    predicted = reference(summary["alpha"], kind).predict(scaled(TEST[0], kind))
     np.testing.assert_array_equal(np.array(rows, dtype=int), predicted)
 
 
@@ -122,20 +136,18 @@ def test_predict_an_arff_file_whose_labels_are_unknown(tmp_path: Path, run: Run)
 
 def test_predict_forms(model: Path, tmp_path: Path, run: Run) -> None:
     test = write_csv(tmp_path / "t.csv", TEST[0])
-    fitted = FBetaClassifier().fit(*TRAIN)
+    fitted, new = reference(), scaled(TEST[0])
     code, out, _ = run("predict", model, test, "--form", "sets", "--delimiter", "/", "--expected",
                        "--beta", 2)  # fmt: skip
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(out)))
-    sets = [
-        {f"is_{LABELS[j]}" for j in np.flatnonzero(row)} for row in fitted.predict(TEST[0], beta=2)
-    ]
+    sets = [{f"is_{LABELS[j]}" for j in np.flatnonzero(row)} for row in fitted.predict(new, beta=2)]
     assert [set(filter(None, row["labels"].split("/"))) for row in rows] == sets
     np.testing.assert_allclose(
-        [float(row["expected_fbeta"]) for row in rows], fitted.expected_fbeta(TEST[0], beta=2)
+        [float(row["expected_fbeta"]) for row in rows], fitted.expected_fbeta(new, beta=2)
     )
     code, out, _ = run("predict", model, test, "--json")
-    assert [list(row.values()) for row in json.loads(out)] == fitted.predict(TEST[0]).tolist()
+    assert [list(row.values()) for row in json.loads(out)] == fitted.predict(new).tolist()
     assert run("predict", model, test, "--form", "sets", "--delimiter", "s")[0] == 2
 
 
@@ -147,21 +159,36 @@ def test_missing_values_are_filled_with_the_means_of_the_training(tmp_path: Path
     cells[-1] = ""
     train.write_text("\n".join([text[0], ",".join(cells), *text[2:]]))
     path = tmp_path / "m.skops"
-    code, _, err = run("fit", train, "--label-prefix", "is_", "--alpha", 1, "-o", path)
+    options = ("--label-prefix", "is_", "--alpha", 1, "-o", path)
+    code, _, err = run("fit", train, *options, "--missing", "error")
     assert code == 2
-    assert "line 2" in err
-    options = ("--label-prefix", "is_", "--alpha", 1, "--missing", "mean", "-o", path)
+    assert "'x3', line 2: a missing value" in err
     assert run("fit", train, *options)[0] == 0
-    means = load_model(path).reading["means"]
-    np.testing.assert_allclose(means[:3], X[:, :3].mean(axis=0))
-    np.testing.assert_allclose(means[3], X[1:, 3].mean())
+    parts = load_model(path).estimator[0].parts_
+    np.testing.assert_allclose([part.mean for part in parts[:3]], X[:, :3].mean(axis=0))
+    np.testing.assert_allclose(parts[3].mean, X[1:, 3].mean())
+    assert [part.gaps for part in parts] == [False, False, False, True]
     new = tmp_path / "n.csv"
-    new.write_text("x0,x1,x2,x3\n1,,2,\n")
+    new.write_text("x0,x1,x2,x3\n1,,2,0.5\n")
     filled = tmp_path / "f.csv"
-    filled.write_text(f"x0,x1,x2,x3\n1,{means[1]!r},2,{means[3]!r}\n")
+    filled.write_text(f"x0,x1,x2,x3\n1,{parts[1].mean!r},2,0.5\n")
     first, second = (run("predict", path, file, "--expected") for file in (new, filled))
     assert first[0] == 0
     assert first == second
+
+
+def test_gaps_in_arff_files_are_filled_if_wanted(tmp_path: Path, run: Run) -> None:
+    train = write_arff(tmp_path / "a.arff", *TRAIN, "toy: -C 3")
+    head, _, rows = train.read_text().partition("@data\n")
+    first, *others = rows.splitlines()
+    gap = ",".join([*first.split(",")[:-1], "?"])
+    train.write_text("\n".join([f"{head}@data", gap, *others]))
+    path = tmp_path / "m.skops"
+    assert run("fit", train, "--alpha", 1, "-o", path)[0] == 2
+    assert run("fit", train, "--alpha", 1, "--missing", "mean", "-o", path)[0] == 0
+    means = load_model(path).reading["means"]
+    np.testing.assert_allclose(means[3], TRAIN[0][1:, 3].mean())
+    assert run("predict", path, train)[0] == 0
 
 
 def test_evaluate_prints_a_table_and_draws(model: Path, tmp_path: Path, run: Run) -> None:
@@ -211,7 +238,7 @@ def test_compare(tmp_path: Path, run: Run) -> None:
     code, out, err = run(*command, "--json")
     assert (code, err) == (0, "")
     first, second = json.loads(out)["methods"]
-    assert first["fbeta"] == pytest.approx(expected_score())
+    assert first["fbeta"] == pytest.approx(expected_score(kind="mulan"))
     assert second["method"] == "fbeta-all"
     code, out, _ = run(*command)
     assert code == 0

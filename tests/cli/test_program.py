@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..children import child
-from .toys import TEST, Run, toy, write_csv
+from .toys import TEST, Run, write_csv
 
 pytest.importorskip("typer", reason="typer is not installed")
 pytest.importorskip("skops", reason="skops is not installed")
@@ -58,12 +57,24 @@ def test_output_in_a_pipe_has_no_colours(model: Path, tmp_path: Path) -> None:
     assert "F_beta" in result.stdout
 
 
-@pytest.mark.skipif(os.name == "nt", reason="needs the pipes of POSIX")
-def test_a_reader_may_leave_early(model: Path, tmp_path: Path) -> None:
-    test = write_csv(tmp_path / "t.csv", *toy(20_000, 0))
-    command = ("-m", "fbeta.cli", "predict", model, test)
-    with child(*command, stderr=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"is_sea,is_sky,is_sun\n"
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 0
+def test_without_arguments_there_is_help(run: Run) -> None:
+    for command in ((), ("reproduce",)):
+        code, out, err = run(*command)
+        assert (code, err) == (0, "")
+        assert "Usage: fbeta" in out
+
+
+def complete(line: str) -> str:
+    words = len(line.split(" ")) - 1
+    return program(_FBETA_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(words)).stdout
+
+
+def test_names_are_in_help_and_completed(run: Run) -> None:
+    for command in ("fit", "compare", "reproduce table2"):
+        out = " ".join(run(*command.split(), "--help")[1].replace("│", " ").split())
+        for name in ("fbeta-all", "limo", "chain"):
+            assert name in out, command
+    assert "medical" in run("reproduce", "table2", "--help")[1]
+    assert complete("fbeta fit --method li").split() == ["limo"]
+    assert complete("fbeta compare --methods br,li").split() == ["br,limo"]
+    assert complete("fbeta reproduce table2 --datasets scene,ye").split() == ["scene,yeast"]

@@ -96,7 +96,7 @@ def test_leftovers_of_a_killed_run_are_ignored_and_swept(tmp_path: Path) -> None
     cell = cells_of(1)[0]
     folder = tmp_path / "cells" / "toy"
     folder.mkdir(parents=True)
-    (folder / f".{cell.key}-abc123.json").write_text('{"format": 1, "resu')
+    (folder / f".{cell.key}-abc123.fbeta-part.json").write_text('{"format": 1, "resu')
     (folder / f"{cell.key}.lock").touch()
     store = ResultStore(tmp_path)
     assert store.records("toy") == []

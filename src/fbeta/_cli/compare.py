@@ -10,26 +10,26 @@ import typer
 
 from fbeta._cli import options as o
 from fbeta._cli.app import app
-from fbeta._cli.console import mendable, print_table, progress_bar
-from fbeta._cli.data import Reading, read_labelled, read_training
-from fbeta._cli.fitting import fit_method
+from fbeta._cli.console import mendable, print_table, progress_bar, stderr
+from fbeta._cli.data import Later, Reading, read_training
+from fbeta._cli.fitting import check_folds, fit_method
+from fbeta._cli.reports import print_training, unseen_words
 from fbeta.evaluation import MEASURES, measure
-from fbeta.methods import make_method, method_title
+from fbeta.methods import METHODS, make_method, method_title
 from fbeta.selection import ALPHAS
-from fbeta.storage import StoredModel
 
 
 @app.command(
     epilog="Example: [bold]fbeta compare train.arff test.arff --labels labels.xml "
     "--methods fbeta,br[/bold]"
 )
-@o.reads_training
+@o.gathers_options
 def compare(
     train: Annotated[Path, typer.Argument(help="Training file.")],
     test: Annotated[Path, typer.Argument(help="Test file of the same format.")],
-    methods: Annotated[str, typer.Option(help="Names of methods.")] = "fbeta,br",
+    methods: o.MethodList = "fbeta,br",
     beta: o.Beta = 1.0,
-    cv: o.Cv = 5,
+    cv: o.Cv = None,
     alphas: o.Alphas = None,
     jobs: o.Jobs = None,
     *,
@@ -37,21 +37,30 @@ def compare(
     as_json: o.Json = False,
 ) -> None:
     """Fit several methods to one file and measure them on another."""
-    strengths = o.numbers(alphas, ALPHAS)
+    strengths = o.numbers(alphas, ALPHAS, "--alphas")
+    names = o.names(methods, list(METHODS), "--methods")
     with mendable():
-        models = {name: make_method(name, beta) for name in o.words(methods)}
-        data, remembered = read_training(train, reading)
-    rows = []
+        models = {name: make_method(name, beta) for name in names}
+        training = read_training(train, reading)
+        check_folds(cv, training.data.n_samples)
+    if not as_json:
+        print_training(training, err=False)
+    rows, held_out = [], None
     with progress_bar(len(models), "methods") as progress, mendable():
         bar = progress.task_ids[0]
         for name, model in models.items():
             progress.update(bar, description=name)
-            fitted, found = fit_method(model, data, alphas=strengths, cv=cv, jobs=jobs)
-            stored = StoredModel(fitted, data.label_names, data.feature_names, remembered)
-            held_out = read_labelled(test, stored)
-            scores = measure(held_out.Y, stored.predict(held_out.X), beta)
+            fitted, found = fit_method(
+                model, training.data, alphas=strengths, cv=cv or 5, jobs=jobs
+            )
+            stored = training.stored(fitted)
+            if held_out is None:
+                held_out = Later(stored, reading.source).rows(test, labelled=True)
+            scores = measure(*held_out.with_unseen(stored.predict(held_out.X)), beta)
             rows.append({"method": name, **found, **scores})
             progress.advance(bar)
+    if held_out is not None and held_out.unseen:
+        stderr(f"fbeta: {unseen_words(held_out)}")
     if as_json:
         typer.echo(json.dumps({"beta": beta, "methods": rows}))
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 from rich.console import Console, ConsoleOptions
 from rich.markup import escape
@@ -18,12 +20,41 @@ from rich.progress import (
 )
 from rich.table import Table
 
+# what steers a terminal or turns the direction of text: controls, bidirectional marks, separators
+_HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
 
 class UserError(Exception):
     """Something that the user can mend; its message is one line."""
 
     def __init__(self, message: object) -> None:
-        super().__init__(" ".join(str(message).split()))
+        super().__init__(printable(" ".join(str(message).split())))
+
+
+def printable(text: str) -> str:
+    r"""Show what steers a terminal as text: names come from files, and files from anybody.
+
+    Examples
+    --------
+    >>> print(printable("red \x1b[31m, end\n"))
+    red \x1b[31m, end\n
+    """
+    return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def echo_data(text: str) -> None:
+    """Print data as files have it, in UTF-8; on a terminal, with nothing in it that steers that."""
+    if sys.stdout.isatty():
+        encoding = sys.stdout.encoding or "utf-8"
+        shown = "\n".join(map(printable, text.split("\n")))
+        print(shown.encode(encoding, "backslashreplace").decode(encoding), end="")
+        return
+    sys.stdout.flush()
+    left = memoryview(text.encode("utf-8", "backslashreplace"))
+    while left:
+        # a stream without a buffer may write less than it is given, and would drop the rest
+        left = left[sys.stdout.buffer.write(left) :]
+    sys.stdout.flush()
 
 
 @contextmanager
@@ -43,22 +74,31 @@ def mendable() -> Iterator[None]:
 def stderr(line: str) -> None:
     """Write a line to stderr, whatever its characters."""
     encoding = sys.stderr.encoding or "utf-8"
-    text = line.encode(encoding, "backslashreplace").decode(encoding)
+    text = printable(line).encode(encoding, "backslashreplace").decode(encoding)
     print(text, file=sys.stderr)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column is text, the others are numbers."""
+def print_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    texts: Sequence[int] = (0,),
+    err: bool = False,
+) -> None:
+    """Print a table: numbers, but for the columns of text, whose places are given."""
     table = Table()
     for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place else "left", no_wrap=True)
+        justify: Any = "left" if place in texts else "right"
+        table.add_column(escape(printable(column)), justify=justify, no_wrap=True)
     for row in rows:
-        table.add_row(*map(escape, row))
-    console = Console()
+        table.add_row(*(escape(printable(cell)) for cell in row))
+    console = Console(stderr=err)
     if not console.is_terminal:
         # a pipe has no width: never cut a number because of a default
-        console = Console(width=console.measure(table, options=_unbounded(console)).maximum)
-    console.print(title, markup=False, highlight=False, soft_wrap=True)
+        width = console.measure(table, options=_unbounded(console)).maximum
+        console = Console(width=width, stderr=err)
+    console.print(printable(title), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
 
 

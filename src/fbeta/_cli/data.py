@@ -3,132 +3,179 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
+from sklearn.pipeline import Pipeline
 
+from fbeta._cli import tables as t
+from fbeta._cli.sources import TABLES, Source, refuse, words
 from fbeta.datasets import Dataset, DatasetError, read_meka, read_mulan, read_svmlight
 from fbeta.datasets.mulan import Nominal, read_arff
-from fbeta.datasets.tabular import LabelColumns, Table, scan_csv, scan_parquet
+from fbeta.datasets.tabular import Table
 from fbeta.storage import StoredModel
+from fbeta.tables import KINDS, Look, TableEncoder, TagForm
 
-Format = Literal["arff", "csv", "parquet", "svmlight"]
-# A dense array or a csr_array
+# A dense array, a csr_array, or cells of a table
 Matrix: TypeAlias = Any
-
-_SUFFIXES: dict[str, Format] = {
-    ".arff": "arff",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".txt": "svmlight",
-}
 
 
 @dataclass(frozen=True)
 class Reading:
     """How a training file is to be read: the options of the command line.
 
-    ``labels_xml`` and ``n_labels`` are for ARFF files of Mulan and MEKA. For tables, one of the
-    next three says where the labels are, ``delimiter`` is between the names in ``label_column``,
-    and the columns in ``drop`` are left out.
+    ``labels_xml``, ``n_labels`` and ``nominal`` are for ARFF files of Mulan and MEKA, ``choice`` is
+    for tables. None is what a file of its format is read with where nobody says.
     """
 
+    source: Source = field(default_factory=Source)
     labels_xml: Path | None = None
     n_labels: int | None = None
-    label_columns: tuple[str, ...] = ()
-    label_prefix: str | None = None
-    label_column: str | None = None
-    delimiter: str = ";"
-    drop: tuple[str, ...] = ()
-    missing: str = "error"
-    nominal: Nominal = "codes"
+    choice: t.Choice = field(default_factory=t.Choice)
+    missing: str | None = None
+    nominal: Nominal | None = None
 
-    def remembered(self) -> dict[str, Any]:
-        """Return what later files of the same kind are read with."""
-        chosen = asdict(self)
-        return {k: chosen[k] for k in ("label_column", "delimiter", "missing", "nominal")}
+    @property
+    def inputs(self) -> list[Path]:
+        """The files that are read besides the training file."""
+        return [] if self.labels_xml is None else [self.labels_xml]
 
 
-def _remembered(stored: StoredModel) -> Mapping[str, Any]:
-    """Return how the training file of a model was read; the model may come from anybody."""
-    reading = stored.reading
-    means = reading.get("means", [0.0] * stored.estimator.n_features_in_)
-    sound = (
-        isinstance(reading.get("label_column"), str | None)
-        and isinstance(reading.get("delimiter", ";"), str)
-        and reading.get("nominal", "codes") in ("codes", "onehot")
-        and isinstance(means, list)
-        and len(means) == stored.estimator.n_features_in_
-        and all(isinstance(mean, float) for mean in means)
-    )
-    if not sound:
-        raise DatasetError("the model does not say how its training file was read")
-    return reading
+@dataclass(frozen=True)
+class Training:
+    """Labelled data, and what is to be kept for reading later files alike."""
+
+    data: Dataset
+    remembered: dict[str, Any]
+    encoder: TableEncoder | None = None
+    looks: tuple[Look, ...] = ()
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of what the model reads from files."""
+        if self.encoder is None:
+            return self.data.feature_names
+        return tuple(map(str, self.encoder.feature_names_in_))
+
+    def whole(self, model: Any) -> Any:
+        """Return a fitted model with what turns the columns of a table into its features."""
+        if self.encoder is None:
+            return model
+        return Pipeline([("columns", self.encoder), ("classifier", model)])
+
+    def stored(self, model: Any) -> StoredModel:
+        """Return a fitted model with what is needed to use it on files."""
+        names = self.data.label_names
+        return StoredModel(self.whole(model), names, self.feature_names, self.remembered)
 
 
-def format_of(path: Path) -> Format:
-    """Tell the format of a file from its suffix."""
-    found = _SUFFIXES.get(path.suffix.lower())
-    if found is None:
-        raise DatasetError(
-            f"{path}: expected a file name that ends with one of {', '.join(_SUFFIXES)}"
-        )
-    return found
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a later file: X as the model takes it, and Y where it has labels.
+
+    ``Y`` has the labels of the model, and ``extra`` those in ``unseen``, which it has never seen.
+    """
+
+    X: Matrix
+    Y: Any = None
+    unseen: Mapping[str, int] = field(default_factory=dict)
+    extra: Any = None
+    kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    def with_unseen(self, predicted: Any) -> tuple[Any, Any]:
+        """Return truth and predictions over all labels of the file: unseen ones are missed."""
+        if self.extra is None:
+            return self.Y, predicted
+        return np.hstack([self.Y, self.extra]), np.hstack([predicted, np.zeros_like(self.extra)])
 
 
-def _scan(path: Path) -> Table:
-    if format_of(path) == "parquet":
-        return scan_parquet(path)
-    return scan_csv(path, sep="\t" if path.suffix.lower() == ".tsv" else ",")
-
-
-def read_training(path: Path, reading: Reading) -> tuple[Dataset, dict[str, Any]]:
-    """Read labelled data, and return what is to be remembered for reading later files, too."""
-    kind = format_of(path)
-    remembered = reading.remembered()
-    missing: Any = "nan" if reading.missing == "mean" else "error"
+def read_training(path: Path, reading: Reading) -> Training:
+    """Read labelled data."""
+    kind = reading.source.format_of(path)
+    reading.source.check(path)
+    of_arff = {
+        "--labels": reading.labels_xml, "--n-labels": reading.n_labels, "--nominal": reading.nominal
+    }  # fmt: skip
+    if kind in TABLES:
+        refuse(path, kind, of_arff)
+        return _read_table(path, reading)
+    choice = reading.choice
+    of_tables = {
+        "--label-columns": choice.label_columns, "--label-prefix": choice.label_prefix,
+        "--label-column": choice.label_column, "--delimiter": choice.delimiter,
+        "--drop": choice.drop, **{f"--{kind}": name for name, kind in (choice.kinds or {}).items()},
+    }  # fmt: skip
+    refuse(path, kind, of_tables)
     if kind == "svmlight":
+        refuse(path, kind, {**of_arff, "--missing": reading.missing})
         data, zero_based = _read_svmlight(path)
-        return data, {**remembered, "zero_based": zero_based}
-    if kind == "arff":
-        _refuse_table_options(path, reading)
-        options: dict[str, Any] = {"missing": missing, "nominal": reading.nominal}
-        if reading.labels_xml is not None:
-            data = read_mulan(path, reading.labels_xml, **options)
-        else:
-            data = read_meka(path, n_labels=reading.n_labels, **options)
+        return Training(data, {"zero_based": zero_based})
+    return _read_arff(path, reading)
+
+
+def _read_arff(path: Path, reading: Reading) -> Training:
+    nominal: Nominal = reading.nominal or "codes"
+    fills = reading.missing == "mean"
+    options: dict[str, Any] = {"missing": "nan" if fills else "error", "nominal": nominal}
+    if reading.labels_xml is not None:
+        refuse(path, "Mulan's", {"--n-labels": reading.n_labels})
+        data = read_mulan(path, reading.labels_xml, **options)
     else:
-        _check_label_options(path, reading)
-        chosen = (reading.label_columns or None, reading.label_prefix, reading.label_column)
-        columns = LabelColumns(*chosen, reading.delimiter)
-        data = _scan(path).dataset(columns, reading.drop, missing)
-    if reading.missing != "mean":
-        return data, remembered
+        data = read_meka(path, n_labels=reading.n_labels, **options)
+    if not fills:
+        return Training(data, {"nominal": nominal})
     means = _column_means(data.X, path)
-    return replace(data, X=fill_gaps(data.X, means)), {**remembered, "means": means.tolist()}
+    data = replace(data, X=fill_gaps(data.X, means))
+    return Training(data, {"nominal": nominal, "means": means.tolist()})
 
 
-def _check_label_options(path: Path, reading: Reading) -> None:
-    """See that exactly one option says where the labels of a table are."""
-    chosen = [reading.label_columns, reading.label_prefix, reading.label_column]
+def _read_table(path: Path, reading: Reading) -> Training:
+    choice = reading.choice
+    chosen = [choice.label_columns, choice.label_prefix, choice.label_column]
     if sum(bool(option) for option in chosen) != 1:
-        hint = "; --labels is for the XML file of Mulan" if reading.labels_xml else ""
         raise DatasetError(
-            f"{path}: give exactly one of --label-columns, --label-prefix and --label-column{hint}"
+            f"{path}: give exactly one of --label-columns, --label-prefix and --label-column"
         )
-
-
-def _refuse_table_options(path: Path, reading: Reading) -> None:
-    if reading.label_columns or reading.label_prefix or reading.label_column or reading.drop:
-        raise DatasetError(f"{path}: options for columns are for CSV and Parquet; see --labels")
+    if choice.delimiter is not None and choice.label_column is None:
+        raise DatasetError(f"{path}: --delimiter goes with --label-column")
+    table = reading.source.scan(path)
+    choice.check(table)
+    labels = t.label_columns(table, choice)
+    remembered: dict[str, Any] = {
+        "label_column": choice.label_column, "label_prefix": choice.label_prefix,
+        "missing": reading.missing or "mean",
+    }  # fmt: skip
+    if choice.label_column is None:
+        Y, names = t.zero_one(table, labels), tuple(labels)
+    else:
+        form = t.tag_form(table, choice.label_column, choice.delimiter)
+        sets = t.tag_sets(table, choice.label_column, form)
+        names = tuple(sorted({name for row in sets for name in row}))
+        if not names:
+            raise DatasetError(f"{path}: the column {choice.label_column!r} names no label")
+        Y = t.indicator(sets, names)[0]
+        remembered |= {"is_list": form.is_list, "delimiter": form.delimiter}
+    looks = t.looks_of(table, choice, labels)
+    remembered["ids"] = [look.name for look in looks if look.kind == "id"]
+    used = [look for look in looks if look.kind in KINDS]
+    X = t.cell_array(table, [look.name for look in used])
+    encoder = TableEncoder().fit_looks(used, [list(column) for column in X.T])
+    t.check_cells(table, encoder, X, gaps=reading.missing == "error")
+    features = encoder.transform(X)
+    if features.shape[1] == 0:
+        raise DatasetError(
+            f"{path}: no value of {words(look.name for look in used)} is there twice"
+        )
+    data = Dataset(features, Y, names, name=path.stem)
+    return Training(data, remembered, encoder, tuple(looks))
 
 
 def _read_svmlight(path: Path) -> tuple[Dataset, bool]:
@@ -136,6 +183,8 @@ def _read_svmlight(path: Path) -> tuple[Dataset, bool]:
     try:
         return read_svmlight(path, zero_based=False), False
     except DatasetError:
+        if str(path) == "-":
+            raise
         # a file with an index 0, or a broken one, of which the second reading will speak
         return read_svmlight(path, zero_based=True), True
 
@@ -160,77 +209,137 @@ def fill_gaps(X: Matrix, means: Any) -> Matrix:
     return X
 
 
-def read_labelled(path: Path, stored: StoredModel) -> Dataset:
-    """Read data with the features and labels of a model, in its order."""
-    kind, reading = format_of(path), _remembered(stored)
-    names = list(stored.label_names)
-    missing = _missing(reading)
-    if kind == "svmlight":
-        return read_svmlight(
-            path,
-            n_features=stored.estimator.n_features_in_,
-            label_names=tuple(names),
-            zero_based=bool(reading.get("zero_based", False)),
+@dataclass(frozen=True)
+class Later:
+    """How files are read for a model: as its training file was."""
+
+    stored: StoredModel
+    source: Source = field(default_factory=Source)
+
+    def __post_init__(self) -> None:
+        # the model may come from anybody
+        reading, d = self.stored.reading, self.stored.estimator.n_features_in_
+        means, ids = reading.get("means", [0.0] * min(d, 1)), reading.get("ids", [])
+        sound = (
+            all(isinstance(reading.get(k), str | None) for k in ("label_column", "label_prefix"))
+            and isinstance(reading.get("delimiter", ";"), str)
+            and reading.get("delimiter", ";") != ""
+            and reading.get("nominal", "codes") in ("codes", "onehot")
+            and isinstance(means, list)
+            and ("means" not in reading or len(means) == d)
+            and all(isinstance(mean, float) for mean in means)
+            and isinstance(ids, list)
+            and all(isinstance(name, str) for name in ids)
         )
-    if kind == "arff":
-        data = read_arff(path, names, missing=missing, nominal=reading.get("nominal", "codes"))
-    else:
-        table, column = _scan(path), reading.get("label_column")
-        wanted = {*(stored.feature_names or table.header), *([column] if column else names)}
-        columns = LabelColumns(names)
+        if not sound:
+            raise DatasetError("the model does not say how its training file was read")
+
+    @property
+    def encoder(self) -> TableEncoder | None:
+        """What turns the columns of a table into features, if the model has it."""
+        model = self.stored.estimator
+        first = model[0] if isinstance(model, Pipeline) else None
+        return first if isinstance(first, TableEncoder) else None
+
+    def rows(self, path: Path, *, labelled: bool, keep: Sequence[str] | None = None) -> Rows:
+        """Read rows with the features of the model, in its order, and with labels if wanted.
+
+        Columns that the model does not know are left out, but for those to keep: by default those
+        that name the rows, as far as the file has them.
+        """
+        kind = self.source.format_of(path)
+        self.source.check(path)
+        if kind not in TABLES:
+            if keep:
+                raise DatasetError(f"{path}: --keep does not apply to {kind} files")
+            return self._svmlight(path) if kind == "svmlight" else self._arff(path, labelled)
+        table = self.source.scan(path)
+        absent = [name for name in keep or () if name not in table.header]
+        if absent:
+            raise DatasetError(f"{path}: has no column {words(absent)} to keep")
+        ids = [name for name in self.stored.reading.get("ids", []) if name in table.header]
+        kept = {name: t.cells_of(table, name) for name in (ids if keep is None else keep)}
+        rows = self._labels(table) if labelled else Rows(None)
+        return replace(rows, X=self._features(table), kept=kept)
+
+    def _features(self, table: Table) -> Matrix:
+        names, encoder = self.stored.feature_names, self.encoder
+        if names is None:
+            labels = {*self.stored.label_names, self.stored.reading.get("label_column")}
+            names = tuple(column for column in table.header if column not in labels)
+        _check_names(table.header, names, table.path)
+        if encoder is None:
+            missing: Any = "nan" if "means" in self.stored.reading else "error"
+            return self._align(table.features(names, missing), None, table.path)
+        X = t.cell_array(table, names)
+        t.check_cells(table, encoder, X, gaps=self.stored.reading.get("missing") == "error")
+        return X
+
+    def _labels(self, table: Table) -> Rows:
+        """Read the labels; those that the model has not seen are counted, and come last."""
+        reading, names = self.stored.reading, list(self.stored.label_names)
+        column, prefix = reading.get("label_column"), reading.get("label_prefix")
         if column:
-            delimiter = reading.get("delimiter", ";")
-            columns = LabelColumns(column=column, delimiter=delimiter, names=names)
-        drop = [name for name in table.header if name not in wanted]
-        data = table.dataset(columns, drop, missing)
-    X = _align(data.X, data.feature_names, stored, path)
-    return replace(data, X=X, feature_names=stored.feature_names)
+            _check_names(table.header, [column], table.path, "label column")
+            form = TagForm(bool(reading.get("is_list")), reading.get("delimiter", ";"))
+            sets = t.tag_sets(table, column, form)
+            Y, unseen = t.indicator(sets, names)
+            return _rows(None, Y, unseen, t.indicator(sets, list(unseen))[0])
+        _check_names(table.header, names, table.path, "label")
+        other = [c for c in table.header if prefix and c.startswith(prefix) and c not in names]
+        extra = t.zero_one(table, other)
+        counts = dict(zip(other, extra.sum(axis=0).tolist(), strict=True))
+        return _rows(None, t.zero_one(table, names), counts, extra)
 
+    def _svmlight(self, path: Path) -> Rows:
+        zero_based = bool(self.stored.reading.get("zero_based", False))
+        n_features = self.stored.estimator.n_features_in_
+        data = read_svmlight(path, n_features=n_features, zero_based=zero_based)
+        known, place = self.stored.label_names, {c: j for j, c in enumerate(data.label_names)}
+        blank = np.zeros(data.n_samples, dtype=np.int8)
+        Y = np.column_stack([data.Y[:, place[c]] if c in place else blank for c in known])
+        others = [name for name in data.label_names if name not in known]
+        extra = data.Y[:, [place[name] for name in others]]
+        counts = dict(zip(others, extra.sum(axis=0).tolist(), strict=True))
+        return _rows(data.X, Y, counts, extra)
 
-def read_features(path: Path, stored: StoredModel) -> Matrix:
-    """Read the features of a model from a file with or without labels.
-
-    Columns that the model does not know are left out.
-    """
-    kind, reading = format_of(path), _remembered(stored)
-    if kind == "svmlight":
-        zero_based = bool(reading.get("zero_based", False))
-        n_features = stored.estimator.n_features_in_
-        return read_svmlight(path, n_features=n_features, zero_based=zero_based).X
-    if kind == "arff":
-        # the values of the labels may be missing: that is what is to be predicted
+    def _arff(self, path: Path, labelled: bool) -> Rows:
+        names = list(self.stored.label_names)
+        reading = self.stored.reading
+        # the values of the labels may be missing: they may be what is to be predicted
         data = read_arff(
-            path, (), drop=stored.label_names, missing=_missing(reading),
+            path, names if labelled else (), drop=() if labelled else names,
+            missing="nan" if "means" in reading else "error",
             nominal=reading.get("nominal", "codes"),
         )  # fmt: skip
-        return _align(data.X, data.feature_names, stored, path)
-    table, names = _scan(path), stored.feature_names
-    if names is None:
-        labels = {*stored.label_names, reading.get("label_column")}
-        names = tuple(column for column in table.header if column not in labels)
-    _check_names(table.header, names, path)
-    return _align(table.features(names, _missing(reading)), None, stored, path)
+        X = self._align(data.X, data.feature_names, path)
+        return Rows(X, data.Y if labelled else None)
+
+    def _align(self, X: Matrix, names: Sequence[str] | None, path: Any) -> Matrix:
+        """Bring columns into the order of the model, by name where both have names; fill gaps."""
+        stored = self.stored
+        if names is not None and stored.feature_names is not None:
+            _check_names(names, stored.feature_names, path)
+            position = {name: j for j, name in enumerate(names)}
+            X = X[:, [position[name] for name in stored.feature_names]]
+        expected = stored.estimator.n_features_in_
+        if X.shape[1] != expected:
+            raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
+        return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
 
 
-def _missing(reading: Mapping[str, Any]) -> Any:
-    return "nan" if "means" in reading else "error"
+def _rows(X: Matrix, Y: Any, unseen: Mapping[str, int], extra: Any) -> Rows:
+    """Return labelled rows; of the labels that are not known, those that are there count."""
+    there = {name: j for j, name in enumerate(unseen) if unseen[name]}
+    if not there:
+        return Rows(X, Y)
+    counts = {name: int(unseen[name]) for name in there}
+    return Rows(X, Y, counts, extra[:, list(there.values())])
 
 
-def _align(X: Matrix, names: Sequence[str] | None, stored: StoredModel, path: Path) -> Matrix:
-    """Bring columns into the order of the model, by name where both have names; fill gaps."""
-    if names is not None and stored.feature_names is not None:
-        _check_names(names, stored.feature_names, path)
-        position = {name: j for j, name in enumerate(names)}
-        X = X[:, [position[name] for name in stored.feature_names]]
-    expected = stored.estimator.n_features_in_
-    if X.shape[1] != expected:
-        raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
-    return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
-
-
-def _check_names(found: Sequence[str], wanted: Sequence[str], path: Path) -> None:
-    absent = sorted(set(wanted) - set(found))
+def _check_names(
+    found: Sequence[str], wanted: Sequence[str], path: Any, what: str = "feature"
+) -> None:
+    absent = [name for name in wanted if name not in set(found)]
     if absent:
-        more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
-        listed = ", ".join(map(repr, absent[:3]))
-        raise DatasetError(f"{path}: lacks the feature {listed}{more} of the model")
+        raise DatasetError(f"{path}: lacks the {what} {words(absent)} of the model")

@@ -10,7 +10,7 @@ import typer
 from fbeta._cli.app import app
 from fbeta._cli.console import mendable, print_table, progress_bar
 from fbeta.charts.picture import save_picture
-from fbeta.files import to_csv, write_text
+from fbeta.files import make_folder, to_csv, write_text
 
 
 @app.command(epilog="Example: [bold]fbeta demo --output demo[/bold]")
@@ -26,7 +26,7 @@ def demo(
     from fbeta.experiments.convergence import compute_convergence, convergence_cells
 
     with mendable():
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
     cells = convergence_cells(seeds=[seed])
     records = []
     with progress_bar(len(cells), "fits") as progress:

@@ -10,6 +10,12 @@ from fbeta.datasets import Dataset
 from fbeta.selection import AlphaSearchCV
 
 
+def check_folds(cv: int | None, rows: int) -> None:
+    """Raise before the work begins where there are more folds than rows."""
+    if cv is not None and cv > rows:
+        raise ValueError(f"--cv {cv}: there are only {rows} rows")
+
+
 def fit_method(
     model: Any,
     data: Dataset,

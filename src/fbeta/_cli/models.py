@@ -1,26 +1,32 @@
-"""``fbeta fit``, ``predict`` and ``evaluate``."""
+"""``fbeta fit`` and ``evaluate``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from fbeta._cli import options as o
 from fbeta._cli.app import app
-from fbeta._cli.console import UserError, mendable, print_table
-from fbeta._cli.data import Reading, read_features, read_labelled, read_training
-from fbeta._cli.fitting import fit_method
+from fbeta._cli.console import UserError, mendable, print_table, stderr
+from fbeta._cli.data import Later, Reading, Rows, read_training
+from fbeta._cli.fitting import check_folds, fit_method
+from fbeta._cli.reports import (
+    by_label,
+    print_by_label,
+    print_summary,
+    print_training,
+    training_json,
+    unseen_words,
+)
+from fbeta._cli.sources import Source
 from fbeta.charts import beta_chart, calibration_chart, colour_of
 from fbeta.charts.picture import save_picture
-from fbeta.datasets import Dataset
-from fbeta.evaluation import MEASURES, calibration_bins, measure, scores_by_beta
-from fbeta.files import to_csv, write_text
+from fbeta.evaluation import MEASURES, calibration_bins, calibration_words, measure, scores_by_beta
+from fbeta.files import STDOUT, check_output, make_folder, write_text
 from fbeta.methods import make_method
 from fbeta.pages.evaluation import evaluation_page
 from fbeta.selection import ALPHAS
@@ -29,27 +35,26 @@ from fbeta.storage import StoredModel, load_model, save_model
 ModelPath = Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
 
 
-def _check_output(path: Path) -> None:
-    """Refuse a place that cannot be written to before the work begins, not after it."""
-    with mendable():
-        if path.is_dir():
-            raise UserError(f"{path}: is a folder, expected the name of a file")
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-
 @app.command(
     epilog="Example: [bold]fbeta fit scene-train.arff --labels scene.xml -o model.skops[/bold]"
 )
-@o.reads_training
+@o.gathers_options
 def fit(
-    data: Annotated[Path, typer.Argument(help="ARFF, CSV, Parquet or SVMlight file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File of the model.")],
-    method: Annotated[str, typer.Option(help="Name of a method.")] = "fbeta",
+    data: Annotated[
+        Path, typer.Argument(help="CSV, Parquet, JSON Lines, ARFF or SVMlight file, or -.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File of the model, or -.")],
+    method: o.Method = "fbeta",
     beta: o.Beta = 1.0,
-    cv: o.Cv = 5,
+    cv: o.Cv = None,
     alphas: o.Alphas = None,
     alpha: Annotated[
-        float | None, typer.Option(help="A fixed strength of regularisation, without folds.")
+        float | None,
+        typer.Option(
+            parser=o.strength,
+            metavar="NUMBER",
+            help="A fixed strength of regularisation, no folds.",
+        ),
     ] = None,
     jobs: o.Jobs = None,
     *,
@@ -57,141 +62,108 @@ def fit(
     as_json: o.Json = False,
 ) -> None:
     """Fit a model to labelled data and store it."""
-    _check_output(output)
-    strengths = o.numbers(alphas, ALPHAS)
+    printed = str(output) in ("-", STDOUT)
+    strengths = o.numbers(alphas, ALPHAS, "--alphas")
     with mendable():
+        check_output(STDOUT if printed else output, [data, *reading.inputs])
         model = make_method(method, beta)
-        train, remembered = read_training(data, reading)
-        model, found = fit_method(model, train, alpha=alpha, alphas=strengths, cv=cv, jobs=jobs)
+        _check_strength(model, method, alpha, {"--cv": cv, "--alphas": alphas, "--jobs": jobs})
+        train = read_training(data, reading)
+        check_folds(cv, train.data.n_samples)
+    if not as_json:
+        print_training(train, err=printed)
+    with mendable():
+        model, found = fit_method(
+            model, train.data, alpha=alpha, alphas=strengths, cv=cv or 5, jobs=jobs
+        )
         save_model(
-            output, model, label_names=train.label_names, feature_names=train.feature_names,
-            reading=remembered, training={"method": method, "rows": train.n_samples, **found},
+            STDOUT if printed else output, train.whole(model), label_names=train.data.label_names,
+            feature_names=train.feature_names, reading=train.remembered,
+            training={"method": method, "rows": train.data.n_samples, **found},
         )  # fmt: skip
     found.pop("searched", None)
-    shape = {"rows": train.n_samples, "features": train.n_features, "labels": train.n_labels}
-    summary = {"model": str(output), "method": method, "beta": beta, **shape, **found}
-    _print_summary(f"Fitted to {data}", summary, as_json)
+    shape = {"rows": train.data.n_samples, "features": train.data.n_features}
+    summary = {
+        "model": str(output), "method": method, "beta": beta, **shape,
+        "labels": train.data.n_labels, **found, **training_json(train),
+    }  # fmt: skip
+    print_summary(f"Fitted to {data}", summary, as_json, err=printed)
 
 
-def _print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(summary))
-        return
-    rows = [[key.replace("_", " "), _shown(value)] for key, value in summary.items()]
-    print_table(title, ["", "value"], [row for row in rows if row[1]])
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4f}" if isinstance(value, float) and not value.is_integer() else f"{value}"
-
-
-@app.command(epilog="Example: [bold]fbeta predict model.skops new.csv -o out.csv --beta 2[/bold]")
-def predict(
-    model: ModelPath,
-    data: Annotated[Path, typer.Argument(help="File with the features of the model.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="CSV file; by default it is printed.")
-    ] = None,
-    beta: Annotated[
-        float | None, typer.Option(help="Predict for this beta instead of that of the model.")
-    ] = None,
-    form: Annotated[
-        o.Form, typer.Option(help="One 0/1 column for each label, or a column of names.")
-    ] = o.Form.columns,
-    delimiter: Annotated[str, typer.Option(help="Between the names.")] = ";",
-    expected: Annotated[
-        bool, typer.Option("--expected", help="Add the F_beta to be expected of each row.")
-    ] = False,
-    as_json: o.Json = False,
-) -> None:
-    """Predict the label sets of new data."""
-    if output is not None:
-        _check_output(output)
-    with mendable():
-        stored = load_model(model)
-        X = read_features(data, stored)
-        predicted = stored.predict(X, beta)
-        sure = stored.expected_fbeta(X, beta) if expected else None
-        rows = _prediction_rows(predicted, sure, stored.label_names, form.value, delimiter)
-        if as_json:
-            text = json.dumps([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]) + "\n"
-        else:
-            text = to_csv(rows)
-        if output is not None:
-            write_text(output, text)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        typer.echo(f"wrote {len(predicted)} predictions to {output}", err=True)
-
-
-def _prediction_rows(
-    predicted: NDArray[Any],
-    expected: NDArray[Any] | None,
-    label_names: Sequence[str],
-    form: str,
-    delimiter: str,
-) -> list[list[Any]]:
-    """Return predictions, and what is expected of them, as rows of a CSV file, a header first."""
-    if form == "sets":
-        clash = [name for name in label_names if delimiter in name]
-        if clash:
-            raise ValueError(f"label {clash[0]!r} contains the delimiter {delimiter!r}")
-        head: list[str] = ["labels"]
-        rows: list[list[Any]] = [
-            [delimiter.join(label_names[j] for j in np.flatnonzero(row).tolist())]
-            for row in predicted
-        ]
-    else:
-        head, rows = list(label_names), predicted.astype(int).tolist()
-    if expected is not None:
-        head = [*head, "expected_fbeta"]
-        rows = [[*row, float(value)] for row, value in zip(rows, expected, strict=True)]
-    return [head, *rows]
+def _check_strength(model: Any, method: str, alpha: float | None, others: dict[str, Any]) -> None:
+    """Refuse options for the choice of alpha where there is nothing to choose."""
+    given = [name for name, value in others.items() if value is not None]
+    if "alpha" not in model.get_params(deep=False):
+        given = ["--alpha", *given] if alpha is not None else given
+        if given:
+            raise UserError(f"{', '.join(given)}: the method {method} has no alpha")
+    elif alpha is not None and given:
+        raise UserError(f"{', '.join(given)}: with --alpha there is nothing to choose")
 
 
 @app.command(epilog="Example: [bold]fbeta evaluate model.skops scene-test.arff --json[/bold]")
+@o.gathers_options
 def evaluate(
     model: ModelPath,
     data: Annotated[Path, typer.Argument(help="File with the features and labels of the model.")],
-    beta: Annotated[float | None, typer.Option(help="Predict and measure for this beta.")] = None,
+    beta: o.OtherBeta = None,
     plots: Annotated[
         Path | None, typer.Option(help="Folder for plots of F_beta and its calibration.")
     ] = None,
     report: Annotated[
         Path | None, typer.Option(help="HTML file to look at: a slider for beta, labels, rows.")
     ] = None,
+    missing: o.BelongsToFit = None,
+    *,
+    source: Source,
     as_json: o.Json = False,
 ) -> None:
     """Measure predictions on labelled data; 0/0 counts as 1 in every measure."""
-    if report is not None:
-        _check_output(report)
+    o.refuse_missing(missing)
     with mendable():
+        if report is not None:
+            check_output(report, [model, data])
+        if plots is not None:
+            make_folder(plots)
+            for name in ("betas.png", "calibration.png"):
+                check_output(plots / name, [model, data])
         stored = load_model(model)
-        test = read_labelled(data, stored)
+        test = Later(stored, source).rows(data, labelled=True)
         measured_for = float(stored.classifier.beta if beta is None else beta)
         predicted = stored.predict(test.X, beta)
-        scores = measure(test.Y, predicted, measured_for)
+        truth, padded = test.with_unseen(predicted)
+        scores = measure(truth, padded, measured_for)
+        labels = by_label([*stored.label_names, *test.unseen], truth, padded, measured_for)
+        words = None
+        if hasattr(stored.classifier, "expected_fbeta"):
+            expected = stored.expected_fbeta(test.X, beta)
+            words = calibration_words(expected, truth, padded, measured_for)
         if plots is not None:
             _draw(stored, test, predicted, measured_for, plots)
         if report is not None:
-            title = f"{model.name} on {data.name}"
-            html = evaluation_page(stored, test.X, test.Y, title=title, beta=measured_for)
+            html = evaluation_page(
+                stored, test.X, truth, title=f"{model.name} on {data.name}", beta=measured_for,
+                unseen=list(test.unseen),
+            )  # fmt: skip
             write_text(report, html)
+    if test.unseen:
+        stderr(f"fbeta: {unseen_words(test)}")
     if as_json:
-        typer.echo(json.dumps({"beta": measured_for, "rows": test.n_samples, **scores}))
+        found = {"beta": measured_for, "rows": test.n_samples, **scores, "by_label": labels}
+        typer.echo(json.dumps({**found, "unseen": dict(test.unseen), "calibration": words}))
         return
+    print_by_label(labels, measured_for)
     print_table(
         f"{model} on {test.n_samples} rows of {data}, beta = {measured_for:g}",
         ["measure", "value"],
         [[MEASURES[key], f"{value:.4f}"] for key, value in scores.items()],
     )
+    if words is not None:
+        typer.echo(words)
 
 
 def _draw(
-    stored: StoredModel, test: Dataset, predicted: NDArray[Any], beta: float, folder: Path
+    stored: StoredModel, test: Rows, predicted: NDArray[Any], beta: float, folder: Path
 ) -> None:
     name = type(stored.classifier).__name__
     by_beta = scores_by_beta(stored, test.X, test.Y)

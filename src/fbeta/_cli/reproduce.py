@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,15 +11,17 @@ from typing import Annotated, Any
 import typer
 
 from fbeta._cli import options as o
-from fbeta._cli.app import app
+from fbeta._cli.app import app, show_help
 from fbeta._cli.console import UserError, mendable, print_table, progress_bar, stderr
 from fbeta.charts.picture import save_picture
-from fbeta.files import to_csv, write_text
-from fbeta.methods import make_method, method_title
+from fbeta.datasets import list_datasets
+from fbeta.files import make_folder, to_csv, write_text
+from fbeta.methods import METHODS, method_title
 from fbeta.selection import ALPHAS
 
 group = typer.Typer(
-    no_args_is_help=True,
+    invoke_without_command=True,
+    callback=show_help,
     help="Run the experiments of the paper, and draw their tables and figures.",
     epilog="Example: [bold]fbeta reproduce table2 --datasets scene,yeast --output results[/bold]",
 )
@@ -27,6 +30,28 @@ app.add_typer(group, name="reproduce")
 Output = Annotated[
     Path,
     typer.Option("--output", "-o", help="Folder of the results; what it has is not run again."),
+]
+
+
+def _dataset_names() -> Sequence[str]:
+    from fbeta.experiments.benchmark import known_datasets
+
+    return known_datasets()
+
+
+DatasetList = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Some of {', '.join(['calibrated', *list_datasets()])}; the paper's six by default.",
+        autocompletion=o.completing(_dataset_names),
+    ),
+]
+MethodList = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Some of {', '.join(METHODS)}; the paper's four by default.",
+        autocompletion=o.completing(lambda: list(METHODS)),
+    ),
 ]
 
 
@@ -50,7 +75,7 @@ def _run(cells: list[Any], compute: Any, output: Path) -> Any:
     from fbeta.experiments.store import ResultStore
 
     with mendable():
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
     with mendable(), progress_bar(len(cells), "cells") as progress:
         watcher: Any = _Bar(progress)
         report = run_cells(cells, compute, ResultStore(output), watcher)
@@ -87,7 +112,10 @@ def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: boo
 @group.command(epilog="Example: [bold]fbeta reproduce figure1 --seeds 5 --output results[/bold]")
 def figure1(
     output: Output = Path("results"),
-    seeds: Annotated[int, typer.Option(min=1, help="Training samples of each size.")] = 5,
+    seeds: Annotated[
+        int,
+        typer.Option(parser=o.whole(1), metavar="INTEGER", help="Training samples of each size."),
+    ] = 5,
     sizes: Annotated[
         str | None, typer.Option(help="Sizes of the training samples: 100,1000")
     ] = None,
@@ -96,9 +124,9 @@ def figure1(
     """Convergence to the Bayes-optimal F_1 on synthetic data (Figure 1 of the paper)."""
     from fbeta.experiments.convergence import SIZES, compute_convergence, convergence_cells
 
-    chosen = [int(n) for n in o.numbers(sizes, SIZES)]
-    if min(chosen) < 1:
-        raise UserError("--sizes must be positive")
+    chosen = [int(n) for n in o.numbers(sizes, SIZES, "--sizes")]
+    if min(chosen) < 1 or any(n != int(n) for n in o.numbers(sizes, SIZES, "--sizes")):
+        raise UserError(f"--sizes: expected whole positive numbers, found {sizes!r}")
     report = _run(convergence_cells(chosen, range(seeds)), compute_convergence, output)
     files, rows = _write_convergence(report.records, output, as_json)
     _finish(report, output, files, as_json, rows)
@@ -129,12 +157,17 @@ def table2(
         Path | None,
         typer.Option(help="Folder with the files of the data sets; others are downloaded."),
     ] = None,
-    datasets: Annotated[str | None, typer.Option(help="Names, by default the paper's six.")] = None,
-    methods: Annotated[str | None, typer.Option(help="Names, by default the paper's four.")] = None,
+    datasets: DatasetList = None,
+    methods: MethodList = None,
     beta: o.Beta = 1.0,
-    cv: o.Cv = 5,
+    cv: o.Cv = None,
     alphas: o.Alphas = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How often, each time with other folds.")] = 1,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            parser=o.whole(1), metavar="INTEGER", help="How often, each time with other folds."
+        ),
+    ] = 1,
     jobs: o.Jobs = None,
     as_json: o.Json = False,
 ) -> None:
@@ -143,11 +176,13 @@ def table2(
 
     if data is not None and not data.is_dir():
         raise UserError(f"--data {data}: there is no such folder")
-    chosen = _methods(o.words(methods))
-    names = _datasets(o.words(datasets), data, output)
+    # None is the default; no name at all is a mistake
+    chosen = None if methods is None else o.names(methods, list(METHODS), "--methods")
+    wanted = () if datasets is None else o.names(datasets, _dataset_names(), "--datasets")
+    names = _datasets(wanted, data, output)
     cells = benchmark_cells(
         names, chosen, seeds=range(seeds), beta=beta,
-        alphas=o.numbers(alphas, ALPHAS), cv=cv,
+        alphas=o.numbers(alphas, ALPHAS, "--alphas"), cv=cv or 5,
     )  # fmt: skip
     report = _run(cells, partial(compute_benchmark, data_home=data, n_jobs=jobs), output)
     files, rows = _write_scores(report.records, output, as_json)
@@ -156,14 +191,10 @@ def table2(
 
 def _datasets(chosen: tuple[str, ...], data: Path | None, output: Path) -> list[str]:
     """Check that the data sets can be had; only those nobody asked for may be absent."""
-    from fbeta.experiments.benchmark import known_datasets, load_dataset
+    from fbeta.experiments.benchmark import load_dataset
     from fbeta.experiments.paper import PAPER_DATASETS
     from fbeta.experiments.store import ResultStore
 
-    unknown = [name for name in chosen if name not in known_datasets()]
-    if unknown:
-        known = ", ".join(known_datasets())
-        raise UserError(f"unknown data set {unknown[0]!r}: expected one of {known}")
     if chosen:
         with mendable():
             for name in chosen:
@@ -183,13 +214,6 @@ def _datasets(chosen: tuple[str, ...], data: Path | None, output: Path) -> list[
         with mendable():
             ResultStore(output).note_left_out(left_out)
     return found
-
-
-def _methods(chosen: tuple[str, ...]) -> tuple[str, ...] | None:
-    with mendable():
-        for name in chosen:
-            make_method(name)
-    return chosen or None
 
 
 def _write_scores(records: Any, output: Path, quiet: bool) -> tuple[list[Path], Any]:

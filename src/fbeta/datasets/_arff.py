@@ -15,7 +15,7 @@ from scipy import sparse
 
 from fbeta._array import optional_import
 from fbeta.datasets._arff_header import Attribute, Header, parse_header
-from fbeta.datasets._common import DatasetError, PathLike, fail, read_lines
+from fbeta.datasets._common import DatasetError, PathLike, fail, is_plain, read_lines
 from fbeta.datasets._dataset import Features, FloatArray
 
 # Rows converted together: enough to amortise numpy's overhead, while the words of a
@@ -200,8 +200,7 @@ def _numbers(words: list[Word]) -> tuple[FloatArray, int | None]:
         numbers = np.array([np.nan if word is None else float(word) for word in words])
     except ValueError:
         numbers = np.full(len(words), np.nan)
-    # float() takes "nan", "inf" and "1_0", none of which ARFF knows.
-    if np.isfinite(numbers).sum() == len(known) and "_" not in "".join(known):
+    if np.isfinite(numbers).sum() == len(known) and is_plain("".join(known)):
         return numbers, None
     return numbers, next(i for i, word in enumerate(words) if not _is_number(word))
 
@@ -210,7 +209,8 @@ def _is_number(word: Word) -> bool:
     if word is None:
         return True
     try:
-        return bool(np.isfinite(float(word))) and "_" not in word
+        # float() takes "nan", "inf" and "1_0", none of which ARFF knows.
+        return bool(np.isfinite(float(word))) and is_plain(word)
     except ValueError:
         return False
 

@@ -17,7 +17,7 @@ from fbeta.datasets._dataset import Dataset
 
 __all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
 
-_LABEL_COUNT = re.compile(r"(?:^|\s)-[cC]\s+(-?\d{1,9})(?=\s|$)")
+_LABEL_COUNT = re.compile(r"(?:^|\s)-[cC]\s+(-?\d{1,9})(?=\s|$)", re.ASCII)
 
 
 def read_mulan(

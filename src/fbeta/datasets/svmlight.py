@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
-from fbeta.datasets._common import DatasetError, PathLike, fail
+from fbeta.datasets._common import DatasetError, PathLike, fail, read_bytes
 from fbeta.datasets._dataset import Dataset
 from fbeta.datasets._indicators import indicators
 
@@ -24,6 +24,10 @@ _ENTRY = re.compile(rb"(\d{1,9}):(" + _NUMBER + rb")")
 _LINE = re.compile(
     rb"\s*+(?:" + _LABELS.pattern + rb"(?=\s|$))?(?:\s*+" + _ENTRY.pattern + rb"(?=\s|$))*+\s*+"
 )
+
+# A file may be wide: a million features, and a thousand for each byte. One that is wider would take
+# memory, in every model of it, that has nothing to do with its size.
+_BASE_WIDTH, _BYTE_WIDTH = 2**20, 1_000
 
 ZeroBased = bool | Literal["auto"]
 
@@ -74,8 +78,10 @@ def read_svmlight(
     >>> data.X.toarray().tolist()
     [[0.5, 0.0, 2.0], [0.0, 1.0, 0.0], [4.0, 0.0, 0.0]]
     """
-    content = Path(path).read_bytes()
+    content = read_bytes(path)
     rows = _checked_rows(path, content.split(b"\n"))
+    if n_features is None:
+        _check_width(path, rows, _BASE_WIDTH + _BYTE_WIDTH * len(content))
     try:
         X, label_sets = load_svmlight_file(
             BytesIO(content), multilabel=True, zero_based=zero_based, n_features=n_features
@@ -112,6 +118,15 @@ def _checked_rows(path: PathLike, raw: list[bytes]) -> dict[int, bytes]:
     if not rows:
         raise fail(path, len(raw), "at least one row")
     return rows
+
+
+def _check_width(path: PathLike, rows: dict[int, bytes], most: int) -> None:
+    """Refuse indices that a file of its size has no use for: each becomes a column of a model."""
+    for number, row in rows.items():
+        top = max((int(index) for index, _ in _ENTRY.findall(row)), default=0)
+        if top > most:
+            expected = f"feature indices up to {most:,} (or n_features) in a file of this size"
+            raise fail(path, number, expected, top)
 
 
 def _diagnose(

@@ -13,9 +13,10 @@ import numpy as np
 
 from fbeta._array import optional_import
 from fbeta._validation import check_choice
-from fbeta.datasets._common import Missing, PathLike, fail, read_lines
+from fbeta.datasets._common import Missing, PathLike, fail, is_plain, read_bytes, read_lines
 from fbeta.datasets._dataset import Dataset, FloatArray, Labels
 from fbeta.datasets._indicators import indicators
+from fbeta.datasets._separators import guess_separator, skip_hint
 
 _WORDS = dict.fromkeys(("", "?", "NA", "N/A", "NaN", "nan", "null"), np.nan)
 _WORDS |= {"True": 1.0, "true": 1.0, "False": 0.0, "false": 0.0}
@@ -145,8 +146,12 @@ def read_parquet(
     return scan_parquet(path).dataset(choice, drop, missing, name)
 
 
-def scan_csv(path: PathLike, *, sep: str = ",", encoding: str = "utf-8") -> Table:
+def scan_csv(
+    path: PathLike, *, sep: str | None = ",", encoding: str | None = "utf-8", least: int = 2
+) -> Table:
     r"""Read the columns of a CSV file, whatever they hold; arguments are those of `read_csv`.
+
+    None for `sep` or `encoding` is what the file looks like; `least` columns are expected.
 
     Examples
     --------
@@ -158,7 +163,8 @@ def scan_csv(path: PathLike, *, sep: str = ",", encoding: str = "utf-8") -> Tabl
     >>> table.header, table.features(["age", "size"], "error").tolist()
     (['size', 'age', 'note'], [[2.0, 1.5], [4.0, 3.0]])
     """
-    header, rows, lines = _scan(path, read_lines(path, encoding), sep)
+    text = read_lines(path, encoding)
+    header, rows, lines = _scan(path, text, guess_separator(text) if sep is None else sep, least)
     columns = [list(column) for column in zip(*rows, strict=True)]
     return Table(path, header, columns, lines.__getitem__)
 
@@ -167,7 +173,7 @@ def scan_parquet(path: PathLike) -> Table:
     """Read the columns of a Parquet file, whatever they hold."""
     pandas: Any = optional_import("pandas", "data", "reading Parquet files")
     optional_import("pyarrow", "data", "reading Parquet files")
-    content = io.BytesIO(Path(path).read_bytes())
+    content = io.BytesIO(read_bytes(path))
     try:
         frame = pandas.read_parquet(content, engine="pyarrow")
         columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
@@ -287,8 +293,8 @@ class Table:
             return np.nan
         value = cell
         if isinstance(cell, str):
-            # float() would take "1_0"; the words are those that pandas and others write.
-            value = _WORDS.get(cell.strip(), cell.replace("_", "?"))
+            # the words are those that pandas and others write
+            value = _WORDS.get(cell.strip(), cell if is_plain(cell.strip()) else "?")
         try:
             return float(value)
         except (TypeError, ValueError, OverflowError) as error:
@@ -349,9 +355,10 @@ class Table:
 
 
 def _scan(
-    path: PathLike, text: list[str], sep: str
+    path: PathLike, text: list[str], sep: str, least: int
 ) -> tuple[list[str], list[list[str]], list[int]]:
     """Split the text into the header and the rows, with the line of every row."""
+    text = skip_hint(text)
     reader = csv.reader((line + "\n" for line in text), delimiter=sep, strict=True)
     header: list[str] = []
     rows: list[list[str]] = []
@@ -359,8 +366,9 @@ def _scan(
     start = 1
     try:
         for row in reader:
-            if not "".join(row).strip() and len(row) < 2:
-                pass  # a blank line
+            # a blank line; where there is one column, it may be an empty cell in quotes
+            if not row or (not "".join(row).strip() and len(row) < 2 and len(header) != 1):
+                pass
             elif not header:
                 header = [column.strip() for column in row]
             elif len(row) != len(header):
@@ -371,7 +379,7 @@ def _scan(
             start = reader.line_num + 1
     except csv.Error as error:
         raise fail(path, start, f"cells separated by {sep!r}", str(error)) from error
-    if len(header) < 2:
+    if len(header) < least:
         raise fail(path, 1, f"a header of two or more names separated by {sep!r}", header)
     if not rows:
         raise fail(path, len(text), "at least one row after the header")

@@ -16,6 +16,19 @@ from fbeta.storage import library_versions
 __all__ = ["Cell", "Record", "ResultError"]
 
 FORMAT = 1
+# what tables and charts are made of, for the experiments that have them
+_NUMBER, _LIST, _DICT = (int, float), (list,), (dict,)
+_PARAMETERS: dict[str, dict[str, tuple[type, ...]]] = {
+    "figure1": {"beta": _NUMBER, "n_train": _NUMBER, "seed": _NUMBER},
+    "table2": {"beta": _NUMBER, "alphas": _LIST, "cv": _NUMBER, "seed": _NUMBER},
+}
+_RESULTS: dict[str, dict[str, tuple[type, ...]]] = {
+    "figure1": dict.fromkeys(("score", "expected", "regret", "bayes"), _NUMBER),
+    "table2": {
+        "scores fbeta": _NUMBER, "seconds fit": _NUMBER, "betas": _DICT,
+        "alpha": (*_NUMBER, type(None)), "calibration": (*_LIST, type(None)),
+    },
+}  # fmt: skip
 
 
 class ResultError(ValueError):
@@ -106,6 +119,10 @@ class Record:
                 cell = Cell(names[0], names[1], names[2], dict(content["parameters"]))
                 result, versions = dict(content["result"]), dict(content["versions"])
                 seconds, finished = float(content["seconds"]), str(content["finished"])
+                _check_fields(
+                    "parameters", dict(cell.parameters), _PARAMETERS.get(cell.experiment, {})
+                )
+                _check_fields("result", result, _RESULTS.get(cell.experiment, {}))
                 machine = dict(content.get("machine", {}))
                 return cls(cell, result, seconds, finished, versions, machine)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -114,3 +131,15 @@ class Record:
                 "remove the file to run this cell again"
             ) from error
         raise ResultError(f"{source}: expected results of format {FORMAT}, found {found!r}")
+
+
+def _check_fields(name: str, found: Any, needed: Mapping[str, tuple[type, ...]]) -> None:
+    """Raise where a field is absent or of another kind; blanks are between names of levels."""
+    for path, kinds in needed.items():
+        value: Any = found
+        for key in path.split():
+            if not isinstance(value, dict) or key not in value:
+                raise ValueError(f"its {name} lacks {path!r}")
+            value = value[key]
+        if not isinstance(value, kinds):
+            raise ValueError(f"its {name} has {value!r} for {path!r}")

@@ -8,10 +8,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
 
 from fbeta.experiments.cells import Cell, Record
-from fbeta.files import write_text
+from fbeta.files import remove_stale, try_lock, write_text
 
 __all__ = ["ResultStore"]
 
@@ -56,7 +55,9 @@ class ResultStore:
 
     def write(self, record: Record) -> None:
         """Keep the record of a finished cell."""
-        write_text(self._path(record.cell, ".json"), record.to_json())
+        path = self._path(record.cell, ".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, record.to_json())
 
     def records(self, experiment: str) -> list[Record]:
         """Return all records of an experiment, in the order of their file names.
@@ -106,28 +107,13 @@ class ResultStore:
         path = self._path(cell, ".lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
-            if not _lock(file):
+            if not try_lock(file):
                 yield False
                 return
             # what a run that was killed while writing this cell has left behind
-            for part in path.parent.glob(f".{cell.key[:60]}-*.json"):
-                part.unlink(missing_ok=True)
+            remove_stale(self._path(cell, ".json"))
             yield True
             # Others may hold the file that is removed here open, or make it anew: whoever gets
             # its lock looks for the result first, and finds it.
             if self._path(cell, ".json").exists():
                 path.unlink(missing_ok=True)
-
-
-def _lock(file: IO[Any]) -> bool:
-    """Take the lock of an open file without waiting; it goes when the file is closed."""
-    try:
-        if os.name == "nt":
-            msvcrt: Any = importlib.import_module("msvcrt")
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl: Any = importlib.import_module("fcntl")
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from fbeta._estimator import MultiLabelClassifier, views
-from fbeta._validation import check_count, check_number
+from fbeta._validation import check_solver
 from fbeta.labels import Indicator
 from fbeta.learners import LinearScores, Weight
 from fbeta.metrics import fbeta_of_counts
@@ -45,8 +45,7 @@ class BundleLearner:
     max_iter: int
 
     def __post_init__(self) -> None:
-        check_number("tol", self.tol, strict=True)
-        check_count("max_iter", self.max_iter)
+        check_solver(self.fit_intercept, self.tol, self.max_iter)
 
 
 @dataclass(eq=False, repr=False)
