@@ -148,15 +148,24 @@ def _decode(g: Graph, goal: Goal, classifier: Any, X: str) -> tuple[str, str]:
         )
     P = _probabilities(g, model.loss, scores)
     if isinstance(code, JointCode):
-        K = len(code.cardinalities)
-        joint = g.op("Reshape", g.cut(P, 1, 1, 1 + K * s), g.integer([-1, K, s]))
-        return decode_joint(g, goal, g.cut(P, 1, 0, 1), joint, code.cardinalities)
+        return _decode_joint(g, goal, P, code.cardinalities)
     if isinstance(classifier._rule, CutAtHalf):
         raise TypeError(
             'BinaryRelevance with decode="half" does not depend on beta or limits, and has no '
             'decode to export: expected decode="independent"'
         )
     return decode_independent(g, goal, P)
+
+
+def _decode_joint(g: Graph, goal: Goal, P: str, cardinalities: Any) -> tuple[str, str]:
+    """Add the decode of the components of the code."""
+    K, empty = len(cardinalities), g.cut(P, 1, 0, 1)
+    if not K:
+        # all rows were empty: runtimes do not agree on products of matrices without columns
+        nothing = g.op("Mul", g.unsqueeze(empty, 2), g.constant(np.zeros((1, 1, goal.s))))
+        return decode_joint(g, goal, empty, nothing, np.ones(1, dtype=np.intp))
+    joint = g.op("Reshape", g.cut(P, 1, 1, 1 + K * goal.s), g.integer([0, K, goal.s]))
+    return decode_joint(g, goal, empty, joint, cardinalities)
 
 
 def _scores(g: Graph, model: Any, X: str, most: float) -> str:

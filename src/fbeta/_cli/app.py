@@ -86,7 +86,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _register() -> None:
     """Import the commands: each registers itself with ``app``, in the order of the help."""
-    for name in ("models", "compare", "reproduce", "demo"):
+    for name in ("models", "export", "compare", "reproduce", "demo"):
         importlib.import_module(f"fbeta._cli.{name}")
 
 

@@ -140,9 +140,9 @@ def decode_sized(g: Graph, goal: Goal, scores: str, law: SizeLaw) -> tuple[str, 
     possible = g.op("Greater", all_, g.constant(0.0))
     u = g.op("Div", probabilities, g.op("Where", possible, all_, g.constant(1.0)))
     u = g.op("Where", possible, u, g.constant(0.0))
-    k, count = g.constant(np.arange(largest + 1.0)), g.constant(np.arange(largest + 1.0))
-    places = np.add.outer(np.arange(largest + 1), np.arange(largest + 1))
-    places = g.integer(np.minimum(places, largest + 1))
+    k = g.constant(np.arange(largest + 1.0))
+    sums = np.add.outer(np.arange(largest + 1), np.arange(largest + 1))
+    places = g.integer(np.minimum(sums, largest + 1))
 
     def value_of(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
         p, rest, size = parts
@@ -150,7 +150,7 @@ def decode_sized(g: Graph, goal: Goal, scores: str, law: SizeLaw) -> tuple[str, 
         weights = b.op("Mul", u, _weight(b, goal.beta, k, size))
         weights = b.op("Gather", b.op("Pad", weights, b.integer([0, 0, 0, 1])), places, axis=1)
         rest = b.op("MatMul", weights, b.unsqueeze(rest, 2))
-        hits = b.op("MatMul", b.unsqueeze(b.op("Mul", own, count), 1), rest)
+        hits = b.op("MatMul", b.unsqueeze(b.op("Mul", own, k), 1), rest)
         return [own], [b.sum(hits, 2)]
 
     sizes = g.constant(np.arange(1.0, goal.s + 1)[:, None])
@@ -247,7 +247,7 @@ def _add_label(g: Graph, law: str, p: str) -> str:
 
 
 def _weight(g: Graph, beta: str, k: str, size: str) -> str:
-    """Return ``(1 + beta^2) / (beta^2 k + size)``; the square of beta or of 1 / beta is in range."""
+    """Return ``(1 + beta^2) / (beta^2 k + size)``, by the square of beta or of 1 / beta."""
     one = g.constant(1.0)
     inverse = g.op("Div", one, beta)
     square, turned = (g.op("Mul", value, value) for value in (beta, inverse))

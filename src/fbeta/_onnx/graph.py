@@ -24,7 +24,7 @@ class Graph:
     def __init__(self, outer: Graph | None = None) -> None:
         self.onnx = optional_import("onnx", "onnx", "the export to ONNX")
         self.nodes: list[Any] = []
-        self.root = self if outer is None else outer.root
+        self.root: Graph = self if outer is None else outer.root
         self.constants: dict[tuple[Any, ...], str] = {}
         self.initializers: list[Any] = []
         self.count = 0

@@ -16,11 +16,13 @@ from fbeta.nn.modules import (  # noqa: E402
     JointHead,
     JointLoss,
 )
+from fbeta.nn.net import FBetaNet  # noqa: E402
 from fbeta.nn.statistics import Statistics  # noqa: E402
 
 __all__ = [
     "CardinalityHead",
     "CardinalityLoss",
+    "FBetaNet",
     "FBetaScore",
     "JointHead",
     "JointLoss",

@@ -71,7 +71,7 @@ def joint_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Sta
     K = len(sizes)
     check_width(logits, 1 + K * n_labels, f"1 + {K} sizes times {n_labels} labels")
     p = torch.sigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))
-    return Statistics(p[:, 0], p[:, 1:].reshape(-1, K, n_labels), sizes)
+    return Statistics(p[:, 0], p[:, 1:].reshape(p.shape[0], K, n_labels), sizes)
 
 
 def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Statistics:
