@@ -182,6 +182,8 @@ def test_what_is_refused(kind):
 
 
 def test_a_size_without_logits():
+    alone = F.cardinality_loss(torch.zeros(1, 3), torch.tensor([[1, 0]]), [], reduction="none")
+    assert torch.isinf(alone).all()
     z = torch.zeros(2, 5, requires_grad=True)
     y = torch.tensor([[1, 1, 0], [1, 0, 0]])
     loss = F.cardinality_loss(z, y, [1], reduction="none")

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from fbeta._validation import check_choice
-from fbeta.nn._kernels import fused_expectations
+from fbeta.nn._kernels import fused_loss
 from fbeta.nn._law import expectations
 from fbeta.nn._sizes import Sizes, check_width, read_sizes, size_tensor
 from fbeta.nn.decoding import decode, decode_cardinality
@@ -136,24 +136,9 @@ class _CardinalityLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        s = target.shape[1]
-        scores, potentials = logits[:, :s], logits[:, s:]
-        compute = fused_expectations(logits) or expectations
-        found = compute(scores, potentials, sizes)
-        dtype = found.log_partition.dtype
-        y = target.to(dtype)
-        count, known, slot = _slots(target, sizes)
-        place = torch.where(count == 0, torch.zeros_like(slot), slot + 1)
-        own = potentials.to(dtype).gather(1, place[:, None])[:, 0]
-        observed = (y * scores.to(dtype)).sum(1) + own
-        seen = known | (count == 0)
-        # of a probability, which rounding must not bring above 1
-        loss = torch.where(seen, (found.log_partition - observed).clamp(min=0.0), torch.inf)
-        at_place = torch.arange(len(sizes) + 1, device=logits.device) == place[:, None]
-        residual = torch.cat(
-            [found.marginals - y, found.sizes - (at_place & seen[:, None]).to(dtype)], dim=1
-        )
-        ctx.save_for_backward(residual.to(torch.promote_types(logits.dtype, torch.float32)))
+        compute = fused_loss(logits, target.shape[1]) or _loss_and_residual
+        loss, residual = compute(logits, target, sizes)
+        ctx.save_for_backward(residual)
         ctx.dtype = logits.dtype
         return loss
 
@@ -162,6 +147,28 @@ class _CardinalityLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (residual,) = ctx.saved_tensors
         return (residual * gradient[:, None].to(residual.dtype)).to(ctx.dtype), None, None
+
+
+def _loss_and_residual(
+    logits: Tensor, target: Tensor, sizes: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return the cardinality loss of each instance, and what is expected less what is observed."""
+    s = target.shape[1]
+    scores, potentials = logits[:, :s], logits[:, s:]
+    found = expectations(scores, potentials, sizes)
+    dtype = found.log_partition.dtype
+    y = target.to(dtype)
+    count, known, slot = _slots(target, sizes)
+    place = torch.where(known, slot + 1, torch.zeros_like(slot))
+    own = potentials.to(dtype).gather(1, place[:, None])[:, 0]
+    observed = (y * scores.to(dtype)).sum(1) + own
+    seen = known | (count == 0)
+    # of a probability, which rounding must not bring above 1
+    loss = torch.where(seen, (found.log_partition - observed).clamp(min=0.0), torch.inf)
+    at_place = torch.arange(len(sizes) + 1, device=logits.device) == place[:, None]
+    at_place = (at_place & seen[:, None]).to(dtype)
+    residual = torch.cat([found.marginals - y, found.sizes - at_place], dim=1)
+    return loss, residual.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _slots(target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:

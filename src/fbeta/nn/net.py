@@ -71,7 +71,7 @@ class NetModel:
 class NetCode(JointCode):
     """The paper's code, for a model that takes the labels themselves as its targets."""
 
-    def targets(self, Y: Indicator) -> NetTargets:  # type: ignore[override]
+    def targets(self, Y: Indicator) -> NetTargets:
         """Return the labels, and the sizes that they have."""
         return NetTargets(Y, tuple(self.cardinalities.tolist()))
 
