@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-fast lint format docs bench clean
+.PHONY: demo test test-fast lint format docs bench bench-gpu clean
 
 demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
@@ -36,6 +36,10 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/fbeta/linear/*.
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# on a machine with a GPU: CASES="decode loss" runs some of it
+bench-gpu: $(STAMP)
+	$(BIN)/python -m benchmarks.gpu $(CASES)
 
 clean:
 	rm -rf $(VENV) demo results site .pytest_cache .mypy_cache .ruff_cache
