@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8
 # the Markdown extension of the documentation is beside its pages
 SITE := PYTHONPATH=docs $(BIN)/zensical
 
-.PHONY: demo test test-fast test-oldest lint format docs serve bench dist clean
+.PHONY: demo test test-fast test-oldest lint format docs serve bench bench-gpu dist clean
 
 demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
@@ -62,6 +62,10 @@ dist: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# on a machine with a GPU: CASES="decode loss" runs some of it
+bench-gpu: $(STAMP)
+	$(BIN)/python -m benchmarks.gpu $(CASES)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) demo results site dist build .cache .pytest_cache .mypy_cache .ruff_cache

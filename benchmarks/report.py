@@ -109,11 +109,12 @@ def markdown(results: dict[str, Any]) -> str:
         if key in results:
             rows = results[key] if isinstance(results[key], list) else [results[key]]
             names = columns or {name: name.replace("_", " ") for name in rows[0]}
-            out += [f"## {title}", text, _table(rows, names)]
+            out += [f"## {title}", text, table(rows, names)]
     return "\n\n".join(out) + "\n"
 
 
-def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
+def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
+    """Return rows as a table of Markdown, with titles for some of their keys."""
     lines = ["| " + " | ".join(columns.values()) + " |", "|" + " --- |" * len(columns)]
     lines += ["| " + " | ".join(_cell(row[c]) for c in columns) + " |" for row in rows]
     return "\n".join(lines)

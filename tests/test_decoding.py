@@ -166,3 +166,14 @@ def test_bad_beta(beta):
         decode(q, beta)
     with pytest.raises(TypeError, match="beta"):
         decode(q, "1")
+
+
+def test_equal_labels_go_to_the_first():
+    """A product of matrices rounds columns by where they are, and must not decide."""
+    column = np.array([0.75, 0.75, 0.1, 0.3])
+    for s in range(4, 20):
+        joint = np.broadcast_to(column[:, None], (4, s)) / s
+        q = LabelStatistics(np.zeros(1), joint[None], (1, 2, 3, 4))
+        for beta in (0.3, 1.0, 2.0):
+            labels = decode(q, beta, max_labels=s - 1)[0]
+            assert (np.diff(labels) <= 0).all()

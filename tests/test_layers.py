@@ -85,3 +85,17 @@ def test_only_the_command_line_imports_the_experiments() -> None:
             "_cli/reproduce.py", "_cli/demo.py"
         ):  # fmt: skip
             assert "fbeta.experiments" not in path.read_text(encoding="utf-8"), place
+
+
+def test_the_library_imports_no_optional_dependency() -> None:
+    names = ("torch", "torchmetrics", "skorch", "onnx", "triton", "dask", "matplotlib")
+    program = f"""
+import sys
+import fbeta, fbeta.methods, fbeta.rivals, fbeta.storage, fbeta.export
+found = [name for name in {names} if name in sys.modules]
+assert not found, found
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -164,7 +164,8 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
     else:
         size, value = _search_every_size(block, tables, goal)
     weights = xp.take(tables.A, size, axis=0)
-    scores = xp.matmul(weights[:, None, :], block.joint)[:, 0, :]
+    # a product of matrices may round equal labels differently, and the first is to come first
+    scores = xp.sum(weights[:, :, None] * block.joint, axis=1)
     n, s = scores.shape
     if not s:
         return astype(xp, scores, xp.int8), value

@@ -145,7 +145,7 @@ def _ending_on_signals(wanted: bool) -> Iterator[None]:
 
 def _register() -> None:
     """Import the commands: each registers itself with ``app``, in the order of the help."""
-    for name in ("models", "predicting", "compare", "reproduce", "demo"):
+    for name in ("models", "predicting", "export", "compare", "reproduce", "demo"):
         importlib.import_module(f"fbeta._cli.{name}")
 
 

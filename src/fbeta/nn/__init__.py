@@ -1,0 +1,32 @@
+"""PyTorch: losses, heads, the exact decode on the device, a metric and an estimator.
+
+It needs the extra ``fbeta[torch]``; nothing else of the library imports it.
+"""
+
+from fbeta._array import optional_import
+
+optional_import("torch", "torch", "fbeta.nn")
+
+from fbeta.nn import functional  # noqa: E402
+from fbeta.nn.functional import decode  # noqa: E402
+from fbeta.nn.metric import FBetaScore  # noqa: E402
+from fbeta.nn.modules import (  # noqa: E402
+    CardinalityHead,
+    CardinalityLoss,
+    JointHead,
+    JointLoss,
+)
+from fbeta.nn.net import FBetaNet  # noqa: E402
+from fbeta.nn.statistics import Statistics  # noqa: E402
+
+__all__ = [
+    "CardinalityHead",
+    "CardinalityLoss",
+    "FBetaNet",
+    "FBetaScore",
+    "JointHead",
+    "JointLoss",
+    "Statistics",
+    "decode",
+    "functional",
+]

@@ -1,0 +1,169 @@
+"""Products of many small polynomials, by a tree of pairs: log2 s levels and not s steps.
+
+A label that is present with probability p is the polynomial ``(1 - p) + p x``; the product over all
+labels has ``P(k labels)`` as its coefficients. Only sums of non-negative numbers occur, so that
+nothing cancels. Arrays have the coefficients in their first axis and the instances in the last.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def product_tree(absent: Tensor, present: Tensor, largest: int) -> list[Tensor]:
+    """Return the products of ever more labels, from the single labels to all of them.
+
+    Parameters
+    ----------
+    absent, present : tensor of shape (s, n)
+        ``1 - p`` and ``p`` of every label.
+    largest : int
+        Powers above it are left out.
+
+    Returns
+    -------
+    list of tensor of shape (1 + degree, nodes, n)
+        The number of nodes is a power of two, and halves from level to level.
+    """
+    s = absent.shape[0]
+    missing = (1 << (s - 1).bit_length()) - s
+    leaves = torch.stack([absent, present])
+    if missing:
+        # labels that are never present
+        one = torch.ones_like(leaves[:1, :1]).expand(1, missing, -1)
+        leaves = torch.cat([leaves, torch.cat([one, torch.zeros_like(one)])], dim=1)
+    levels = [leaves]
+    while levels[-1].shape[1] > 1:
+        below = levels[-1]
+        levels.append(multiply(below[:, 0::2], below[:, 1::2], largest))
+    return levels
+
+
+def multiply(a: Tensor, b: Tensor, largest: int) -> Tensor:
+    """Return the products of pairs of polynomials, without the powers above the largest.
+
+    Parameters
+    ----------
+    a, b : tensor of shape (1 + degree, ...)
+        Their other axes broadcast.
+    largest : int
+        The highest power to keep.
+
+    Returns
+    -------
+    tensor of shape (1 + degree, ...)
+
+    Examples
+    --------
+    >>> multiply(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), 2).tolist()
+    [3.0, 10.0, 8.0]
+    """
+    if a.shape[0] > b.shape[0]:
+        a, b = b, a
+    length = min(a.shape[0] + b.shape[0] - 2, largest) + 1
+    if _in_place(a):
+        out = _zeros(length, a, b)
+        for i in range(min(a.shape[0], length)):
+            width = min(b.shape[0], length - i)
+            out[i : i + width].addcmul_(a[i], b[:width])
+        return out
+    before = a.shape[0] - 1
+    after = max(0, length - b.shape[0])
+    widened = pad(b, (0, 0) * (b.ndim - 1) + (before, after))
+    powers = torch.arange(length, device=b.device)[:, None]
+    places = before + powers - torch.arange(a.shape[0], device=b.device)
+    return (widened[places] * a).sum(1)
+
+
+def correlate(a: Tensor, b: Tensor, length: int) -> Tensor:
+    """Return ``sum_i a_i b_{c + i}`` for c below a length: the transpose of :func:`multiply`.
+
+    Parameters
+    ----------
+    a, b : tensor of shape (1 + degree, ...)
+        Their other axes broadcast; b is zero beyond its end.
+    length : int
+        How many numbers to return.
+
+    Returns
+    -------
+    tensor of shape (length, ...)
+
+    Examples
+    --------
+    >>> correlate(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), 2).tolist()
+    [11.0, 4.0]
+    """
+    if _in_place(a):
+        out = _zeros(length, a, b)
+        for i in range(min(a.shape[0], b.shape[0])):
+            width = min(length, b.shape[0] - i)
+            out[:width].addcmul_(a[i], b[i : i + width])
+        return out
+    after = max(0, a.shape[0] + length - 1 - b.shape[0])
+    widened = pad(b, (0, 0) * (b.ndim - 1) + (0, after))
+    first = torch.arange(length, device=b.device)[:, None]
+    return (widened[first + torch.arange(a.shape[0], device=b.device)] * a).sum(1)
+
+
+def without_each(levels: list[Tensor], largest: int) -> Tensor:
+    """Return, for every label, the product over all the others.
+
+    Parameters
+    ----------
+    levels : list of tensor
+        From :func:`product_tree`.
+    largest : int
+        Powers above it are left out.
+
+    Returns
+    -------
+    tensor of shape (1 + degree, nodes, n)
+        For the padded number of labels.
+    """
+    others = torch.ones_like(levels[-1][:1])
+    for level in reversed(levels[:-1]):
+        others = _flat(multiply(others[:, :, None], _siblings(level), largest))
+    return others
+
+
+def pull_back(levels: list[Tensor], weights: Tensor) -> Tensor:
+    """Return the derivatives of ``sum_k weights_k P(k labels)`` in the single labels.
+
+    Parameters
+    ----------
+    levels : list of tensor
+        From :func:`product_tree`.
+    weights : tensor of shape (1 + degree, n)
+        Of the sizes.
+
+    Returns
+    -------
+    tensor of shape (2, nodes, n)
+        In ``1 - p`` and in ``p`` of each label, of the padded number of labels.
+    """
+    outside = weights[:, None]
+    for level in reversed(levels[:-1]):
+        outside = _flat(correlate(_siblings(level), outside[:, :, None], level.shape[0]))
+    return outside
+
+
+def _siblings(level: Tensor) -> Tensor:
+    """Return for each node the other one of its pair, of shape (1 + degree, pairs, 2, n)."""
+    return level.reshape(level.shape[0], -1, 2, level.shape[2]).flip(2)
+
+
+def _flat(pairs: Tensor) -> Tensor:
+    return pairs.reshape(pairs.shape[0], -1, pairs.shape[3])
+
+
+def _in_place(a: Tensor) -> bool:
+    """Tell whether a loop over the powers is better than one operation with a larger memory."""
+    return a.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _zeros(length: int, a: Tensor, b: Tensor) -> Tensor:
+    shape: torch.Size = torch.broadcast_shapes(a.shape[1:], b.shape[1:])  # type: ignore[no-untyped-call]
+    return a.new_zeros((length, *shape))

@@ -1,0 +1,63 @@
+"""The sizes of label sets that logits are for, as the functions of :mod:`fbeta.nn` take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Sizes: TypeAlias = int | Sequence[int]
+
+
+def read_sizes(cardinalities: Sizes, n_labels: int) -> tuple[int, ...]:
+    """Return increasing sizes in 1..s; a number K stands for 1..K.
+
+    Examples
+    --------
+    >>> read_sizes(3, 5), read_sizes([1, 4], 5)
+    ((1, 2, 3), (1, 4))
+    """
+    if isinstance(cardinalities, int):
+        sizes = tuple(range(1, cardinalities + 1))
+    else:
+        sizes = tuple(int(k) for k in cardinalities)
+    increasing = all(a < b for a, b in pairwise(sizes))
+    if not increasing or (sizes and (sizes[0] < 1 or sizes[-1] > n_labels)):
+        raise ValueError(
+            f"cardinalities must be increasing sizes in 1..{n_labels}, got {cardinalities!r}"
+        )
+    return sizes
+
+
+def size_tensor(sizes: Sequence[int], device: torch.device) -> Tensor:
+    """Return sizes as integers on a device, made there: a copy from the host would wait for it.
+
+    Examples
+    --------
+    >>> size_tensor((1, 2, 3, 7), torch.device("cpu")).tolist()
+    [1, 2, 3, 7]
+    """
+    runs: list[list[int]] = []
+    for k in sizes:
+        if runs and runs[-1][1] == k:
+            runs[-1][1] = k + 1
+        else:
+            runs.append([k, k + 1])
+    parts = [torch.arange(start, stop, device=device) for start, stop in runs]
+    if not parts:
+        return torch.arange(0, device=device)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def check_width(logits: Tensor, width: int, what: str) -> None:
+    """Raise unless logits have the shape (n, width)."""
+    if logits.ndim != 2 or logits.shape[1] != width:
+        raise ValueError(f"logits must have shape (n, {width}), {what}, got {tuple(logits.shape)}")
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """Return double precision, or single on devices that lack it."""
+    return torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,37 @@
+"""What is traced and what runs: the decode on the host, as one operation of a compiled graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fbeta.decoding import decode
+from fbeta.encoding import LabelStatistics
+
+
+def is_exporting() -> bool:
+    """Tell whether the operations are recorded for another runtime."""
+    return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
+
+
+def is_tracing() -> bool:
+    """Tell whether the operations are recorded, and not carried out."""
+    return torch.compiler.is_compiling() or is_exporting()
+
+
+def host_decode(
+    statistics: LabelStatistics, beta: Any, min_labels: Any, max_labels: Any
+) -> tuple[Tensor, Tensor]:
+    """Decode statistics on the host; what is given as a tensor is cut to what is possible."""
+    s = statistics.n_labels
+    cut = isinstance(min_labels, Tensor) or isinstance(max_labels, Tensor)
+    low, high = int(min_labels), None if max_labels is None else int(max_labels)
+    if cut:
+        low = min(max(low, 0), s)
+        high = s if high is None else max(high, low)
+    labels, expected = decode(
+        statistics, float(beta), min_labels=low, max_labels=high, return_expected=True
+    )
+    return torch.from_numpy(labels), torch.from_numpy(expected)

@@ -1,0 +1,77 @@
+"""The instance-averaged F_beta as a metric of torchmetrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fbeta._array import optional_import
+from fbeta._validation import check_beta
+
+torchmetrics = optional_import("torchmetrics", "torch", "the metric FBetaScore")
+
+__all__ = ["FBetaScore"]
+
+
+class FBetaScore(torchmetrics.Metric):  # type: ignore[misc,name-defined]
+    """F_beta of each instance, averaged over all of them; two empty sets count as 1.
+
+    torchmetrics' own ``MultilabelFBetaScore`` averages over labels, and its ``samplewise`` form
+    counts an empty row that was rightly left empty as 0.
+
+    Parameters
+    ----------
+    beta : float > 0
+        Weight of recall against precision.
+    **options
+        As for :class:`torchmetrics.Metric`.
+
+    Examples
+    --------
+    >>> score = FBetaScore(beta=1.0)
+    >>> score.update(torch.tensor([[1, 0], [0, 0]]), torch.tensor([[1, 1], [0, 0]]))
+    >>> round(score.compute().item(), 4)
+    0.8333
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+    def __init__(self, beta: float = 1.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.beta = check_beta(beta)
+        zero = torch.zeros((), dtype=torch.float64)
+        self.add_state("total", zero, dist_reduce_fx="sum")
+        self.add_state("instances", zero.clone(), dist_reduce_fx="sum")
+        self.total: Tensor
+        self.instances: Tensor
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add predictions and true labels, 0/1 of shape (n, s)."""
+        if preds.shape != target.shape or preds.ndim != 2:
+            raise ValueError(
+                "preds and target must be label sets of one shape (n, s), got "
+                f"{tuple(preds.shape)} and {tuple(target.shape)}"
+            )
+        self.total = self.total + fbeta_of_rows(preds, target, self.beta).sum()
+        self.instances = self.instances + len(target)
+
+    def compute(self) -> Tensor:
+        """Return the average, or nan where nothing was added."""
+        return (self.total / self.instances).to(torch.get_default_dtype())
+
+
+def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
+    """Return the F_beta of each row, of shape (n,), where two empty sets have 1."""
+    predicted, true = preds > 0, target > 0
+    hits, size, k = (part.sum(1).double() for part in (predicted & true, predicted, true))
+    # the square of one of the two is in range
+    recall, precision = (beta * beta, 1.0) if beta <= 1 else (1.0, (1 / beta) ** 2)
+    below = recall * k + precision * size
+    score = (recall + precision) * hits / below.clamp(min=torch.finfo(torch.float64).tiny)
+    return torch.where((k == 0) & (size == 0), 1.0, score)

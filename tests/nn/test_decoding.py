@@ -1,0 +1,226 @@
+"""The decode on tensors finds the sets of NumPy's, ties included, however it is run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="fbeta.nn needs the extra torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+import fbeta  # noqa: E402
+from fbeta import LabelStatistics  # noqa: E402
+from fbeta.nn import CardinalityHead, JointHead, Statistics, decode, decoding  # noqa: E402
+from fbeta.nn import functional as F  # noqa: E402
+
+from .. import reference  # noqa: E402
+
+BACKENDS = {"cpu": "aot_eager", "cuda": "inductor"}
+
+
+@pytest.fixture(params=["as it runs", "as it is traced"])
+def traced(request, monkeypatch):
+    """Run the operations that are traced for a compiler or an export, where asked for."""
+    if request.param == "as it is traced":
+        monkeypatch.setattr(decoding, "is_tracing", lambda: True)
+        monkeypatch.setattr(decoding, "is_exporting", lambda: True)
+    return request.param
+
+
+def draw(rng, n=6, most=7):
+    """Statistics with many ties, and limits."""
+    s = int(rng.integers(1, most + 1))
+    K = int(rng.integers(0, s + 1))
+    sizes = tuple(sorted(rng.choice(np.arange(1, s + 1), K, replace=False).tolist()))
+    joint = rng.integers(0, 4, size=(n, K, s)) / 4
+    empty = rng.integers(0, 3, size=n) / 3
+    low = int(rng.integers(0, s + 1))
+    limits = {"min_labels": low, "max_labels": int(rng.integers(low, s + 1))}
+    return empty, joint, sizes, limits
+
+
+def tensors(values, device):
+    return {name: torch.tensor(value, device=device) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_statistics(seed, device, traced):
+    rng = np.random.default_rng(seed)
+    empty, joint, sizes, limits = draw(rng)
+    here = LabelStatistics(empty, joint, sizes)
+    there = Statistics(
+        torch.tensor(empty, device=device), torch.tensor(joint, device=device), sizes
+    )
+    for beta in (0.3, 1.0, 2.0):
+        labels, expected = fbeta.decode(here, beta, return_expected=True)
+        found, value = decode(there, beta, return_expected=True)
+        assert (found.dtype, found.device.type) == (torch.int8, device.type)
+        np.testing.assert_array_equal(found.cpu(), labels)
+        np.testing.assert_allclose(value.cpu(), expected, rtol=1e-12)
+        within = fbeta.decode(here, beta, **limits)
+        np.testing.assert_array_equal(decode(there, beta, **limits).cpu(), within)
+        on_device = torch.tensor(beta, dtype=torch.float64, device=device)
+        found = decode(there, on_device, **tensors(limits, device))
+        np.testing.assert_array_equal(found.cpu(), within)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_no_set_is_better(seed):
+    rng = np.random.default_rng(seed)
+    empty, joint, sizes, _ = draw(rng, n=1, most=5)
+    q = Statistics(torch.tensor(empty), torch.tensor(joint), sizes)
+    labels = decode(q, 1.5)[0].tolist()
+    assert labels == list(reference.best_set(empty[0], joint[0], sizes, 1.5))
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+def test_independent_logits(beta, device, traced):
+    logits = torch.randint(-4, 4, (40, 9)).double() / 2
+    here = LabelStatistics.from_marginals(torch.sigmoid(logits).numpy())
+    labels, expected = fbeta.decode(here, beta, return_expected=True)
+    found, value = decode(logits.to(device), beta, return_expected=True)
+    np.testing.assert_array_equal(found.cpu(), labels)
+    np.testing.assert_allclose(value.cpu(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 3), (2, 5), (1, 2, 3, 4, 5, 6), ()])
+def test_cardinality_model(sizes, device, traced):
+    """Against the decode of the statistics, which has no notion of an order of labels."""
+    s = 6
+    logits = torch.randn(50, s + 1 + len(sizes), dtype=torch.float64) * 2
+    statistics = F.cardinality_statistics(logits, s, sizes)
+    for beta in (0.5, 2.0):
+        labels, expected = fbeta.decode(
+            LabelStatistics(statistics.empty.numpy(), statistics.joint.numpy(), sizes),
+            beta, return_expected=True,
+        )  # fmt: skip
+        found, value = F.decode_cardinality(logits.to(device), s, sizes, beta, return_expected=True)
+        np.testing.assert_array_equal(found.cpu(), labels)
+        np.testing.assert_allclose(value.cpu(), expected, rtol=1e-10)
+
+
+def test_equal_scores_go_to_the_first_label(device, traced):
+    logits = torch.zeros(1, 7 + 4, device=device)
+    logits[0, 7 + 2] = 9.0
+    found = F.decode_cardinality(logits, 7, 3, max_labels=3)
+    assert found.tolist() == [[1, 1, 1, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("kind", ["statistics", "cardinality"])
+def test_many_rows_are_decoded_in_parts(kind, device, traced, monkeypatch):
+    logits = torch.randn(30, 5 + 1 + 3, dtype=torch.float64, device=device)
+
+    def run():
+        if kind == "cardinality":
+            return F.decode_cardinality(logits, 5, 3, return_expected=True)
+        return decode(F.cardinality_statistics(logits, 5, 3), return_expected=True)
+
+    whole = run()
+    monkeypatch.setattr(decoding, "AT_ONCE", 100)
+    monkeypatch.setattr(decoding, "AT_ONCE_ON_DEVICE", 100)
+    for part, all_ in zip(run(), whole, strict=True):
+        assert torch.equal(part, all_)
+
+
+@pytest.mark.parametrize("beta", [1e-200, 1e200])
+def test_extreme_beta(beta, device, traced):
+    rng = np.random.default_rng(0)
+    joint = rng.uniform(size=(5, 3, 4)) / 12
+    here = LabelStatistics(np.full(5, 0.01), joint, (1, 2, 3))
+    q = Statistics(
+        torch.full((5,), 0.01, dtype=torch.float64, device=device),
+        torch.tensor(joint, device=device), (1, 2, 3),
+    )  # fmt: skip
+    there = torch.tensor(beta, dtype=torch.float64, device=device)
+    for given_as in (beta, there):
+        np.testing.assert_array_equal(decode(q, given_as).cpu(), fbeta.decode(here, beta))
+
+
+def test_label_statistics_are_decoded(device):
+    q = LabelStatistics.from_marginals(torch.tensor([[0.9, 0.5, 0.1]], device=device))
+    assert torch.equal(decode(q, 2.0), torch.as_tensor(fbeta.decode(q, 2.0)))
+
+
+def test_what_is_refused():
+    q = F.joint_statistics(torch.zeros(2, 5), 2, 2)
+    for match, options in {
+        "min_labels is 3": {"min_labels": 3},
+        "min_labels must not be above": {"min_labels": 2, "max_labels": 1},
+        "beta": {"beta": -1.0},
+    }.items():
+        with pytest.raises(ValueError, match=match):
+            decode(q, **options)
+    with pytest.raises(ValueError, match="logits must have shape"):
+        F.decode_cardinality(torch.zeros(2, 5), 2, 1)
+
+
+class Whole(torch.nn.Module):
+    """From features to label sets, with beta and the limits as inputs."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, x, beta, low, high):
+        return self.head.decode(self.head(x), beta, min_labels=low, max_labels=high)
+
+
+HEADS = pytest.mark.parametrize("kind", [JointHead, CardinalityHead])
+
+
+def inputs(device="cpu", n=12):
+    x = torch.randn(n, 4, device=device)
+    beta = torch.tensor(1.5, dtype=torch.float64, device=device)
+    return x, beta, torch.tensor(1, device=device), torch.tensor(3, device=device)
+
+
+@HEADS
+@pytest.mark.slow
+def test_compiled_whole(kind, device):
+    module = Whole(kind(4, 6, (1, 2, 4))).to(device)
+    compiled = torch.compile(module, fullgraph=True, backend=BACKENDS[device.type])
+    given_inputs = inputs(device)
+    with torch.no_grad():
+        assert torch.equal(compiled(*given_inputs), module(*given_inputs))
+
+
+@HEADS
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_onnx_runtime_finds_the_same_sets(kind, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    module, example = Whole(kind(4, 6, (1, 2, 4))).eval(), inputs()
+    program = torch.onnx.export(
+        module, example, dynamo=True, verbose=False, input_names=["x", "beta", "low", "high"],
+        dynamic_shapes=({0: torch.export.Dim("n")}, None, None, None),
+    )  # fmt: skip
+    program.save(tmp_path / "whole.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "whole.onnx")
+    for n in (12, 30):
+        x, beta, low, high = inputs(n=n)
+        feeds = {"x": x, "beta": beta, "low": low, "high": high}
+        (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
+        np.testing.assert_array_equal(found, module(x, beta, low, high))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
+@HEADS
+def test_nothing_waits_for_the_device(kind):
+    module = Whole(kind(4, 6, (1, 2, 4))).cuda()
+    given_inputs = inputs("cuda")
+    labels = torch.ones(12, 6, device="cuda")
+    labels[:, 2:] = 0
+    module(*given_inputs)
+    module.head.loss(module.head(given_inputs[0]), labels).backward()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        module(*given_inputs)
+        module.head.decode(module.head(given_inputs[0]), 2.0, max_labels=3)
+        module.head.loss(module.head(given_inputs[0]), labels).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

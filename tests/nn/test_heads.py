@@ -1,0 +1,113 @@
+"""Heads and statistics: laws by enumeration, and a network that learns one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="fbeta.nn needs the extra torch")
+
+from fbeta import LabelStatistics  # noqa: E402
+from fbeta.datasets import CalibratedLaw  # noqa: E402
+from fbeta.nn import CardinalityHead, JointHead  # noqa: E402
+from fbeta.nn import functional as F  # noqa: E402
+from fbeta.nn._law import by_size, expectations  # noqa: E402
+from fbeta.nn._polynomials import correlate, multiply  # noqa: E402
+
+HEADS = pytest.mark.parametrize("kind", [JointHead, CardinalityHead])
+
+
+@pytest.mark.parametrize(("s", "sizes"), [(1, (1,)), (1, ()), (5, (1, 2, 4)), (4, (1, 2, 3, 4))])
+def test_statistics_of_the_cardinality_model(s, sizes, device):
+    logits = torch.randn(6, s + 1 + len(sizes), dtype=torch.float64) * 3
+    sets = [y for y in product((0, 1), repeat=s) if sum(y) in (0, *sizes)]
+    value = torch.stack(
+        [
+            logits[:, :s] @ torch.tensor(y, dtype=torch.float64)
+            + logits[:, s + (0, *sizes).index(sum(y))]
+            for y in sets
+        ],
+        dim=1,
+    )
+    exact = LabelStatistics.from_distribution(torch.softmax(value, 1).numpy(), np.array(sets))
+    found = F.cardinality_statistics(logits.to(device), s, sizes)
+    np.testing.assert_allclose(found.empty.cpu(), exact.empty, rtol=1e-10)
+    kept = [sizes.index(k) for k in exact.cardinalities]
+    np.testing.assert_allclose(found.joint[:, kept].cpu(), exact.joint, rtol=1e-10, atol=1e-15)
+    np.testing.assert_allclose(found.marginals().cpu(), exact.marginals(), rtol=1e-10)
+    law = expectations(logits[:, :s], logits[:, s:], sizes)
+    np.testing.assert_allclose(law.marginals, exact.marginals(), rtol=1e-10)
+
+
+def test_statistics_of_independent_labels(device):
+    logits = torch.randn(4, 6, dtype=torch.float64) * 4
+    exact = LabelStatistics.from_marginals(torch.sigmoid(logits).numpy())
+    found = F.independent_statistics(logits.to(device))
+    np.testing.assert_allclose(found.empty.cpu(), exact.empty, rtol=1e-10)
+    np.testing.assert_allclose(found.joint.cpu(), exact.joint, rtol=1e-10, atol=1e-20)
+
+
+def test_joint_statistics_are_probabilities_of_the_code():
+    logits = torch.randn(3, 1 + 2 * 4)
+    q = F.joint_statistics(logits, 4, (1, 3))
+    np.testing.assert_allclose(q.label_statistics().to_code(), torch.sigmoid(logits), rtol=1e-6)
+
+
+@pytest.mark.parametrize("largest", [2, 9])
+def test_polynomials(largest):
+    a, b = torch.rand(3, 5, 2), torch.rand(5, 5, 2)
+    x, y = a.numpy(), b.numpy()
+    with_both = {}
+    for mode in ("in place", "gathered"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fbeta.nn._polynomials._in_place", lambda _, m=mode: m == "in place")
+            with_both[mode] = (multiply(a, b, largest), correlate(a, b, 4))
+    for i, j in product(range(5), range(2)):
+        exact = np.convolve(x[:, i, j], y[:, i, j])[: largest + 1]
+        wide = np.append(y[:, i, j], np.zeros(4))
+        pulled = [np.dot(x[:, i, j], wide[c : c + 3]) for c in range(4)]
+        for product_, correlation in with_both.values():
+            np.testing.assert_allclose(product_[:, i, j], exact, rtol=1e-5)
+            np.testing.assert_allclose(correlation[:, i, j], pulled, rtol=1e-5)
+
+
+def test_by_size_leaves_gaps_empty():
+    values = torch.ones(3, 2)
+    assert by_size(values, (1, 3), 4).tolist() == [[1, 1], [1, 1], [0, 0], [1, 1]]
+
+
+@HEADS
+def test_state_and_shapes(kind):
+    head = kind(8, 5, (1, 3))
+    again = kind(8, 5, (1, 3))
+    again.load_state_dict(head.state_dict())
+    logits = head(torch.randn(7, 8))
+    assert logits.shape == (7, head.n_logits)
+    assert torch.equal(again.decode(logits), head.decode(logits))
+    assert torch.equal(head.decode(head.statistics(logits.double())), head.decode(logits.double()))
+    assert "n_labels=5, cardinalities=(1, 3)" in repr(head)
+    with pytest.raises(ValueError, match="n_labels"):
+        kind(8, 0, 1)
+
+
+@HEADS
+def test_a_linear_network_learns_the_law(kind):
+    """It gets near the best possible F_beta of a law that is known."""
+    law = CalibratedLaw(n_labels=4, n_features=20, random_state=0)
+    train, test = law.sample(3000, random_state=1), law.sample(2000, random_state=2)
+    head = kind(20, 4, 4)
+    optimiser = torch.optim.LBFGS(head.parameters(), max_iter=60)
+    x, y = torch.tensor(train.X, dtype=torch.float32), torch.tensor(train.Y)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = head.loss(head(x), y)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    with torch.no_grad():
+        labels = head.decode(head(torch.tensor(test.X, dtype=torch.float32)))
+    assert 0 <= test.regret(labels.numpy()) < (0.01 if kind is JointHead else 0.03)
