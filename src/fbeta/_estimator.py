@@ -247,6 +247,12 @@ class HeldOut:
         """Return the predicted label sets, of shape (n, s)."""
         return self.estimator._predict_indicator(self.rows, beta)
 
+    def decide(self, beta: float) -> tuple[Any, Any]:
+        """Return the label sets, and what is expected of each: None where nothing is."""
+        if isinstance(self.estimator, StatisticsClassifier):
+            return self.estimator._decide(self.rows, beta)
+        return self.labels(beta), None
+
     def statistics(self) -> LabelStatistics:
         """Return the label statistics, of estimators that have them."""
         return cast(StatisticsClassifier, self.estimator)._statistics(self.rows)
@@ -307,6 +313,12 @@ class StatisticsClassifier(MultiLabelClassifier):
         parts = [estimates.statistics() for estimates in self._chunks(X)]
         return LabelStatistics.concatenate(parts)
 
+    def _decide(self, X: Any, beta: float) -> tuple[Any, Any]:
+        """Return label sets for validated X, and the F_beta that is expected of each."""
+        parts = [self._rule.decide(estimates, beta) for estimates in self._chunks(X)]
+        labels, expected = (concat(list(some)) for some in zip(*parts, strict=True))
+        return labels, array_namespace(expected).clip(expected, None, 1.0)
+
     def predict_statistics(self, X: Any) -> LabelStatistics:
         """Estimate everything the decoder needs.
 
@@ -357,7 +369,4 @@ class StatisticsClassifier(MultiLabelClassifier):
             Estimates from independent fits need not agree with each other, and the sum that the
             decoder maximises may then exceed 1: it is cut there.
         """
-        X, beta = self._read_features(X, beta)
-        parts = [self._rule.expected(estimates, beta) for estimates in self._chunks(X)]
-        expected = concat(parts)
-        return array_namespace(expected).clip(expected, None, 1.0)
+        return self._decide(*self._read_features(X, beta))[1]

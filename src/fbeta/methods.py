@@ -27,6 +27,7 @@ PARTS: dict[str, str] = {
     "SubmodularMultiLabel": "fbeta.rivals:SubmodularMultiLabel",
     "ThresholdedRelevance": "fbeta.rivals:ThresholdedRelevance",
     # what they hold
+    "Calibration": "fbeta.calibration:Calibration",
     "LabelForm": "fbeta.labels:LabelForm",
     "JointCode": "fbeta.codes:JointCode",
     "MarginalCode": "fbeta.codes:MarginalCode",

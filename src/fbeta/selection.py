@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -15,22 +16,26 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fbeta._array import to_numpy
+from fbeta._array import array_namespace, to_numpy
 from fbeta._estimator import Fold, HeldOut, MultiLabelClassifier, all_or_nothing
+from fbeta._pruning import ERRORS, GAIN, Pruning, constant_scores, difference
 from fbeta._threads import run_evenly
 from fbeta._validation import check_count, check_number, check_takes_weight
+from fbeta.calibration import Calibration
 from fbeta.encoding import LabelStatistics
 from fbeta.labels import Indicator
 from fbeta.learners import Alphas, Rows, Weight
-from fbeta.metrics import fbeta_score
+from fbeta.metrics import fbeta_per_instance
 
-__all__ = ["ALPHAS", "AlphaSearchCV", "make_folds", "over_folds"]
+__all__ = ["ALPHAS", "AlphaSearchCV", "HeldOutScores", "make_folds", "over_folds", "row_shares"]
 
 #: The grid of the paper.
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 
 Found = TypeVar("Found")
 Method = TypeVar("Method", bound=Callable[..., Any])
+# columns whose ranges differ by more are not penalised alike by one alpha
+SCALES = 1e3
 
 
 def make_folds(
@@ -77,6 +82,7 @@ def over_folds(
     folds: Sequence[Fold],
     alphas: Alphas = ALPHAS,
     n_jobs: int | None = None,
+    stop: Callable[[Fold], Callable[[float, Found], bool]] | None = None,
 ) -> list[dict[float, Found]]:
     """Look at the held-out rows of every fold, for each strength of regularisation.
 
@@ -89,6 +95,9 @@ def over_folds(
         As for :class:`AlphaSearchCV`.
     X, Y, weight, folds
         As for :func:`make_folds` and from it; X is validated.
+    stop : callable, optional
+        Called with each fold; what it returns is called with every strength, from the strongest to
+        the weakest, and what ``look`` returned, and tells whether the weaker ones are left out.
 
     Returns
     -------
@@ -107,14 +116,46 @@ def over_folds(
     """
     check_takes_weight(estimator, weight)
     shared = estimator.alpha_shared(X, weight)
+    falling = sorted(set(alphas), reverse=True)
 
     def run(fold: Fold) -> dict[float, Found]:
-        path = estimator.alpha_path(shared, Y, weight, fold, alphas)
-        return {alpha: look(held, fold[1]) for alpha, held in path}
+        is_over = stop(fold) if stop is not None else None
+        found = {}
+        for alpha, held in estimator.alpha_path(shared, Y, weight, fold, falling):
+            found[alpha] = look(held, fold[1])
+            if is_over is not None and is_over(alpha, found[alpha]):
+                break
+        return found
 
     if n_jobs is None and effective_n_jobs(None) == 1:
         return run_evenly(run, folds)
     return list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
+
+
+class HeldOutScores(NamedTuple):
+    """What the predictions for the n rows of a fold got, and what was expected of them."""
+
+    achieved: NDArray[np.float64]  # (n,), F_beta
+    expected: NDArray[np.float64] | None  # (n,), where the estimator expects something
+
+    @classmethod
+    def of(cls, held: HeldOut, Y: Indicator, beta: float) -> HeldOutScores:
+        """Predict, and compare with the truth of shape (n, s)."""
+        labels, expected = held.decide(beta)
+        achieved = fbeta_per_instance(Y, to_numpy(labels), beta)
+        return cls(achieved, None if expected is None else to_numpy(expected))
+
+
+def row_shares(folds: Sequence[Fold], weight: Weight) -> list[NDArray[np.float64]]:
+    """Return what the held-out rows of each fold count in the mean over the folds.
+
+    Examples
+    --------
+    >>> [share.tolist() for share in row_shares([([2], [0, 1]), ([0, 1], [2])], None)]
+    [[0.25, 0.25], [0.5]]
+    """
+    own = [np.ones(len(test)) if weight is None else weight[test] for _, test in folds]
+    return [share / share.sum() / len(folds) for share in own]
 
 
 def _if_estimator_has(name: str) -> Callable[[Method], Method]:
@@ -142,6 +183,8 @@ class AlphaSearchCV(MultiLabelClassifier):
     n_jobs : int, optional
         Folds that are run at the same time, in processes of joblib; by default on as many threads
         as BLAS uses.
+    prune : bool
+        Whether to leave out strengths that are too weak, by the rule below.
 
     Attributes
     ----------
@@ -151,9 +194,35 @@ class AlphaSearchCV(MultiLabelClassifier):
         Its mean F_beta over the folds.
     cv_results_ : dict
         ``"alpha"``, ``"split{i}_test_score"``, ``"mean_test_score"``, ``"std_test_score"`` and
-        ``"rank_test_score"``, each of shape (number of strengths,).
+        ``"rank_test_score"``, each of shape (number of strengths,). Scores of strengths that were
+        left out are NaN, and their rank is the last.
     best_estimator_ : estimator
         Fitted to all rows with the chosen strength.
+    calibration_ : Calibration or None
+        From the expected F_beta to the one achieved on held-out rows, for estimators that expect
+        something.
+
+    Warns
+    -----
+    UserWarning
+        Where the best of at least three strengths is the first or the last, and better than the
+        next by more than 0.001 and two standard errors: the best may lie beyond. Where the ranges
+        of the columns differ by more than a factor of 1000, and one alpha cannot suit them all.
+
+    Notes
+    -----
+    Each fold goes from the strongest to the weakest strength, and weaker ones take the most time.
+    It leaves out those that are left once both of these hold, on its held-out rows:
+
+    - the best strength so far beats the label set that is best for all rows alike by more than 0.01
+      and by more than two standard errors;
+    - at least two strengths in a row, the last of them at most a tenth of the one before the first,
+      did not gain: their mean F_beta was below that of the best before them plus 0.001, even with
+      two standard errors added.
+
+    Standard errors are those of the mean of paired differences over the rows: small folds leave
+    out little, large ones what is flat or falls. A strength that any fold has left out cannot be
+    chosen.
 
     Examples
     --------
@@ -165,10 +234,26 @@ class AlphaSearchCV(MultiLabelClassifier):
     True
     """
 
+    state_version = 2
+
     def __init__(
-        self, estimator: Any, *, alphas: Alphas = ALPHAS, cv: Any = 5, n_jobs: int | None = None
+        self,
+        estimator: Any,
+        *,
+        alphas: Alphas = ALPHAS,
+        cv: Any = 5,
+        n_jobs: int | None = None,
+        prune: bool = True,
     ) -> None:
         self.estimator, self.alphas, self.cv, self.n_jobs = estimator, alphas, cv, n_jobs
+        self.prune = prune
+
+    @classmethod
+    def upgrade_state(
+        cls, version: int, params: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a search that was stored before there was a calibration."""
+        return {"prune": False, **params}, {"calibration_": None, **state}
 
     @property
     def beta(self) -> float:  # type: ignore[override]
@@ -213,31 +298,62 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
         """Score every strength on every fold, and choose."""
-        if np.ndim(self.alphas) != 1:
-            raise ValueError(f"alphas must be a sequence of numbers, got {self.alphas!r}")
-        grid = sorted({check_number("alphas", a) for a in self.alphas})
-        if not grid:
-            raise ValueError("alphas is empty: there is nothing to choose from")
+        grid = _check_grid(self.alphas)
+        _warn_of_scales(X)
         beta, folds = estimator.beta, make_folds(self.cv, X, Y, weight, groups)
 
-        def score(held: HeldOut, rows: Rows) -> float:
-            own = None if weight is None else weight[rows]
-            return fbeta_score(Y[rows], to_numpy(held.labels(beta)), beta, sample_weight=own)
+        def look(held: HeldOut, rows: Rows) -> HeldOutScores:
+            return HeldOutScores.of(held, Y[rows], beta)
+
+        def stop(fold: Fold) -> Callable[[float, HeldOutScores], bool]:
+            own = None if weight is None else weight[fold[1]]
+            pruning = Pruning(constant_scores(Y, *fold, beta, weight), own)
+            return lambda alpha, found: pruning.is_over(alpha, found.achieved)
 
         found = over_folds(
-            score, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs
+            look, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs,
+            stop=stop if self.prune else None,
+        )  # fmt: skip
+        self._choose(grid, found, row_shares(folds, weight))
+
+    def _choose(
+        self,
+        grid: list[float],
+        found: list[dict[float, HeldOutScores]],
+        shares: list[NDArray[np.float64]],
+    ) -> None:
+        """Choose the strength with the best mean score of those that no fold has left out."""
+        scores = np.array(
+            [
+                [
+                    float(np.average(fold[alpha].achieved, weights=share))
+                    if alpha in fold
+                    else np.nan
+                    for fold, share in zip(found, shares, strict=True)
+                ]
+                for alpha in grid
+            ]
         )
-        scores = np.array([[fold[alpha] for fold in found] for alpha in grid])
         mean = scores.mean(axis=1)
-        best = int(np.flatnonzero(mean == mean.max())[-1])
+        best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
         self.alpha_, self.best_score_ = grid[best], float(mean[best])
+        order = np.where(np.isnan(mean), -np.inf, mean)
         self.cv_results_: dict[str, NDArray[Any]] = {
             "alpha": np.array(grid),
-            **{f"split{i}_test_score": scores[:, i] for i in range(len(folds))},
+            **{f"split{i}_test_score": scores[:, i] for i in range(len(found))},
             "mean_test_score": mean,
             "std_test_score": scores.std(axis=1),
-            "rank_test_score": 1 + (mean[None, :] > mean[:, None]).sum(axis=1),
+            "rank_test_score": 1 + (order[None, :] > order[:, None]).sum(axis=1),
         }
+        share = np.concatenate(shares)
+        chosen = [fold[self.alpha_] for fold in found]
+        _warn_of_edge(grid, best, found, share)
+        achieved, expected = zip(*chosen, strict=True)
+        self.calibration_ = None
+        if expected[0] is not None:
+            self.calibration_ = Calibration.of(
+                self.beta, np.concatenate(expected), np.concatenate(achieved), share
+            )
 
     def _best(self) -> Any:
         check_is_fitted(self)
@@ -262,6 +378,80 @@ class AlphaSearchCV(MultiLabelClassifier):
         return self._best().predict_proba(X)
 
     @_if_estimator_has("expected_fbeta")
-    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> Any:
-        """Estimate the F_beta of each prediction, by the statistics of the best estimator."""
-        return self._best().expected_fbeta(X, beta=beta)
+    def expected_fbeta(
+        self, X: Any, *, beta: float | None = None, calibrated: bool = True
+    ) -> Any:
+        """Estimate the F_beta of each prediction, by the best estimator and what it got.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            That of the estimator by default.
+        calibrated : bool
+            Whether to put right what the statistics say by what the predictions for held-out rows
+            achieved. This is known for the beta of the estimator only: for any other, and with
+            False, the value is the one of the statistics.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        raw = self._best().expected_fbeta(X, beta=beta)
+        return calibrate(raw, self.calibration_ if calibrated else None, beta)
+
+
+def calibrate(raw: Any, calibration: Calibration | None, beta: float | None) -> Any:
+    """Put right what was expected, where it is known how: for one beta, or for None."""
+    if calibration is None or beta not in (None, calibration.beta):
+        return raw
+    return calibration(raw)
+
+
+def _check_grid(alphas: Any) -> list[float]:
+    """Return distinct strengths, the weakest first."""
+    if np.ndim(alphas) != 1:
+        raise ValueError(f"alphas must be a sequence of numbers, got {alphas!r}")
+    grid = sorted({check_number("alphas", a) for a in alphas})
+    if not grid:
+        raise ValueError("alphas is empty: there is nothing to choose from")
+    return grid
+
+
+def _warn_of_edge(
+    grid: list[float], best: int, found: list[dict[float, HeldOutScores]], share: Weight
+) -> None:
+    """Warn where the best strength is the first or the last, and the scores still rise there."""
+    if len(grid) < 3 or best not in (0, len(grid) - 1):
+        return
+    inner = grid[1] if best == 0 else grid[-2]
+    if not all(inner in fold for fold in found):
+        return
+    one, other = (
+        np.concatenate([fold[alpha].achieved for fold in found]) for alpha in (grid[best], inner)
+    )
+    gain, error = difference(one, other, share)
+    if gain > max(GAIN, ERRORS * error):
+        way = "weaker" if best == 0 else "stronger"
+        warnings.warn(
+            f"alpha={grid[best]:g} is the {way[:-1]}st of the strengths, and {gain:.3f} better "
+            f"than alpha={inner:g}: try {way} ones",
+            stacklevel=4,
+        )
+
+
+def _warn_of_scales(X: Any) -> None:
+    """Warn where one strength cannot suit all columns."""
+    if hasattr(X, "tocsc"):
+        ranges = np.abs(X).max(axis=0).toarray().ravel()
+    else:
+        xp = array_namespace(X)
+        ranges = to_numpy(xp.max(X, axis=0) - xp.min(X, axis=0))
+    ranges = ranges[ranges > 0]
+    if len(ranges) and ranges.max() > SCALES * ranges.min():
+        warnings.warn(
+            f"the ranges of the columns of X differ by a factor of {ranges.max() / ranges.min():.0e}"
+            ", and alpha holds for all of them: scale them first, for instance by StandardScaler",
+            stacklevel=4,
+        )
