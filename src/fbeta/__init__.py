@@ -3,7 +3,13 @@
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
-from fbeta.models import FBetaClassifier, FBetaClassifierCV, FBetaReduction
+from fbeta.models import (
+    FBetaClassifier,
+    FBetaClassifierCV,
+    FBetaForest,
+    FBetaReduction,
+    SizedClassifier,
+)
 from fbeta.selection import AlphaSearchCV
 
 __version__ = "0.1.0"
@@ -12,8 +18,10 @@ __all__ = [
     "AlphaSearchCV",
     "FBetaClassifier",
     "FBetaClassifierCV",
+    "FBetaForest",
     "FBetaReduction",
     "LabelStatistics",
+    "SizedClassifier",
     "decode",
     "fbeta_score",
     "make_fbeta_scorer",
