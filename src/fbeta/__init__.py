@@ -2,6 +2,7 @@
 
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
+from fbeta.ensemble import FBetaEnsemble
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
 from fbeta.models import (
     FBetaClassifier,
@@ -18,6 +19,7 @@ __all__ = [
     "AlphaSearchCV",
     "FBetaClassifier",
     "FBetaClassifierCV",
+    "FBetaEnsemble",
     "FBetaForest",
     "FBetaReduction",
     "LabelStatistics",

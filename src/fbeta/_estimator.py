@@ -255,7 +255,12 @@ class HeldOut:
 
     def statistics(self) -> LabelStatistics:
         """Return the label statistics, of estimators that have them."""
-        return cast(StatisticsClassifier, self.estimator)._statistics(self.rows)
+        return LabelStatistics.concatenate(list(self.parts()))
+
+    def parts(self) -> Iterator[LabelStatistics]:
+        """Yield the label statistics of some rows at a time."""
+        for estimates in cast(StatisticsClassifier, self.estimator)._chunks(self.rows):
+            yield estimates.statistics()
 
 
 class StatisticsClassifier(MultiLabelClassifier):

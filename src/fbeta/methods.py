@@ -16,6 +16,7 @@ PARTS: dict[str, str] = {
     "FBetaClassifier": "fbeta:FBetaClassifier",
     "FBetaClassifierCV": "fbeta:FBetaClassifierCV",
     "FBetaForest": "fbeta:FBetaForest",
+    "FBetaEnsemble": "fbeta:FBetaEnsemble",
     "FBetaReduction": "fbeta:FBetaReduction",
     "SizedClassifier": "fbeta:SizedClassifier",
     "AlphaSearchCV": "fbeta:AlphaSearchCV",
@@ -29,6 +30,8 @@ PARTS: dict[str, str] = {
     "SubmodularMultiLabel": "fbeta.rivals:SubmodularMultiLabel",
     "ThresholdedRelevance": "fbeta.rivals:ThresholdedRelevance",
     # what they hold
+    "AverageCode": "fbeta.ensemble.average:AverageCode",
+    "AverageModel": "fbeta.ensemble.average:AverageModel",
     "Calibration": "fbeta.calibration:Calibration",
     "LabelForm": "fbeta.labels:LabelForm",
     "JointCode": "fbeta.codes:JointCode",

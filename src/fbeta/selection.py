@@ -3,159 +3,39 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from numbers import Integral
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta._array import array_namespace, to_numpy
-from fbeta._estimator import Fold, HeldOut, MultiLabelClassifier, all_or_nothing
-from fbeta._pruning import ERRORS, GAIN, Pruning, constant_scores, difference
-from fbeta._threads import run_evenly
-from fbeta._validation import check_count, check_number, check_takes_weight
-from fbeta.calibration import Calibration
+from fbeta._estimator import HeldOut, MultiLabelClassifier, all_or_nothing
+from fbeta._pruning import ERRORS, GAIN, difference
+from fbeta._validation import check_number
+from fbeta.calibration import Calibration, calibrate
 from fbeta.encoding import LabelStatistics
+from fbeta.folds import (
+    ALPHAS,
+    HeldOutScores,
+    make_folds,
+    over_folds,
+    row_shares,
+    score_table,
+    stop_when_idle,
+)
 from fbeta.labels import Indicator
 from fbeta.learners import Alphas, Rows, Weight
-from fbeta.metrics import fbeta_per_instance
 
-__all__ = ["ALPHAS", "AlphaSearchCV", "HeldOutScores", "make_folds", "over_folds", "row_shares"]
+__all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
 
-#: The grid of the paper.
-ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-
-Found = TypeVar("Found")
 Method = TypeVar("Method", bound=Callable[..., Any])
 # columns whose ranges differ by more are not penalised alike by one alpha
 SCALES = 1e3
-
-
-def make_folds(
-    cv: Any, X: Any, Y: Indicator, weight: Weight = None, groups: Any = None
-) -> list[Fold]:
-    """Split the rows of multi-label data; rows of weight zero are in no fold.
-
-    Parameters
-    ----------
-    cv : int, splitter or iterable of (train, test)
-        A number stands for that many shuffled folds of the rows with a positive weight, always the
-        same ones: files of multi-label data are often sorted by label, and label sets cannot be
-        stratified like classes. Splitters get all rows, and Y as a 0/1 array.
-    X, Y : array or csr_array of shape (n, d), csr_array of shape (n, s)
-        Features, and labels as 0/1.
-    weight, groups : array of shape (n,), optional
-        Weights of the rows; groups for splitters that need them.
-
-    Returns
-    -------
-    list of (train, test)
-        Indices of rows.
-    """
-    rows = np.arange(Y.shape[0]) if weight is None else np.flatnonzero(weight)
-    if isinstance(cv, Integral):
-        splitter = KFold(check_count("cv", cv, low=2), shuffle=True, random_state=0)
-        return [(rows[train], rows[test]) for train, test in splitter.split(rows)]
-    folds = []
-    for fold in check_cv(cv).split(X, Y.toarray(), groups):
-        train, test = (part[np.isin(part, rows)] for part in map(np.asarray, fold))
-        if not len(train) or not len(test):
-            raise ValueError("a fold has no rows with positive sample_weight: choose another cv")
-        folds.append((train, test))
-    return folds
-
-
-def over_folds(
-    look: Callable[[HeldOut, Rows], Found],
-    estimator: MultiLabelClassifier,
-    X: Any,
-    Y: Indicator,
-    weight: Weight = None,
-    *,
-    folds: Sequence[Fold],
-    alphas: Alphas = ALPHAS,
-    n_jobs: int | None = None,
-    stop: Callable[[Fold], Callable[[float, Found], bool]] | None = None,
-) -> list[dict[float, Found]]:
-    """Look at the held-out rows of every fold, for each strength of regularisation.
-
-    Parameters
-    ----------
-    look : callable
-        Called with what the estimator that was fitted to the other rows says of these - label sets
-        and statistics - and with their indices.
-    estimator, alphas, n_jobs
-        As for :class:`AlphaSearchCV`.
-    X, Y, weight, folds
-        As for :func:`make_folds` and from it; X is validated.
-    stop : callable, optional
-        Called with each fold; what it returns is called with every strength, from the strongest to
-        the weakest, and what ``look`` returned, and tells whether the weaker ones are left out.
-
-    Returns
-    -------
-    list of dict
-        What ``look`` returned, by strength, for each fold.
-
-    Examples
-    --------
-    >>> from fbeta import FBetaClassifier
-    >>> from fbeta.labels import form_of
-    >>> X, Y = np.arange(6.0)[:, None], form_of([[1], [0]] * 3).read([[1], [0]] * 3)
-    >>> found = over_folds(lambda held, rows: held.statistics(), FBetaClassifier(), X, Y,
-    ...                    folds=make_folds(2, X, Y), alphas=[0.1, 1.0])
-    >>> [len(statistics[0.1]) for statistics in found]
-    [3, 3]
-    """
-    check_takes_weight(estimator, weight)
-    shared = estimator.alpha_shared(X, weight)
-    falling = sorted(set(alphas), reverse=True)
-
-    def run(fold: Fold) -> dict[float, Found]:
-        is_over = stop(fold) if stop is not None else None
-        found = {}
-        for alpha, held in estimator.alpha_path(shared, Y, weight, fold, falling):
-            found[alpha] = look(held, fold[1])
-            if is_over is not None and is_over(alpha, found[alpha]):
-                break
-        return found
-
-    if n_jobs is None and effective_n_jobs(None) == 1:
-        return run_evenly(run, folds)
-    return list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
-
-
-class HeldOutScores(NamedTuple):
-    """What the predictions for the n rows of a fold got, and what was expected of them."""
-
-    achieved: NDArray[np.float64]  # (n,), F_beta
-    expected: NDArray[np.float64] | None  # (n,), where the estimator expects something
-
-    @classmethod
-    def of(cls, held: HeldOut, Y: Indicator, beta: float) -> HeldOutScores:
-        """Predict, and compare with the truth of shape (n, s)."""
-        labels, expected = held.decide(beta)
-        achieved = fbeta_per_instance(Y, to_numpy(labels), beta)
-        return cls(achieved, None if expected is None else to_numpy(expected))
-
-
-def row_shares(folds: Sequence[Fold], weight: Weight) -> list[NDArray[np.float64]]:
-    """Return what the held-out rows of each fold count in the mean over the folds.
-
-    Examples
-    --------
-    >>> [share.tolist() for share in row_shares([([2], [0, 1]), ([0, 1], [2])], None)]
-    [[0.25, 0.25], [0.5]]
-    """
-    own = [np.ones(len(test)) if weight is None else weight[test] for _, test in folds]
-    return [share / share.sum() / len(folds) for share in own]
 
 
 def _if_estimator_has(name: str) -> Callable[[Method], Method]:
@@ -298,21 +178,16 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
         """Score every strength on every fold, and choose."""
-        grid = _check_grid(self.alphas)
+        grid = check_grid(self.alphas)
         _warn_of_scales(X)
         beta, folds = estimator.beta, make_folds(self.cv, X, Y, weight, groups)
 
         def look(held: HeldOut, rows: Rows) -> HeldOutScores:
             return HeldOutScores.of(held, Y[rows], beta)
 
-        def stop(fold: Fold) -> Callable[[float, HeldOutScores], bool]:
-            own = None if weight is None else weight[fold[1]]
-            pruning = Pruning(constant_scores(Y, *fold, beta, weight), own)
-            return lambda alpha, found: pruning.is_over(alpha, found.achieved)
-
         found = over_folds(
             look, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs,
-            stop=stop if self.prune else None,
+            stop=stop_when_idle(Y, weight, beta) if self.prune else None,
         )  # fmt: skip
         self._choose(grid, found, row_shares(folds, weight))
 
@@ -323,17 +198,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         shares: list[NDArray[np.float64]],
     ) -> None:
         """Choose the strength with the best mean score of those that no fold has left out."""
-        scores = np.array(
-            [
-                [
-                    float(np.average(fold[alpha].achieved, weights=share))
-                    if alpha in fold
-                    else np.nan
-                    for fold, share in zip(found, shares, strict=True)
-                ]
-                for alpha in grid
-            ]
-        )
+        scores = score_table(grid, found, shares)
         mean = scores.mean(axis=1)
         best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
         self.alpha_, self.best_score_ = grid[best], float(mean[best])
@@ -348,7 +213,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         share = np.concatenate(shares)
         chosen = [fold[self.alpha_] for fold in found]
         _warn_of_edge(grid, best, found, share)
-        achieved, expected = zip(*chosen, strict=True)
+        achieved, expected, _ = zip(*chosen, strict=True)
         self.calibration_ = None
         if expected[0] is not None:
             self.calibration_ = Calibration.of(
@@ -402,14 +267,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         return calibrate(raw, self.calibration_ if calibrated else None, beta)
 
 
-def calibrate(raw: Any, calibration: Calibration | None, beta: float | None) -> Any:
-    """Put right what was expected, where it is known how: for one beta, or for None."""
-    if calibration is None or beta not in (None, calibration.beta):
-        return raw
-    return calibration(raw)
-
-
-def _check_grid(alphas: Any) -> list[float]:
+def check_grid(alphas: Any) -> list[float]:
     """Return distinct strengths, the weakest first."""
     if np.ndim(alphas) != 1:
         raise ValueError(f"alphas must be a sequence of numbers, got {alphas!r}")

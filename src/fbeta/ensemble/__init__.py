@@ -1,0 +1,5 @@
+"""Averages of label statistics that cross-validation chooses; the automatic classifier."""
+
+from fbeta.ensemble.average import FBetaEnsemble
+
+__all__ = ["FBetaEnsemble"]
