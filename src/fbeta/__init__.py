@@ -5,10 +5,13 @@ from fbeta.encoding import LabelStatistics
 from fbeta.ensemble import FBetaEnsemble
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
 from fbeta.models import (
+    CardinalityClassifier,
     FBetaClassifier,
     FBetaClassifierCV,
+    FBetaDecoder,
     FBetaForest,
     FBetaReduction,
+    LabelSetClassifier,
     SizedClassifier,
 )
 from fbeta.selection import AlphaSearchCV
@@ -17,11 +20,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlphaSearchCV",
+    "CardinalityClassifier",
     "FBetaClassifier",
     "FBetaClassifierCV",
+    "FBetaDecoder",
     "FBetaEnsemble",
     "FBetaForest",
     "FBetaReduction",
+    "LabelSetClassifier",
     "LabelStatistics",
     "SizedClassifier",
     "decode",

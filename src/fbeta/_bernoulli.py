@@ -331,16 +331,9 @@ def conditional_law(xp: Any, P: Array, empty: Array, weights: Array) -> Conditio
     >>> [q[:, :, 0].tolist() for _, q in law.joint(P, at_once=2)]
     [[[0.1, 0.0], [0.1, 0.0]], [[0.0, 0.8], [0.0, 0.8]]]
     """
-    s, n = P.shape
-    K = weights.shape[0]
+    s, K = P.shape[0], weights.shape[0]
     odds = scaled_odds(xp, P)
-    ratios = xp.zeros((K + _margin(K, s), n), dtype=P.dtype, device=P.device)
-    # with one more label R_k' = R_k + w R_{k-1}: only sums and ratios of positive numbers
-    for j in range(s if K else 0):
-        width = min(j + 1, ratios.shape[0])
-        raised = ratios[:width, :] + odds[j, :]
-        ratios[1:width, :] = ratios[: width - 1, :] * (raised[1:, :] / raised[:-1, :])
-        ratios[0, :] = raised[0, :]
+    ratios = size_ratios(xp, odds, K + _margin(K, s) if K else 0)
     certain, possible = (
         xp.sum(xp.where(mask, xp.ones_like(P), xp.zeros_like(P)), axis=0)
         for mask in (P >= 1, P > 0)
@@ -348,6 +341,39 @@ def conditional_law(xp: Any, P: Array, empty: Array, weights: Array) -> Conditio
     no_extremes = not bool(xp.any((certain > 0) | (possible < s)))
     inverses = 1 / ratios[:K, :]
     return ConditionalLaw(xp, 1, weights, empty, ratios, inverses, certain, possible, no_extremes)
+
+
+def size_ratios(xp: Any, odds: Array, K: int) -> Array:
+    """Return the ratios of the elementary symmetric polynomials of the odds.
+
+    Parameters
+    ----------
+    xp : module
+        The namespace.
+    odds : array of shape (s, n)
+        Positive numbers.
+    K : int
+        The largest size, at most s.
+
+    Returns
+    -------
+    array of shape (K, n)
+        ``R_k / R_{k-1}`` for k in 1..K.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> size_ratios(np, np.array([[1.0], [2.0]]), 2)[:, 0].round(3).tolist()
+    [3.0, 0.667]
+    """
+    ratios = xp.zeros((K, odds.shape[1]), dtype=odds.dtype, device=odds.device)
+    # with one more label R_k' = R_k + w R_{k-1}: only sums and ratios of positive numbers
+    for j in range(odds.shape[0] if K else 0):
+        width = min(j + 1, K)
+        raised = ratios[:width, :] + odds[j, :]
+        ratios[1:width, :] = ratios[: width - 1, :] * (raised[1:, :] / raised[:-1, :])
+        ratios[0, :] = raised[0, :]
+    return ratios
 
 
 def _margin(K: int, s: int) -> int:

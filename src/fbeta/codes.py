@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,8 +20,8 @@ from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
 from fbeta.labels import Indicator
 from fbeta.linear.binary import distinct_columns
 
-__all__ = ["Code", "Estimates", "JointCode", "LabelSetCode", "MarginalCode", "PlugInCode",
-           "SetTargets", "SizedCode"]  # fmt: skip
+__all__ = ["CardinalityCode", "Code", "Estimates", "JointCode", "LabelSetCode", "MarginalCode",
+           "PlugInCode", "SetTargets", "SizedCode", "SizedTargets"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class SizedCode(Code):
     sizes: NDArray[np.intp]  # (C,), those seen, 0 among them where a row had no labels
 
     @classmethod
-    def of(cls, Y: Indicator) -> SizedCode:
+    def of(cls, Y: Indicator) -> Self:
         """Make the code of the labels and of the sizes of Y, of shape (n, s)."""
         return cls(observed_cardinalities(Y), Y.shape[1], np.unique(np.diff(Y.indptr)))
 
@@ -218,6 +218,23 @@ class SizedCode(Code):
         if column >= self.n_labels:
             return f"size {self.sizes[column - self.n_labels]}"
         return f"label {column if labels is None else labels[column]!s}"
+
+
+@dataclass(frozen=True)
+class SizedTargets:
+    """Targets of :class:`CardinalityCode`."""
+
+    matrix: sp.csc_array  # (n, s + C), labels and sizes
+    sizes: NDArray[np.intp]  # (C,), what the last columns stand for
+
+
+@dataclass(frozen=True)
+class CardinalityCode(SizedCode):
+    """The same, for a model that has to know which of its targets are sizes."""
+
+    def targets(self, Y: Indicator) -> SizedTargets:
+        """Return the labels and the sizes of each row."""
+        return SizedTargets(super().targets(Y), self.sizes)
 
 
 @dataclass(frozen=True)
@@ -262,9 +279,15 @@ class LabelSetCode(Code):
         """Return the statistics of the distribution P over the sets, of shape (n, L)."""
         return LabelStatistics.from_distribution(P, self.sets)
 
+    def marginals(self, P: Any) -> Any:
+        """Return the probability of each label, of shape (n, s), none of them exactly 0 or 1."""
+        marginals = super().marginals(P)
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, float(xp.finfo(marginals.dtype).smallest_normal), None)
+
 
 def _number_sets(Y: Indicator) -> NDArray[np.intp]:
-    """Number the distinct rows of an indicator as they come: (n,)."""
+    """Give equal rows of an indicator equal numbers, in the order they come: (n,)."""
     Y = Y.copy()
     Y.sort_indices()
     seen: dict[bytes, int] = {}

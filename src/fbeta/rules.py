@@ -31,7 +31,7 @@ class StatisticsRule(ABC):
         """Return the expected F_beta of the label sets under the statistics, of shape (n,)."""
         return self.decide(output, beta)[1]
 
-    def decide(self, output: Estimates, beta: float) -> tuple[Any, Any]:
+    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
         """Return label sets, and the F_beta to be expected of them under the statistics."""
         labels = self(output, beta)
         return labels, expected_fbeta(output.statistics(), labels, beta)
@@ -41,13 +41,13 @@ class StatisticsRule(ABC):
 class ExactDecode(StatisticsRule):
     """The label set with the highest expected F_beta."""
 
-    def __call__(self, output: Estimates, beta: float) -> Any:
-        """Decode the statistics."""
-        return self.decide(output, beta)[0]
+    def __call__(self, output: Estimates, beta: float, **goal: Any) -> Any:
+        """Decode the statistics, by the measure and within the limits of :func:`fbeta.decode`."""
+        return self.decide(output, beta, **goal)[0]
 
-    def decide(self, output: Estimates, beta: float) -> tuple[Any, Any]:
+    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
         """Return the label sets, and the value that the decoder maximises."""
-        labels, expected = decode(output.statistics(), beta, return_expected=True)
+        labels, expected = decode(output.statistics(), beta, return_expected=True, **goal)
         xp = array_namespace(labels)
         return xp.astype(labels, xp.bool), expected
 

@@ -224,9 +224,9 @@ class AlphaSearchCV(MultiLabelClassifier):
         check_is_fitted(self)
         return self.best_estimator_
 
-    def predict(self, X: Any, *, beta: float | None = None) -> Any:
-        """Predict label sets, by the best estimator."""
-        return self._best().predict(X, beta=beta)
+    def predict(self, X: Any, *, beta: float | None = None, **goal: Any) -> Any:
+        """Predict label sets, by the best estimator, which may take limits or another measure."""
+        return self._best().predict(X, beta=beta, **goal)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the instance-averaged F_beta of the best estimator."""
@@ -244,7 +244,7 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     @_if_estimator_has("expected_fbeta")
     def expected_fbeta(
-        self, X: Any, *, beta: float | None = None, calibrated: bool = True
+        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
     ) -> Any:
         """Estimate the F_beta of each prediction, by the best estimator and what it got.
 
@@ -256,15 +256,17 @@ class AlphaSearchCV(MultiLabelClassifier):
             That of the estimator by default.
         calibrated : bool
             Whether to put right what the statistics say by what the predictions for held-out rows
-            achieved. This is known for the beta of the estimator only: for any other, and with
-            False, the value is the one of the statistics.
+            achieved. This is known for the beta of the estimator only: for any other, with limits,
+            and with False, the value is the one of the statistics.
+        **limits : int
+            ``min_labels`` and ``max_labels``, as for the estimator.
 
         Returns
         -------
         ndarray of shape (n,)
         """
-        raw = self._best().expected_fbeta(X, beta=beta)
-        return calibrate(raw, self.calibration_ if calibrated else None, beta)
+        raw = self._best().expected_fbeta(X, beta=beta, **limits)
+        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
 
 
 def check_grid(alphas: Any) -> list[float]:

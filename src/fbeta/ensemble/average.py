@@ -229,7 +229,9 @@ class FBetaEnsemble(StatisticsClassifier):
             self.estimators, self.beta, self.cv, self.alphas, self.n_jobs, self.verbose
         )
 
-    def expected_fbeta(self, X: Any, *, beta: float | None = None, calibrated: bool = True) -> Any:
+    def expected_fbeta(
+        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
+    ) -> Any:
         """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`."""
-        raw = super().expected_fbeta(X, beta=beta)
-        return calibrate(raw, self.calibration_ if calibrated else None, beta)
+        raw = super().expected_fbeta(X, beta=beta, **limits)
+        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
