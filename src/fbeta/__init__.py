@@ -2,7 +2,7 @@
 
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
-from fbeta.ensemble import FBetaEnsemble
+from fbeta.ensemble import FBetaAuto, FBetaEnsemble
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
 from fbeta.models import (
     CardinalityClassifier,
@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlphaSearchCV",
     "CardinalityClassifier",
+    "FBetaAuto",
     "FBetaClassifier",
     "FBetaClassifierCV",
     "FBetaDecoder",

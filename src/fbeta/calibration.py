@@ -40,7 +40,7 @@ class Calibration:
     >>> expected = rng.uniform(size=500)
     >>> achieved = (rng.uniform(size=500) < expected / 2).astype(float)  # half of what it says
     >>> calibration = Calibration.of(1.0, expected, achieved)
-    >>> abs(calibration(np.array([0.2, 0.8])) - [0.1, 0.4]).max() < 0.1
+    >>> bool(abs(calibration(np.array([0.2, 0.8])) - [0.1, 0.4]).max() < 0.1)
     True
     """
 

@@ -13,6 +13,7 @@ __all__ = ["METHODS", "PARTS", "Method", "load_part", "make_method", "method_tit
 #: the class is today. A class that moves needs a change here, and files written before still load.
 PARTS: dict[str, str] = {
     # estimators
+    "FBetaAuto": "fbeta:FBetaAuto",
     "FBetaClassifier": "fbeta:FBetaClassifier",
     "FBetaClassifierCV": "fbeta:FBetaClassifierCV",
     "CardinalityClassifier": "fbeta:CardinalityClassifier",
@@ -82,6 +83,7 @@ class Method:
 
 #: Every method that experiments and the command line know by name.
 METHODS: dict[str, Method] = {
+    "auto": Method("FBetaAuto", "FBetaAuto"),
     "fbeta": Method("FBeta", "FBetaClassifier"),
     "fbeta-all": Method("FBeta, all sizes", "FBetaClassifier", {"cardinalities": "all"}),
     "fbeta-origin": Method(

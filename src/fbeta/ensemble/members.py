@@ -169,9 +169,14 @@ class Trial:
         ]
         return rows, np.concatenate(share)
 
-    def score(self) -> Callable[[LabelStatistics], float]:
-        """Return what computes the F_beta of decoded statistics of the rows that are kept."""
+    def score(self, rng: Any = None) -> Callable[[LabelStatistics], float]:
+        """Return what computes the F_beta of decoded statistics of the rows that are kept.
+
+        With a generator, the rows count as often as they are in a bootstrap sample.
+        """
         rows, share = self._kept_rows()
+        if rng is not None:
+            share = share * rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)))
         truth, share = self.Y[rows], share / share.sum()
 
         def score(statistics: LabelStatistics) -> float:
