@@ -83,7 +83,6 @@ class Method:
 
 #: Every method that experiments and the command line know by name.
 METHODS: dict[str, Method] = {
-    "auto": Method("FBetaAuto", "FBetaAuto"),
     "fbeta": Method("FBeta", "FBetaClassifier"),
     "fbeta-all": Method("FBeta, all sizes", "FBetaClassifier", {"cardinalities": "all"}),
     "fbeta-origin": Method(
@@ -104,6 +103,7 @@ METHODS: dict[str, Method] = {
     "cardinality": Method("Cardinality", "CardinalityClassifier"),
     "labelsets": Method("Label sets", "LabelSetClassifier"),
     "forest": Method("Forest", "FBetaForest", {"random_state": 0}),
+    "auto": Method("FBetaAuto", "FBetaAuto"),
 }
 
 

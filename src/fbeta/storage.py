@@ -53,11 +53,16 @@ _SKLEARN = {
     "decomposition._pca": ("PCA",),
     "decomposition._truncated_svd": ("TruncatedSVD",),
     "discriminant_analysis": ("LinearDiscriminantAnalysis",),
-    "impute._base": ("SimpleImputer",),
+    "feature_extraction.text": ("TfidfTransformer",),
+    "impute._base": ("MissingIndicator", "SimpleImputer"),
+    "kernel_approximation": ("Nystroem",),
     "linear_model._logistic": ("LogisticRegression",),
     "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
     "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
-    "preprocessing._data": ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler"),
+    "preprocessing._data": (
+        "MaxAbsScaler", "MinMaxScaler", "Normalizer", "QuantileTransformer", "RobustScaler",
+        "StandardScaler",
+    ),
     "preprocessing._label": ("LabelEncoder",),
     "svm._classes": ("LinearSVC",),
 }
@@ -76,6 +81,7 @@ TRUSTED: dict[str, tuple[str, ...]] = {
     "TupleNode": ("builtins.tuple",),
     "TypeNode": tuple(f"builtins.{name}" for name in ("bool", "float", "int", "str")) + _NUMBERS,
     "NdArrayNode": ("numpy.ndarray", *_NUMBERS),
+    "DTypeNode": ("numpy.dtype",),
     "SparseMatrixNode": ("scipy.sparse._csr.csr_array", "scipy.sparse._csr.csr_matrix"),
 }
 
@@ -120,14 +126,16 @@ class StoredModel:
         indicator = read_predictions(labels, self.classifier.classes_)
         return np.asarray(indicator.toarray(), dtype=np.int8)
 
-    def expected_fbeta(self, X: Any, beta: float | None = None) -> NDArray[np.float64]:
+    def expected_fbeta(
+        self, X: Any, beta: float | None = None, **options: Any
+    ) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
         if not hasattr(self.classifier, "expected_fbeta"):
             name = type(self.classifier).__name__
             raise ValueError(f"a model of {name} does not estimate its own F_beta")
         with _unnamed_columns():
             X = X if self.classifier is self.estimator else self.estimator[:-1].transform(X)
-            return np.asarray(self.classifier.expected_fbeta(X, beta=beta))
+            return np.asarray(self.classifier.expected_fbeta(X, beta=beta, **options))
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, ConsoleOptions
 from rich.markup import escape
@@ -84,3 +85,16 @@ def progress_bar(total: int, unit: str) -> Iterator[Progress]:
     ) as progress:
         progress.add_task("", total=total)
         yield progress
+
+
+def print_tried(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print what a search has tried, and what has a weight in its average."""
+    shown = [
+        [
+            str(row["name"]), f"{row['score']:.4f}", f"{row['seconds']:.1f}",
+            f"{row['weight']:.2f}" if row["weight"] else "",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    head = ["features: model", "F", "seconds", "weight"]
+    print_table("What was tried, by cross-validation", head, shown)

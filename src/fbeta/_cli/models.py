@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fbeta._cli import options as o
 from fbeta._cli.app import app
-from fbeta._cli.console import UserError, mendable, print_table
+from fbeta._cli.console import UserError, mendable, print_table, print_tried
 from fbeta._cli.data import Reading, read_features, read_labelled, read_training
-from fbeta._cli.fitting import fit_method
+from fbeta._cli.fitting import default_method, fit_method
 from fbeta.charts import beta_chart, calibration_chart, colour_of
 from fbeta.charts.picture import save_picture
 from fbeta.datasets import Dataset
@@ -43,7 +43,9 @@ def _check_output(path: Path) -> None:
 def fit(
     data: Annotated[Path, typer.Argument(help="ARFF, CSV, Parquet or SVMlight file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the model.")],
-    method: Annotated[str, typer.Option(help="Name of a method.")] = "fbeta",
+    method: Annotated[
+        str | None, typer.Option(help="Name of a method; auto by default, fbeta with --alphas.")
+    ] = None,
     beta: o.Beta = 1.0,
     cv: o.Cv = 5,
     alphas: o.Alphas = None,
@@ -58,6 +60,7 @@ def fit(
     """Fit a model to labelled data and store it."""
     _check_output(output)
     strengths = o.numbers(alphas, ALPHAS)
+    method = default_method(method, alpha, alphas)
     with mendable():
         model = make_method(method, beta)
         train, remembered = read_training(data, reading)
@@ -68,7 +71,12 @@ def fit(
         )  # fmt: skip
     shape = {"rows": train.n_samples, "features": train.n_features, "labels": train.n_labels}
     summary = {"model": str(output), "method": method, "beta": beta, **shape, **found}
+    tried = getattr(model, "leaderboard_", [])
+    if as_json and tried:
+        summary["leaderboard"] = tried
     _print_summary(f"Fitted to {data}", summary, as_json)
+    if tried and not as_json:
+        print_tried(tried)
 
 
 def _print_summary(title: str, summary: dict[str, Any], as_json: bool) -> None:
@@ -182,11 +190,16 @@ def evaluate(
 def _draw(
     stored: StoredModel, test: Dataset, predicted: NDArray[Any], beta: float, folder: Path
 ) -> None:
-    name = type(stored.classifier).__name__
+    classifier = stored.classifier
+    name = type(getattr(classifier, "best_estimator_", classifier)).__name__
     by_beta = scores_by_beta(stored, test.X, test.Y)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
-    if hasattr(stored.classifier, "expected_fbeta"):
-        expected = stored.expected_fbeta(test.X, beta)
-        bins = calibration_bins(expected, test.Y, predicted, beta)
-        chart = calibration_chart("", {name: bins}, [colour_of(name)])
+    if hasattr(classifier, "expected_fbeta"):
+        lines = {name: stored.expected_fbeta(test.X, beta)}
+        if hasattr(classifier, "calibration_"):
+            lines["by its statistics alone"] = stored.expected_fbeta(
+                test.X, beta, calibrated=False
+            )
+        bins = {n: calibration_bins(e, test.Y, predicted, beta) for n, e in lines.items()}
+        chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")

@@ -60,8 +60,8 @@ class FBetaAuto(StatisticsClassifier):
     Tries several estimates of the label statistics - the paper's, sizes and marginals, the
     cardinality model, label sets, forests - over several maps of the features - as they are,
     standardised, rows of length 1, TF-IDF, kernel features - and averages the statistics of those
-    that do best on held-out rows. The paper's method on the raw features is always among them, and
-    the average is never worse than it on these rows.
+    that do best on held-out rows. The paper's method on the raw features is among what is tried, as
+    far as time allows, and the average is never worse than any of it on these rows.
 
     Parameters
     ----------
@@ -100,8 +100,8 @@ class FBetaAuto(StatisticsClassifier):
     the column, and columns that say where there were gaps are added. The maps are fitted to all
     training rows, without their labels, and shared by all folds.
 
-    First comes the paper's method on the raw features; then every map with the quickest model, and
-    forests; then every model over the best map. What is left is tried in the order of what it may
+    First come the quickest model over one map, and the paper's method on the raw features; then
+    every map with the quickest model, and forests; then every model over the best map. What is left is tried in the order of what it may
     gain in a second, if the effects of maps and models on score and time add up. Weights are the
     mean over 20 bootstrap samples of the held-out rows of what greedy selection chooses, as in
     :class:`fbeta.FBetaEnsemble`; those below 0.02 are dropped. Of large data, as many rows are

@@ -139,7 +139,7 @@ class Search:
     def _order(self) -> Iterator[Pair]:
         """Yield pairs, by what is known when the next is asked for."""
         first = next(iter(self.maps))
-        yield (RAW, JOINT)
+        yield from ((first, QUICK), (RAW, JOINT))
         yield from ((name, QUICK) for name in self.maps)
         yield from ((RAW, name) for name in self.models if "forest" in name)
         tried = {name: c.score for (name, model), c in self.found.items() if model == QUICK}

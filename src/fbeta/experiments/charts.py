@@ -66,14 +66,19 @@ def _by_beta(entry: Entry) -> dict[str, float]:
 
 
 def calibration_charts(table: ScoreTable) -> list[LineChart]:
-    """Show, for every method that expects an F_beta, what it got; a line for each data set."""
+    """Show, for every method that expects an F_beta, what it got; a line for each data set.
+
+    Once by the statistics alone, and once after held-out rows have put it right.
+    """
     charts = []
     for method in table.columns:
-        bins, colours = {}, []
-        for number, row in enumerate(table.rows):
-            entry = table.row_entries(row).get(method)
-            if entry is not None and entry.records[0].result["calibration"]:
-                bins[table.row_title(row)] = entry.records[0].result["calibration"]
-                colours.append(number)
-        charts += [calibration_chart(method_title(method), bins, colours)] if bins else []
+        for key, words in (("calibration", ""), ("calibrated", ", calibrated on held-out rows")):
+            bins, colours = {}, []
+            for number, row in enumerate(table.rows):
+                entry = table.row_entries(row).get(method)
+                if entry is not None and entry.records[0].result.get(key):
+                    bins[table.row_title(row)] = entry.records[0].result[key]
+                    colours.append(number)
+            title = method_title(method) + words
+            charts += [calibration_chart(title, bins, colours)] if bins else []
     return charts
