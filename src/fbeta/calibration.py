@@ -67,8 +67,8 @@ class Calibration:
                 for rows in groups
             ]
         ).T
-        # groups of which the same is expected are one
-        at, place = np.unique(x / total, return_inverse=True)
+        # groups of which the same is expected, up to rounding, are one
+        at, place = np.unique(np.round(x / total, 12), return_inverse=True)
         y, total = np.bincount(place, y), np.bincount(place, total)
         values = isotonic_regression(y / total, sample_weight=total, y_min=0.0, y_max=1.0)
         return cls(float(beta), at, np.asarray(values, dtype=np.float64))

@@ -310,8 +310,9 @@ def _warn_of_scales(X: Any) -> None:
         ranges = to_numpy(xp.max(X, axis=0) - xp.min(X, axis=0))
     ranges = ranges[ranges > 0]
     if len(ranges) and ranges.max() > SCALES * ranges.min():
+        factor = ranges.max() / ranges.min()
         warnings.warn(
-            f"the ranges of the columns of X differ by a factor of {ranges.max() / ranges.min():.0e}"
+            f"the ranges of the columns of X differ by a factor of {factor:.0e}"
             ", and alpha holds for all of them: scale them first, for instance by StandardScaler",
             stacklevel=4,
         )

@@ -60,7 +60,11 @@ _SKLEARN = {
     "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
     "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
     "preprocessing._data": (
-        "MaxAbsScaler", "MinMaxScaler", "Normalizer", "QuantileTransformer", "RobustScaler",
+        "MaxAbsScaler",
+        "MinMaxScaler",
+        "Normalizer",
+        "QuantileTransformer",
+        "RobustScaler",
         "StandardScaler",
     ),
     "preprocessing._label": ("LabelEncoder",),

@@ -197,9 +197,7 @@ def _draw(
     if hasattr(classifier, "expected_fbeta"):
         lines = {name: stored.expected_fbeta(test.X, beta)}
         if hasattr(classifier, "calibration_"):
-            lines["by its statistics alone"] = stored.expected_fbeta(
-                test.X, beta, calibrated=False
-            )
+            lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
         bins = {n: calibration_bins(e, test.Y, predicted, beta) for n, e in lines.items()}
         chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")

@@ -101,12 +101,13 @@ class FBetaAuto(StatisticsClassifier):
     training rows, without their labels, and shared by all folds.
 
     First come the quickest model over one map, and the paper's method on the raw features; then
-    every map with the quickest model, and forests; then every model over the best map. What is left is tried in the order of what it may
-    gain in a second, if the effects of maps and models on score and time add up. Weights are the
-    mean over 20 bootstrap samples of the held-out rows of what greedy selection chooses, as in
-    :class:`fbeta.FBetaEnsemble`; those below 0.02 are dropped. Of large data, as many rows are
-    kept for this as fit into half a gigabyte. With a time limit and more than 2000 rows, a first
-    model is fitted to 2000 of them, and is what remains if nothing else is ready in time.
+    every map with the quickest model, and forests; then every model over the best map. What is
+    left is tried in the order of what it may gain in a second, if the effects of maps and models on
+    score and time add up. Weights are the mean over 20 bootstrap samples of the held-out rows of
+    what greedy selection chooses, as in :class:`fbeta.FBetaEnsemble`; those below 0.02 are dropped.
+    Of large data, as many rows are kept for this as fit into half a gigabyte. With a time limit
+    and more than 2000 rows, a first model is fitted to 2000 of them, and is what remains if nothing
+    else is ready in time.
 
     Examples
     --------

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-import numpy as np
 from sklearn.utils.validation import validate_data
 
 from fbeta._estimator import StatisticsClassifier, views

@@ -1,4 +1,4 @@
-"""Out-of-fold statistics of any estimator that has statistics, alone or at the end of a pipeline."""
+"""Out-of-fold statistics of any estimator that has some, alone or at the end of a pipeline."""
 
 from __future__ import annotations
 
@@ -164,9 +164,7 @@ class Trial:
         shares = row_shares(self.folds, self.weight)
         kept = [self._kept(test) for _, test in self.folds]
         rows = np.concatenate([test[k] for (_, test), k in zip(self.folds, kept, strict=True)])
-        share = [
-            s[k] * (s.sum() / s[k].sum()) for s, k in zip(shares, kept, strict=True) if len(k)
-        ]
+        share = [s[k] * (s.sum() / s[k].sum()) for s, k in zip(shares, kept, strict=True) if len(k)]
         return rows, np.concatenate(share)
 
     def score(self, rng: Any = None) -> Callable[[LabelStatistics], float]:

@@ -259,7 +259,7 @@ class Search:
 
     def _bag(self, parts: Sequence[LabelStatistics]) -> NDArray[np.float64]:
         counts, _ = greedy_counts(parts, self.trial.score(self.rng))
-        return counts / counts.sum()
+        return np.asarray(counts / counts.sum(), dtype=np.float64)
 
 
 def _models(beta: float, seed: int) -> dict[str, Any]:
