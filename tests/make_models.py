@@ -22,7 +22,15 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaDecoder, FBetaReduction
+from fbeta import (
+    AlphaSearchCV,
+    FBetaAuto,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    FBetaDecoder,
+    FBetaEnsemble,
+    FBetaReduction,
+)
 from fbeta.losses import get_loss
 from fbeta.methods import METHODS, make_method
 from fbeta.rivals import BinaryRelevance
@@ -43,8 +51,20 @@ def toy() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, A
 X, Y, NEW = toy()
 SETS = [[name for name, on in zip(("sea", "sky"), row, strict=True) if on] for row in Y]
 
+MEMBERS = [
+    ("joint", make_pipeline(StandardScaler(), FBetaClassifier())),
+    ("independent", BinaryRelevance(decode="independent")),
+]
+
 KINDS: dict[str, Callable[[], Any]] = {
-    **{f"method-{name}": lambda name=name: make_method(name).fit(X, Y) for name in METHODS},
+    **{
+        f"method-{name}": lambda name=name: make_method(name).fit(X, Y)
+        for name in METHODS
+        if name != "auto"  # it draws random numbers, and chooses by them
+    },
+    "auto": lambda: FBetaAuto(cv=2, random_state=0).fit(np.where(X > 1.5, np.nan, X), Y),
+    "auto-sparse": lambda: FBetaAuto(cv=2, random_state=1).fit(sp.csr_array(np.abs(X)), Y),
+    "ensemble": lambda: FBetaEnsemble(MEMBERS, cv=2, alphas=[0.1, 1.0]).fit(X, Y),
     "cv": lambda: FBetaClassifierCV([0.1, 1.0], cv=2).fit(X, Y),
     "search": lambda: AlphaSearchCV(BinaryRelevance(), alphas=[0.1, 1.0], cv=KFold(2)).fit(X, Y),
     "reduction": lambda: FBetaReduction(LogisticRegression()).fit(X, Y[:, :1]),

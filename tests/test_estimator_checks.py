@@ -8,8 +8,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fbeta import (
     AlphaSearchCV,
     CardinalityClassifier,
+    FBetaAuto,
     FBetaClassifier,
     FBetaClassifierCV,
+    FBetaEnsemble,
     FBetaForest,
     FBetaReduction,
     LabelSetClassifier,
@@ -30,6 +32,9 @@ from fbeta import (
         CardinalityClassifier(alpha=10.0, tol=1e-14),
         LabelSetClassifier(alpha=10.0, tol=1e-14),
         FBetaForest(n_estimators=5),
+        # the shortest of limits leaves the first candidate
+        FBetaAuto(time_limit=1e-6, cv=2, random_state=0),
+        FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())], cv=2),
     ]
 )
 def test_scikit_learn_conventions(estimator, check):

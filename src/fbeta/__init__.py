@@ -2,6 +2,7 @@
 
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
+from fbeta.ensemble import FBetaAuto, FBetaEnsemble
 from fbeta.metrics import fbeta_score, make_fbeta_scorer
 from fbeta.models import (
     CardinalityClassifier,
@@ -20,9 +21,11 @@ __version__ = "0.1.0"
 __all__ = [
     "AlphaSearchCV",
     "CardinalityClassifier",
+    "FBetaAuto",
     "FBetaClassifier",
     "FBetaClassifierCV",
     "FBetaDecoder",
+    "FBetaEnsemble",
     "FBetaForest",
     "FBetaReduction",
     "LabelSetClassifier",

@@ -255,9 +255,20 @@ class HeldOut:
         """Return the predicted label sets, of shape (n, s)."""
         return self.estimator._predict_indicator(self.rows, beta)
 
+    def decide(self, beta: float) -> tuple[Any, Any]:
+        """Return the label sets, and what is expected of each: None where nothing is."""
+        if isinstance(self.estimator, StatisticsClassifier):
+            return self.estimator._decide(self.rows, beta)
+        return self.labels(beta), None
+
     def statistics(self) -> LabelStatistics:
         """Return the label statistics, of estimators that have them."""
-        return cast(StatisticsClassifier, self.estimator)._statistics(self.rows)
+        return LabelStatistics.concatenate(list(self.parts()))
+
+    def parts(self) -> Iterator[LabelStatistics]:
+        """Yield the label statistics of some rows at a time."""
+        for estimates in cast(StatisticsClassifier, self.estimator)._chunks(self.rows):
+            yield estimates.statistics()
 
 
 class StatisticsClassifier(MultiLabelClassifier):
@@ -314,6 +325,12 @@ class StatisticsClassifier(MultiLabelClassifier):
         """Estimate the statistics for validated X."""
         parts = [estimates.statistics() for estimates in self._chunks(X)]
         return LabelStatistics.concatenate(parts)
+
+    def _decide(self, X: Any, beta: float, **goal: Any) -> tuple[Any, Any]:
+        """Return label sets for validated X, and the F_beta that is expected of each."""
+        parts = [self._rule.decide(estimates, beta, **goal) for estimates in self._chunks(X)]
+        labels, expected = (concat(list(some)) for some in zip(*parts, strict=True))
+        return labels, array_namespace(expected).clip(expected, None, 1.0)
 
     def _goal(self, **goal: Any) -> dict[str, Any]:
         """Return what differs from the plain decode; other rules know nothing else."""
@@ -414,8 +431,5 @@ class StatisticsClassifier(MultiLabelClassifier):
             Estimates from independent fits need not agree with each other, and the sum that the
             decoder maximises may then exceed 1: it is cut there.
         """
-        X, beta = self._read_features(X, beta)
         goal = self._goal(min_labels=min_labels, max_labels=max_labels)
-        parts = [self._rule.expected(estimates, beta, **goal) for estimates in self._chunks(X)]
-        expected = concat(parts)
-        return array_namespace(expected).clip(expected, None, 1.0)
+        return self._decide(*self._read_features(X, beta), **goal)[1]

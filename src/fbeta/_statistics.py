@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fbeta._array import Array, widest_float
+from fbeta._array import Array, astype, widest_float
 from fbeta._factored import Factored
 from fbeta._forms import Cardinalities, Dense, Form, Rows
 from fbeta._rows import map_rows, row_tasks
@@ -89,6 +89,19 @@ def unfold(form: Form) -> Dense:
 
     map_rows(xp, work, row_tasks(form.place, form.shape[0], form.row_bytes, unfolding=True))
     return out
+
+
+def cast(form: Form, dtype: Any) -> Form:
+    """Return a form with numbers of another type."""
+    xp = form.place[0]
+    if isinstance(form, Mixture):
+        return Mixture(tuple(cast(part, dtype) for part in form.parts), form.weights)
+    if isinstance(form, Factored):
+        sizes = None if form.sizes is None else astype(xp, form.sizes, dtype)
+        return Factored(astype(xp, form.P, dtype), sizes)
+    dense = unfold(form)
+    empty, joint = (astype(xp, array, dtype) for array in (dense.empty, dense.joint))
+    return Dense(empty, joint, dense.cardinalities)
 
 
 def concatenate(forms: Sequence[Form]) -> Form:

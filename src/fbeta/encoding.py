@@ -36,7 +36,7 @@ from fbeta._reading import (
     read_weights,
     row_numbers,
 )
-from fbeta._statistics import Mixture, concatenate, unfold
+from fbeta._statistics import Mixture, cast, concatenate, unfold
 from fbeta.labels import form_of
 
 __all__ = ["LabelStatistics", "encode", "encode_labels", "observed_cardinalities"]
@@ -156,6 +156,20 @@ class LabelStatistics:
         for i, k in enumerate(self.cardinalities):
             out[:, int(k)] = sizes[:, i]
         return out
+
+    def astype(self, dtype: Any) -> LabelStatistics:
+        """Return the statistics in numbers of another type, in the same form.
+
+        Examples
+        --------
+        >>> LabelStatistics.from_marginals([[0.9, 0.5]]).astype(np.float32).form.P.dtype
+        dtype('float32')
+        """
+        return self._of(cast(self.form, dtype))
+
+    def unfolded(self) -> LabelStatistics:
+        """Return the statistics with every number in place: more memory, and no work later."""
+        return self._of(self._dense)
 
     def to_code(self) -> NDArray[Any]:
         """Return the components in the order of :func:`encode`, of shape (n, 1 + K s)."""

@@ -193,7 +193,10 @@ def search_of(training: Mapping[str, Any], classifier: Any = None) -> Search | N
     results = getattr(classifier, "cv_results_", {})
     if "alpha" in results:
         folds = sum(key.startswith("split") for key in results)
-        return Search(tuple(results["alpha"]), tuple(results["mean_test_score"]), folds)
+        # strengths that were left out have no score
+        kept = np.isfinite(results["mean_test_score"])
+        known = (tuple(results[key][kept].tolist()) for key in ("alpha", "mean_test_score"))
+        return Search(*known, folds)
     found = training.get("searched")
     if not isinstance(found, dict):
         return None

@@ -13,11 +13,13 @@ __all__ = ["METHODS", "PARTS", "Method", "load_part", "make_method", "method_tit
 #: the class is today. A class that moves needs a change here, and files written before still load.
 PARTS: dict[str, str] = {
     # estimators
+    "FBetaAuto": "fbeta:FBetaAuto",
     "FBetaClassifier": "fbeta:FBetaClassifier",
     "FBetaClassifierCV": "fbeta:FBetaClassifierCV",
     "CardinalityClassifier": "fbeta:CardinalityClassifier",
     "FBetaDecoder": "fbeta:FBetaDecoder",
     "FBetaForest": "fbeta:FBetaForest",
+    "FBetaEnsemble": "fbeta:FBetaEnsemble",
     "FBetaReduction": "fbeta:FBetaReduction",
     "LabelSetClassifier": "fbeta:LabelSetClassifier",
     "SizedClassifier": "fbeta:SizedClassifier",
@@ -32,6 +34,9 @@ PARTS: dict[str, str] = {
     "SubmodularMultiLabel": "fbeta.rivals:SubmodularMultiLabel",
     "ThresholdedRelevance": "fbeta.rivals:ThresholdedRelevance",
     # what they hold
+    "AverageCode": "fbeta.ensemble.average:AverageCode",
+    "AverageModel": "fbeta.ensemble.average:AverageModel",
+    "Calibration": "fbeta.calibration:Calibration",
     "LabelForm": "fbeta.labels:LabelForm",
     "JointCode": "fbeta.codes:JointCode",
     "CardinalityCode": "fbeta.codes:CardinalityCode",
@@ -108,6 +113,7 @@ METHODS: dict[str, Method] = {
     "cardinality": Method("Cardinality", "CardinalityClassifier"),
     "labelsets": Method("Label sets", "LabelSetClassifier"),
     "forest": Method("Forest", "FBetaForest", {"random_state": 0}),
+    "auto": Method("FBetaAuto", "FBetaAuto"),
 }
 
 

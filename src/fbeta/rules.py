@@ -29,7 +29,12 @@ class StatisticsRule(ABC):
 
     def expected(self, output: Estimates, beta: float) -> Any:
         """Return the expected F_beta of the label sets under the statistics, of shape (n,)."""
-        return expected_fbeta(output.statistics(), self(output, beta), beta)
+        return self.decide(output, beta)[1]
+
+    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
+        """Return label sets, and the F_beta to be expected of them under the statistics."""
+        labels = self(output, beta)
+        return labels, expected_fbeta(output.statistics(), labels, beta)
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,13 @@ class ExactDecode(StatisticsRule):
 
     def __call__(self, output: Estimates, beta: float, **goal: Any) -> Any:
         """Decode the statistics, by the measure and within the limits of :func:`fbeta.decode`."""
-        labels = decode(output.statistics(), beta, **goal)
-        xp = array_namespace(labels)
-        return xp.astype(labels, xp.bool)
+        return self.decide(output, beta, **goal)[0]
 
-    def expected(self, output: Estimates, beta: float, **goal: Any) -> Any:
-        """Return the value that the decoder maximises."""
-        return decode(output.statistics(), beta, return_expected=True, **goal)[1]
+    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
+        """Return the label sets, and the value that the decoder maximises."""
+        labels, expected = decode(output.statistics(), beta, return_expected=True, **goal)
+        xp = array_namespace(labels)
+        return xp.astype(labels, xp.bool), expected
 
 
 @dataclass(frozen=True)

@@ -2,119 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from numbers import Integral
+import warnings
+from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fbeta._array import to_numpy
-from fbeta._estimator import Fold, HeldOut, MultiLabelClassifier, all_or_nothing
-from fbeta._threads import run_evenly
-from fbeta._validation import check_count, check_number, check_takes_weight
+from fbeta._array import array_namespace, to_numpy
+from fbeta._estimator import HeldOut, MultiLabelClassifier, all_or_nothing
+from fbeta._pruning import ERRORS, GAIN, difference
+from fbeta._validation import check_number
+from fbeta.calibration import Calibration, calibrate
 from fbeta.encoding import LabelStatistics
+from fbeta.folds import (
+    ALPHAS,
+    HeldOutScores,
+    make_folds,
+    over_folds,
+    row_shares,
+    score_table,
+    stop_when_idle,
+)
 from fbeta.labels import Indicator
 from fbeta.learners import Alphas, Rows, Weight
-from fbeta.metrics import fbeta_score
 
-__all__ = ["ALPHAS", "AlphaSearchCV", "make_folds", "over_folds"]
+__all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
 
-#: The grid of the paper.
-ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-
-Found = TypeVar("Found")
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def make_folds(
-    cv: Any, X: Any, Y: Indicator, weight: Weight = None, groups: Any = None
-) -> list[Fold]:
-    """Split the rows of multi-label data; rows of weight zero are in no fold.
-
-    Parameters
-    ----------
-    cv : int, splitter or iterable of (train, test)
-        A number stands for that many shuffled folds of the rows with a positive weight, always the
-        same ones: files of multi-label data are often sorted by label, and label sets cannot be
-        stratified like classes. Splitters get all rows, and Y as a 0/1 array.
-    X, Y : array or csr_array of shape (n, d), csr_array of shape (n, s)
-        Features, and labels as 0/1.
-    weight, groups : array of shape (n,), optional
-        Weights of the rows; groups for splitters that need them.
-
-    Returns
-    -------
-    list of (train, test)
-        Indices of rows.
-    """
-    rows = np.arange(Y.shape[0]) if weight is None else np.flatnonzero(weight)
-    if isinstance(cv, Integral):
-        splitter = KFold(check_count("cv", cv, low=2), shuffle=True, random_state=0)
-        return [(rows[train], rows[test]) for train, test in splitter.split(rows)]
-    folds = []
-    for fold in check_cv(cv).split(X, Y.toarray(), groups):
-        train, test = (part[np.isin(part, rows)] for part in map(np.asarray, fold))
-        if not len(train) or not len(test):
-            raise ValueError("a fold has no rows with positive sample_weight: choose another cv")
-        folds.append((train, test))
-    return folds
-
-
-def over_folds(
-    look: Callable[[HeldOut, Rows], Found],
-    estimator: MultiLabelClassifier,
-    X: Any,
-    Y: Indicator,
-    weight: Weight = None,
-    *,
-    folds: Sequence[Fold],
-    alphas: Alphas = ALPHAS,
-    n_jobs: int | None = None,
-) -> list[dict[float, Found]]:
-    """Look at the held-out rows of every fold, for each strength of regularisation.
-
-    Parameters
-    ----------
-    look : callable
-        Called with what the estimator that was fitted to the other rows says of these - label sets
-        and statistics - and with their indices.
-    estimator, alphas, n_jobs
-        As for :class:`AlphaSearchCV`.
-    X, Y, weight, folds
-        As for :func:`make_folds` and from it; X is validated.
-
-    Returns
-    -------
-    list of dict
-        What ``look`` returned, by strength, for each fold.
-
-    Examples
-    --------
-    >>> from fbeta import FBetaClassifier
-    >>> from fbeta.labels import form_of
-    >>> X, Y = np.arange(6.0)[:, None], form_of([[1], [0]] * 3).read([[1], [0]] * 3)
-    >>> found = over_folds(lambda held, rows: held.statistics(), FBetaClassifier(), X, Y,
-    ...                    folds=make_folds(2, X, Y), alphas=[0.1, 1.0])
-    >>> [len(statistics[0.1]) for statistics in found]
-    [3, 3]
-    """
-    check_takes_weight(estimator, weight)
-    shared = estimator.alpha_shared(X, weight)
-
-    def run(fold: Fold) -> dict[float, Found]:
-        path = estimator.alpha_path(shared, Y, weight, fold, alphas)
-        return {alpha: look(held, fold[1]) for alpha, held in path}
-
-    if n_jobs is None and effective_n_jobs(None) == 1:
-        return run_evenly(run, folds)
-    return list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
+# columns whose ranges differ by more are not penalised alike by one alpha
+SCALES = 1e3
 
 
 def _if_estimator_has(name: str) -> Callable[[Method], Method]:
@@ -142,6 +63,8 @@ class AlphaSearchCV(MultiLabelClassifier):
     n_jobs : int, optional
         Folds that are run at the same time, in processes of joblib; by default on as many threads
         as BLAS uses.
+    prune : bool
+        Whether to leave out strengths that are too weak, by the rule below.
 
     Attributes
     ----------
@@ -151,9 +74,35 @@ class AlphaSearchCV(MultiLabelClassifier):
         Its mean F_beta over the folds.
     cv_results_ : dict
         ``"alpha"``, ``"split{i}_test_score"``, ``"mean_test_score"``, ``"std_test_score"`` and
-        ``"rank_test_score"``, each of shape (number of strengths,).
+        ``"rank_test_score"``, each of shape (number of strengths,). Scores of strengths that were
+        left out are NaN, and their rank is the last.
     best_estimator_ : estimator
         Fitted to all rows with the chosen strength.
+    calibration_ : Calibration or None
+        From the expected F_beta to the one achieved on held-out rows, for estimators that expect
+        something.
+
+    Warns
+    -----
+    UserWarning
+        Where the best of at least three strengths is the first or the last, and better than the
+        next by more than 0.001 and two standard errors: the best may lie beyond. Where the ranges
+        of the columns differ by more than a factor of 1000, and one alpha cannot suit them all.
+
+    Notes
+    -----
+    Each fold goes from the strongest to the weakest strength, and weaker ones take the most time.
+    It leaves out those that are left once both of these hold, on its held-out rows:
+
+    - the best strength so far beats the label set that is best for all rows alike by more than 0.01
+      and by more than two standard errors;
+    - at least two strengths in a row, the last of them at most a tenth of the one before the first,
+      did not gain: their mean F_beta was below that of the best before them plus 0.001, even with
+      two standard errors added.
+
+    Standard errors are those of the mean of paired differences over the rows: small folds leave
+    out little, large ones what is flat or falls. A strength that any fold has left out cannot be
+    chosen.
 
     Examples
     --------
@@ -165,10 +114,26 @@ class AlphaSearchCV(MultiLabelClassifier):
     True
     """
 
+    state_version = 2
+
     def __init__(
-        self, estimator: Any, *, alphas: Alphas = ALPHAS, cv: Any = 5, n_jobs: int | None = None
+        self,
+        estimator: Any,
+        *,
+        alphas: Alphas = ALPHAS,
+        cv: Any = 5,
+        n_jobs: int | None = None,
+        prune: bool = True,
     ) -> None:
         self.estimator, self.alphas, self.cv, self.n_jobs = estimator, alphas, cv, n_jobs
+        self.prune = prune
+
+    @classmethod
+    def upgrade_state(
+        cls, version: int, params: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a search that was stored before there was a calibration."""
+        return {"prune": False, **params}, {"calibration_": None, **state}
 
     @property
     def beta(self) -> float:  # type: ignore[override]
@@ -213,31 +178,47 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
         """Score every strength on every fold, and choose."""
-        if np.ndim(self.alphas) != 1:
-            raise ValueError(f"alphas must be a sequence of numbers, got {self.alphas!r}")
-        grid = sorted({check_number("alphas", a) for a in self.alphas})
-        if not grid:
-            raise ValueError("alphas is empty: there is nothing to choose from")
+        grid = check_grid(self.alphas)
+        _warn_of_scales(X)
         beta, folds = estimator.beta, make_folds(self.cv, X, Y, weight, groups)
 
-        def score(held: HeldOut, rows: Rows) -> float:
-            own = None if weight is None else weight[rows]
-            return fbeta_score(Y[rows], to_numpy(held.labels(beta)), beta, sample_weight=own)
+        def look(held: HeldOut, rows: Rows) -> HeldOutScores:
+            return HeldOutScores.of(held, Y[rows], beta)
 
         found = over_folds(
-            score, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs
-        )
-        scores = np.array([[fold[alpha] for fold in found] for alpha in grid])
+            look, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs,
+            stop=stop_when_idle(Y, weight, beta) if self.prune else None,
+        )  # fmt: skip
+        self._choose(grid, found, row_shares(folds, weight))
+
+    def _choose(
+        self,
+        grid: list[float],
+        found: list[dict[float, HeldOutScores]],
+        shares: list[NDArray[np.float64]],
+    ) -> None:
+        """Choose the strength with the best mean score of those that no fold has left out."""
+        scores = score_table(grid, found, shares)
         mean = scores.mean(axis=1)
-        best = int(np.flatnonzero(mean == mean.max())[-1])
+        best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
         self.alpha_, self.best_score_ = grid[best], float(mean[best])
+        order = np.where(np.isnan(mean), -np.inf, mean)
         self.cv_results_: dict[str, NDArray[Any]] = {
             "alpha": np.array(grid),
-            **{f"split{i}_test_score": scores[:, i] for i in range(len(folds))},
+            **{f"split{i}_test_score": scores[:, i] for i in range(len(found))},
             "mean_test_score": mean,
             "std_test_score": scores.std(axis=1),
-            "rank_test_score": 1 + (mean[None, :] > mean[:, None]).sum(axis=1),
+            "rank_test_score": 1 + (order[None, :] > order[:, None]).sum(axis=1),
         }
+        share = np.concatenate(shares)
+        chosen = [fold[self.alpha_] for fold in found]
+        _warn_of_edge(grid, best, found, share)
+        achieved, expected, _ = zip(*chosen, strict=True)
+        self.calibration_ = None
+        if expected[0] is not None:
+            self.calibration_ = Calibration.of(
+                self.beta, np.concatenate(expected), np.concatenate(achieved), share
+            )
 
     def _best(self) -> Any:
         check_is_fitted(self)
@@ -262,6 +243,76 @@ class AlphaSearchCV(MultiLabelClassifier):
         return self._best().predict_proba(X)
 
     @_if_estimator_has("expected_fbeta")
-    def expected_fbeta(self, X: Any, *, beta: float | None = None, **limits: Any) -> Any:
-        """Estimate the F_beta of each prediction, by the statistics of the best estimator."""
-        return self._best().expected_fbeta(X, beta=beta, **limits)
+    def expected_fbeta(
+        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
+    ) -> Any:
+        """Estimate the F_beta of each prediction, by the best estimator and what it got.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            That of the estimator by default.
+        calibrated : bool
+            Whether to put right what the statistics say by what the predictions for held-out rows
+            achieved. This is known for the beta of the estimator only: for any other, with limits,
+            and with False, the value is the one of the statistics.
+        **limits : int
+            ``min_labels`` and ``max_labels``, as for the estimator.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        raw = self._best().expected_fbeta(X, beta=beta, **limits)
+        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
+
+
+def check_grid(alphas: Any) -> list[float]:
+    """Return distinct strengths, the weakest first."""
+    if np.ndim(alphas) != 1:
+        raise ValueError(f"alphas must be a sequence of numbers, got {alphas!r}")
+    grid = sorted({check_number("alphas", a) for a in alphas})
+    if not grid:
+        raise ValueError("alphas is empty: there is nothing to choose from")
+    return grid
+
+
+def _warn_of_edge(
+    grid: list[float], best: int, found: list[dict[float, HeldOutScores]], share: Weight
+) -> None:
+    """Warn where the best strength is the first or the last, and the scores still rise there."""
+    if len(grid) < 3 or best not in (0, len(grid) - 1):
+        return
+    inner = grid[1] if best == 0 else grid[-2]
+    if not all(inner in fold for fold in found):
+        return
+    one, other = (
+        np.concatenate([fold[alpha].achieved for fold in found]) for alpha in (grid[best], inner)
+    )
+    gain, error = difference(one, other, share)
+    if gain > max(GAIN, ERRORS * error):
+        way = "weaker" if best == 0 else "stronger"
+        warnings.warn(
+            f"alpha={grid[best]:g} is the {way[:-1]}st of the strengths, and {gain:.3f} better "
+            f"than alpha={inner:g}: try {way} ones",
+            stacklevel=4,
+        )
+
+
+def _warn_of_scales(X: Any) -> None:
+    """Warn where one strength cannot suit all columns."""
+    if hasattr(X, "tocsc"):
+        ranges = np.abs(X).max(axis=0).toarray().ravel()
+    else:
+        xp = array_namespace(X)
+        ranges = to_numpy(xp.max(X, axis=0) - xp.min(X, axis=0))
+    ranges = ranges[ranges > 0]
+    if len(ranges) and ranges.max() > SCALES * ranges.min():
+        factor = ranges.max() / ranges.min()
+        warnings.warn(
+            f"the ranges of the columns of X differ by a factor of {factor:.0e}"
+            ", and alpha holds for all of them: scale them first, for instance by StandardScaler",
+            stacklevel=4,
+        )

@@ -55,11 +55,20 @@ _SKLEARN = {
     "decomposition._pca": ("PCA",),
     "decomposition._truncated_svd": ("TruncatedSVD",),
     "discriminant_analysis": ("LinearDiscriminantAnalysis",),
-    "impute._base": ("SimpleImputer",),
+    "feature_extraction.text": ("TfidfTransformer",),
+    "impute._base": ("MissingIndicator", "SimpleImputer"),
+    "kernel_approximation": ("Nystroem",),
     "linear_model._logistic": ("LogisticRegression",),
     "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
     "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
-    "preprocessing._data": ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler"),
+    "preprocessing._data": (
+        "MaxAbsScaler",
+        "MinMaxScaler",
+        "Normalizer",
+        "QuantileTransformer",
+        "RobustScaler",
+        "StandardScaler",
+    ),
     "preprocessing._label": ("LabelEncoder",),
     "svm._classes": ("LinearSVC",),
 }
@@ -78,6 +87,7 @@ TRUSTED: dict[str, tuple[str, ...]] = {
     "TupleNode": ("builtins.tuple",),
     "TypeNode": tuple(f"builtins.{name}" for name in ("bool", "float", "int", "str")) + _NUMBERS,
     "NdArrayNode": ("numpy.ndarray", *_NUMBERS),
+    "DTypeNode": ("numpy.dtype",),
     "SparseMatrixNode": ("scipy.sparse._csr.csr_array", "scipy.sparse._csr.csr_matrix"),
 }
 
@@ -154,9 +164,12 @@ class StoredModel:
         found = decode(statistics, beta, min_labels=low, max_labels=high)
         return np.asarray(found, dtype=np.int8)
 
-    def expected_fbeta(self, X: Any, beta: float | None = None) -> NDArray[np.float64]:
+    def expected_fbeta(
+        self, X: Any, beta: float | None = None, **options: Any
+    ) -> NDArray[np.float64]:
         """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
-        return np.asarray(self._classify("expected_fbeta", X, "its own F_beta", beta=beta))
+        what = "its own F_beta"
+        return np.asarray(self._classify("expected_fbeta", X, what, beta=beta, **options))
 
     def _classify(self, method: str, X: Any, what: str, **options: Any) -> Any:
         """Call a method of the classifier, if it has it."""

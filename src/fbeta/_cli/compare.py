@@ -27,7 +27,7 @@ from fbeta.selection import ALPHAS
 def compare(
     train: Annotated[Path, typer.Argument(help="Training file.")],
     test: Annotated[Path, typer.Argument(help="Test file of the same format.")],
-    methods: o.MethodList = "fbeta,br",
+    methods: o.MethodList = "auto,fbeta,br",
     beta: o.Beta = 1.0,
     cv: o.Cv = None,
     alphas: o.Alphas = None,
@@ -36,7 +36,7 @@ def compare(
     reading: Reading,
     as_json: o.Json = False,
 ) -> None:
-    """Fit several methods to one file and measure them on another."""
+    """Fit several methods to one file, rank them by its folds, and measure them on another."""
     strengths = o.numbers(alphas, ALPHAS, "--alphas")
     names = o.names(methods, list(METHODS), "--methods")
     with mendable():
@@ -51,7 +51,7 @@ def compare(
         for name, model in models.items():
             progress.update(bar, description=name)
             fitted, found = fit_method(
-                model, training.data, alphas=strengths, cv=cv or 5, jobs=jobs
+                model, training.data, alphas=strengths, cv=cv or 5, jobs=jobs, always_score=True
             )
             stored = training.stored(fitted)
             if held_out is None:
@@ -61,6 +61,8 @@ def compare(
             progress.advance(bar)
     if held_out is not None and held_out.unseen:
         stderr(f"fbeta: {unseen_words(held_out)}")
+    # the test file is for looking, not for choosing
+    rows.sort(key=lambda row: -row["cv_score"])
     if as_json:
         typer.echo(json.dumps({"beta": beta, "methods": rows}))
     else:
@@ -69,8 +71,8 @@ def compare(
 
 def _print(rows: list[dict[str, Any]], train: Path, test: Path, beta: float) -> None:
     # methods side by side: the names of the measures are too long for the head of a column
-    rows = sorted(rows, key=lambda row: -row["fbeta"])
-    shown = [[MEASURES[key], *(f"{row[key]:.4f}" for row in rows)] for key in MEASURES]
+    shown = [["F_beta in cross-validation", *(f"{row['cv_score']:.4f}" for row in rows)]]
+    shown += [[MEASURES[key], *(f"{row[key]:.4f}" for row in rows)] for key in MEASURES]
     alphas = ("" if row["alpha"] is None else f"{row['alpha']:g}" for row in rows)
     shown += [["alpha", *alphas], ["seconds", *(f"{row['seconds']:.1f}" for row in rows)]]
     head = ["measure", *(method_title(row["method"]) for row in rows)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -126,3 +126,16 @@ def progress_bar(total: int, unit: str) -> Iterator[Progress]:
     # where nobody watches it is not even started: at its end it would write an empty line
     with progress if console.is_terminal else nullcontext():
         yield progress
+
+
+def print_tried(rows: Sequence[Mapping[str, Any]], *, err: bool = False) -> None:
+    """Print what a search has tried, and what has a weight in its average."""
+    shown = [
+        [
+            str(row["name"]), f"{row['score']:.4f}", f"{row['seconds']:.1f}",
+            f"{row['weight']:.2f}" if row["weight"] else "",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    head = ["features: model", "F", "seconds", "weight"]
+    print_table("What was tried, by cross-validation", head, shown, err=err)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from sklearn.model_selection import KFold, cross_val_score
+
 from fbeta.datasets import Dataset
 from fbeta.selection import AlphaSearchCV
 
@@ -16,6 +18,19 @@ def check_folds(cv: int | None, rows: int) -> None:
         raise ValueError(f"--cv {cv}: there are only {rows} rows")
 
 
+def default_method(method: str | None, *strengths: Any) -> str:
+    """Return the method to fit: the automatic one, unless a choice of alpha asks for the paper's.
+
+    Examples
+    --------
+    >>> default_method(None, None), default_method(None, 0.1), default_method("br", None)
+    ('auto', 'fbeta', 'br')
+    """
+    if method is not None:
+        return method
+    return "auto" if all(strength is None for strength in strengths) else "fbeta"
+
+
 def fit_method(
     model: Any,
     data: Dataset,
@@ -24,23 +39,28 @@ def fit_method(
     alphas: Sequence[float] = (),
     cv: int = 5,
     jobs: int | None = None,
+    always_score: bool = False,
 ) -> tuple[Any, dict[str, Any]]:
     """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
 
-    Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``, and with what was
-    ``searched`` where there was a search.
+    Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``. With ``always_score``,
+    what needs no folds is scored on some too.
     """
     begin = time.perf_counter()
-    score, searched = None, {}
+    score = None
     if alpha is not None:
         model = model.set_params(alpha=alpha).fit(data.X, data.Y)
     elif "alpha" in model.get_params(deep=False):
-        search = AlphaSearchCV(model, alphas=alphas, cv=cv, n_jobs=jobs).fit(data.X, data.Y)
-        model, alpha, score = search.best_estimator_, search.alpha_, search.best_score_
-        path = {key: search.cv_results_[key].tolist() for key in ("alpha", "mean_test_score")}
-        searched = {"alphas": path["alpha"], "scores": path["mean_test_score"], "folds": cv}
+        # the search itself is kept: it knows how far to trust what the model expects
+        model = AlphaSearchCV(model, alphas=alphas, cv=cv, n_jobs=jobs).fit(data.X, data.Y)
+        alpha, score = model.alpha_, model.best_score_
     else:
+        chosen = {"cv": cv, "n_jobs": jobs}
+        known = model.get_params(deep=False)
+        model = model.set_params(**{key: value for key, value in chosen.items() if key in known})
         model = model.fit(data.X, data.Y)
-    seconds = time.perf_counter() - begin
-    found = {"alpha": alpha, "cv_score": score, "seconds": seconds}
-    return model, {**found, "searched": searched} if searched else found
+        score = getattr(model, "best_score_", None)
+    if score is None and always_score:
+        folds = KFold(cv, shuffle=True, random_state=0)
+        score = float(cross_val_score(model, data.X, data.Y, cv=folds).mean())
+    return model, {"alpha": alpha, "cv_score": score, "seconds": time.perf_counter() - begin}

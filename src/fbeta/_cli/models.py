@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fbeta._cli import options as o
 from fbeta._cli.app import app
-from fbeta._cli.console import UserError, mendable, print_table, stderr
+from fbeta._cli.console import UserError, mendable, print_table, print_tried, stderr
 from fbeta._cli.data import Later, Reading, Rows, read_training
-from fbeta._cli.fitting import check_folds, fit_method
+from fbeta._cli.fitting import check_folds, default_method, fit_method
 from fbeta._cli.reports import (
     by_label,
     print_by_label,
@@ -44,7 +44,7 @@ def fit(
         Path, typer.Argument(help="CSV, Parquet, JSON Lines, ARFF or SVMlight file, or -.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File of the model, or -.")],
-    method: o.Method = "fbeta",
+    method: o.Method = None,
     beta: o.Beta = 1.0,
     cv: o.Cv = None,
     alphas: o.Alphas = None,
@@ -64,6 +64,7 @@ def fit(
     """Fit a model to labelled data and store it."""
     printed = str(output) in ("-", STDOUT)
     strengths = o.numbers(alphas, ALPHAS, "--alphas")
+    method = default_method(method, alpha, alphas)
     with mendable():
         check_output(STDOUT if printed else output, [data, *reading.inputs])
         model = make_method(method, beta)
@@ -81,20 +82,27 @@ def fit(
             feature_names=train.feature_names, reading=train.remembered,
             training={"method": method, "rows": train.data.n_samples, **found},
         )  # fmt: skip
-    found.pop("searched", None)
     shape = {"rows": train.data.n_samples, "features": train.data.n_features}
     summary = {
         "model": str(output), "method": method, "beta": beta, **shape,
         "labels": train.data.n_labels, **found, **training_json(train),
     }  # fmt: skip
+    tried = getattr(model, "leaderboard_", [])
+    if as_json and tried:
+        summary["leaderboard"] = tried
     print_summary(f"Fitted to {data}", summary, as_json, err=printed)
+    if tried and not as_json:
+        print_tried(tried, err=printed)
 
 
 def _check_strength(model: Any, method: str, alpha: float | None, others: dict[str, Any]) -> None:
     """Refuse options for the choice of alpha where there is nothing to choose."""
     given = [name for name, value in others.items() if value is not None]
-    if "alpha" not in model.get_params(deep=False):
+    known = model.get_params(deep=False)
+    if "alpha" not in known:
         given = ["--alpha", *given] if alpha is not None else given
+        own = {"--cv": "cv", "--jobs": "n_jobs"}  # of a method that has a search of its own
+        given = [name for name in given if own.get(name) not in known]
         if given:
             raise UserError(f"{', '.join(given)}: the method {method} has no alpha")
     elif alpha is not None and given:
@@ -165,11 +173,14 @@ def evaluate(
 def _draw(
     stored: StoredModel, test: Rows, predicted: NDArray[Any], beta: float, folder: Path
 ) -> None:
-    name = type(stored.classifier).__name__
+    classifier = stored.classifier
+    name = type(getattr(classifier, "best_estimator_", classifier)).__name__
     by_beta = scores_by_beta(stored, test.X, test.Y)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
-    if hasattr(stored.classifier, "expected_fbeta"):
-        expected = stored.expected_fbeta(test.X, beta)
-        bins = calibration_bins(expected, test.Y, predicted, beta)
-        chart = calibration_chart("", {name: bins}, [colour_of(name)])
+    if hasattr(classifier, "expected_fbeta"):
+        lines = {name: stored.expected_fbeta(test.X, beta)}
+        if hasattr(classifier, "calibration_"):
+            lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
+        bins = {n: calibration_bins(e, test.Y, predicted, beta) for n, e in lines.items()}
+        chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")

@@ -255,9 +255,11 @@ OtherBeta = Annotated[
     typer.Option("--beta", help="Another beta instead of that of the model.", **_BETA),
 ]
 Method = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--method", help=f"One of {', '.join(METHODS)}.", autocompletion=completing(_method_names)
+        "--method",
+        help=f"One of {', '.join(METHODS)}; auto by default, fbeta with --alpha or --alphas.",
+        autocompletion=completing(_method_names),
     ),
 ]
 MethodList = Annotated[

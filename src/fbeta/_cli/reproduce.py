@@ -254,6 +254,39 @@ def _shown(table: Any) -> list[list[str]]:
     return shown
 
 
+@group.command(epilog="Example: [bold]fbeta reproduce auto --data mulan --output results[/bold]")
+def auto(
+    output: Output = Path("results"),
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the files of the data sets.")
+    ] = None,
+    datasets: Annotated[str | None, typer.Option(help="Names, by default six.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How often, with other seeds.")] = 1,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for a fit; 300 by default, for bibtex 900.")
+    ] = None,
+    as_json: o.Json = False,
+) -> None:
+    """F, seconds and calibration of the automatic classifier."""
+    from fbeta.experiments.auto import AUTO_DATASETS, auto_cells, auto_rows, compute_auto
+
+    names = o.words(datasets) or tuple(AUTO_DATASETS)
+    cells = auto_cells(names, seeds=range(seeds), time_limit=time_limit)
+    report = _run(cells, partial(compute_auto, data_home=data), output)
+    head, *rows = auto_rows(report.records)
+    with mendable():
+        write_text(output / "auto.csv", to_csv([head, *rows]))
+    if as_json:
+        summary = {"computed": report.computed, "failures": report.failures}
+        typer.echo(json.dumps({**summary, "rows": [dict(zip(head, r, strict=True)) for r in rows]}))
+    else:
+        shown = [[str(r[0]), str(r[1]), *("" if v is None else f"{v:.4f}" for v in r[2:])]
+                 for r in rows]  # fmt: skip
+        print_table("The automatic classifier on the test sets", head, shown)
+    if report.failures:
+        raise typer.Exit(1)
+
+
 @group.command(epilog="Example: [bold]fbeta reproduce report --output results[/bold]")
 def report(output: Output = Path("results"), as_json: o.Json = False) -> None:
     """Draw every table and figure again, from the stored results alone."""

@@ -69,15 +69,20 @@ def _by_beta(entry: Entry) -> dict[str, float]:
 
 
 def calibration_charts(table: ScoreTable) -> list[LineChart]:
-    """Show, for every data set, what methods got of the F_beta that they expected."""
+    """Show, for every data set, what methods got of the F_beta that they expected.
+
+    Once by the statistics alone, and once after held-out rows have put it right.
+    """
     charts = []
     for row in table.rows:
-        found = {
-            method: entry.records[0].result["calibration"]
-            for method, entry in table.row_entries(row).items()
-            if entry.records[0].result["calibration"]
-        }
-        bins = {method_title(method): groups for method, groups in found.items()}
-        colours = [colour_of(method) for method in found]
-        charts += [calibration_chart(table.row_title(row), bins, colours)] if bins else []
+        for key, words in (("calibration", ""), ("calibrated", ", calibrated on held-out rows")):
+            found = {
+                method: entry.records[0].result[key]
+                for method, entry in table.row_entries(row).items()
+                if entry.records[0].result.get(key)
+            }
+            bins = {method_title(method): groups for method, groups in found.items()}
+            colours = [colour_of(method) for method in found]
+            title = table.row_title(row) + words
+            charts += [calibration_chart(title, bins, colours)] if bins else []
     return charts

@@ -32,7 +32,11 @@ from fbeta.pages.shell import figures, html_table, page, section
 __all__ = ["html_report"]
 
 _SCORES = "Our scores as bars; a vertical mark is the number of the paper."
-_CALIBRATION = f"{CALIBRATION} A method has the same colour here as everywhere on this page."
+_CALIBRATION = (
+    f"{CALIBRATION} Once by the statistics of the models alone, and once after what they achieved "
+    "on held-out training rows has put that right. A method has the same colour here as everywhere "
+    "on this page."
+)
 _BETAS = (
     "The same fitted models, asked for predictions that are optimal for another beta: above 1 "
     "recall counts more, below 1 precision. Only methods whose predictions follow beta are here; "

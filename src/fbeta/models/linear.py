@@ -103,14 +103,14 @@ class FBetaClassifierCV(AlphaSearchCV):
 
     Parameters
     ----------
-    alphas, cv, n_jobs
+    alphas, cv, n_jobs, prune
         As for :class:`AlphaSearchCV`.
     beta, loss, cardinalities, fit_intercept, tol, max_iter
         As for :class:`FBetaClassifier`.
 
     Attributes
     ----------
-    alpha_, best_score_, cv_results_, best_estimator_
+    alpha_, best_score_, cv_results_, best_estimator_, calibration_
         As for :class:`AlphaSearchCV`.
     classes_, cardinalities_, coef_, intercept_, n_iter_
         As for :class:`FBetaClassifier`.
@@ -135,6 +135,7 @@ class FBetaClassifierCV(AlphaSearchCV):
     tol: float = 1e-6
     max_iter: int = 100
     n_jobs: int | None = None
+    prune: bool = True
 
     @property
     def estimator(self) -> FBetaClassifier:

@@ -1,0 +1,104 @@
+"""Feature maps to choose from: transformers of scikit-learn, for dense and for sparse features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import Normalizer, QuantileTransformer, StandardScaler
+
+__all__ = ["RAW", "feature_maps"]
+
+RAW = "raw"
+# of the Laplacian kernel, over the number of features; the likeliest first
+GAMMAS = (0.25, 0.1, 0.5)
+# landmarks of a kernel: all rows, this many, or a tenth of the rows, up to a limit
+LANDMARKS, MOST_LANDMARKS = 600, 1500
+QUANTILES = 200
+# a dense matrix with fewer nonzero numbers is treated as counts too
+SPARSE_BELOW = 0.1
+
+
+def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
+    """Return transformers by name, not fitted; those that are likely to do well come first.
+
+    Parameters
+    ----------
+    X : array or csr_array of shape (n, d)
+        Features, which may be missing (NaN).
+    seed : int
+        Of the landmarks of kernels.
+
+    Returns
+    -------
+    dict
+        Pipelines that begin with what fills gaps. ``"raw"`` does no more.
+
+    Examples
+    --------
+    >>> list(feature_maps(np.eye(4)[:, :2] * [1, 100], seed=0))
+    ['standardised', 'kernel 0.25', 'quantiles, kernel 0.25', 'kernel 0.1', 'kernel 0.5', 'raw']
+    >>> list(feature_maps(sp.csr_array(np.eye(4)), seed=0))
+    ['length 1', 'length 1, kernel', 'raw', 'TF-IDF']
+    """
+    gaps = _fill_gaps(X)
+    if sp.issparse(X):
+        maps = _maps_of_counts(X, seed)
+    else:
+        maps = _maps_of_numbers(X, seed)
+        if np.count_nonzero(X) < SPARSE_BELOW * X.size and X.shape[1] > X.shape[0] // 10:
+            maps = {**_maps_of_counts(X, seed), **maps}
+    return {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
+
+
+def _fill_gaps(X: Any) -> list[Any]:
+    """Return what fills gaps: medians, and columns that mark what was missing in training."""
+    missing = bool(np.isnan(X.data if sp.issparse(X) else X).any())
+    if sp.issparse(X) and not missing:
+        return ["passthrough"]
+    return [SimpleImputer(strategy="median", add_indicator=missing, keep_empty_features=True)]
+
+
+def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
+    with np.errstate(invalid="ignore"):
+        low, high = np.nanmin(X, axis=0, initial=np.inf), np.nanmax(X, axis=0, initial=-np.inf)
+    d = max(1, int(np.sum(high > low)))
+
+    def laplacian(gamma: float) -> Nystroem:
+        return _kernel(X, "laplacian", gamma / d, seed)
+
+    maps: dict[str, list[Any]] = {"standardised": [StandardScaler()]}
+    maps |= {f"kernel {gamma:g}": [StandardScaler(), laplacian(gamma)] for gamma in GAMMAS}
+    normal = QuantileTransformer(
+        n_quantiles=min(QUANTILES, X.shape[0]), output_distribution="normal", random_state=seed
+    )
+    quantiles = {
+        f"quantiles, kernel {GAMMAS[0]:g}": [normal, StandardScaler(), laplacian(GAMMAS[0])]
+    }
+    first = f"kernel {GAMMAS[0]:g}"
+    order = ["standardised", first, *quantiles, *(name for name in maps if "kernel" in name)]
+    maps |= {**quantiles, RAW: []}
+    return {name: maps[name] for name in dict.fromkeys([*order, RAW])}
+
+
+def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:
+    maps: dict[str, list[Any]] = {
+        "length 1": [Normalizer()],
+        "length 1, kernel": [Normalizer(), _kernel(X, "rbf", 1.0, seed)],
+        RAW: [],
+    }
+    values = X.data if sp.issparse(X) else X
+    if not (values < 0).any():
+        maps["TF-IDF"] = [TfidfTransformer(sublinear_tf=True)]
+    return maps
+
+
+def _kernel(X: Any, kernel: str, gamma: float, seed: int) -> Nystroem:
+    n = X.shape[0]
+    landmarks = min(n, max(LANDMARKS, min(n // 10, MOST_LANDMARKS)))
+    return Nystroem(kernel=kernel, gamma=gamma, n_components=landmarks, random_state=seed)
