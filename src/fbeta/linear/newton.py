@@ -345,6 +345,7 @@ def conjugate_gradients(
     limit: Array,
     far: Array,
     max_steps: int,
+    forcing: float = FORCING,
 ) -> Search:
     """Solve ``H x = -g`` until x is accurate enough, or ``g' H^-1 g`` is known to be below a limit.
 
@@ -362,6 +363,8 @@ def conjugate_gradients(
         Problems that do not end here.
     max_steps : int
         The largest number of steps.
+    forcing : float
+        Share of the Newton decrement that a direction may leave.
 
     Returns
     -------
@@ -377,7 +380,7 @@ def conjugate_gradients(
     x, p, curvature = xp.zeros_like(r), z, point.curvature
     limit = xp.where(far, xp.zeros_like(limit), limit / scale**2)
     # what may be left: a share of the decrease, or of the tolerance where that is more
-    share = xp.clip(0.3 * limit, FORCING, LOOSE)
+    share = xp.clip(0.3 * limit, forcing, LOOSE)
     gamma, lower, upper = _first_bounds(xp, rz, preconditioner.smallest)
     # nothing left at all
     upper = xp.where(block.total(xp.sum(xp.abs(r), axis=0)) == 0, lower, upper)
@@ -385,7 +388,7 @@ def conjugate_gradients(
     steps = 0
     while True:
         size = xp.astype(rz, xp.float64)
-        accurate = (size <= share) & (lower > limit) | (upper - lower <= FORCING * lower)
+        accurate = (size <= share) & (lower > limit) | (upper - lower <= forcing * lower)
         active = (upper > limit) & ~accurate & (size > 0) & (steps < max_steps)
         left = xp.nonzero(active)[0]
         if left.shape[0] <= SHRINK * active.shape[0]:
