@@ -8,6 +8,7 @@ from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -42,12 +43,12 @@ class Checkpoint:
         if self.path is None or not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 head = json.loads(str(file["head"]))
                 if head.get("version") != VERSION:
                     raise ValueError(f"its version is {head.get('version')!r}")
                 states = [_read(file, number) for number in range(head["groups"])]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             raise CheckpointError(f"{self.path} is no checkpoint of a fit: {error}") from error
         if head["fingerprint"] != self.fingerprint:
             raise CheckpointError(

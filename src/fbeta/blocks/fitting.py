@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from fbeta._validation import check_number
 from fbeta.blocks.checkpoint import Checkpoint

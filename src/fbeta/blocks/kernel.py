@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.losses import LogisticLoss, Loss
 
-__all__ = ["BlockRows", "Point", "Sums", "add_up"]
+__all__ = ["BlockRows", "Draw", "Point", "Sums", "add_up"]
 
-Array = NDArray[Any]
+Array: TypeAlias = Any
 SCORES = 1 << 17  # scores that stay in a processor's cache, with what is computed from them
 HIGHEST = 80.0  # score up to which exp does not overflow in single precision
 
@@ -80,7 +80,48 @@ class Sums:
         )
 
 
-def add_up(rows: BlockRows, points: Sequence[Point], dtype: Any) -> list[Sums]:
+@dataclass(frozen=True)
+class Draw:
+    """Which rows are to be held from now on: those that make up the Hessians of open problems.
+
+    Attributes
+    ----------
+    totals : list of ndarray of shape (m c,)
+        For each point, about what the curvatures of all rows add up to.
+    scale : ndarray of shape (d,)
+        The spread of each feature.
+    wanted : float
+        Rows that are dealt out by their share in the Hessians.
+    base : float
+        The probability that every row has beside that.
+    seed : int
+        Of the draw.
+    """
+
+    totals: list[Array]
+    scale: Array
+    wanted: float
+    base: float
+    seed: int
+
+    def chance(self, X: Any, mean: Array | None, shares: Array) -> Array:
+        """Return the probabilities of rows whose curvatures have these shares in the totals."""
+        inverse = np.where(self.scale > 0, 1 / np.where(self.scale > 0, self.scale, 1.0), 0.0)
+        used = max(1, np.count_nonzero(inverse))
+        if sp.issparse(X):
+            # what is far from the mean of a sparse feature is what is not zero
+            size = (X.multiply(X) @ inverse**2) / used
+        else:
+            size = np.einsum("ij,ij->i", Z := (X - (0.0 if mean is None else mean)) * inverse, Z)
+            size = size / used
+        columns = max(1, sum(len(total) for total in self.totals))
+        chance = self.wanted * shares / columns * (1 + size) / 2 + self.base
+        return np.clip(np.nan_to_num(chance, nan=1.0), 0.0, 1.0)
+
+
+def add_up(
+    rows: BlockRows, points: Sequence[Point], dtype: Any, draw: Draw | None = None
+) -> tuple[list[Sums], Array | None]:
     """Evaluate problems on a block of rows.
 
     Parameters
@@ -90,23 +131,27 @@ def add_up(rows: BlockRows, points: Sequence[Point], dtype: Any) -> list[Sums]:
     dtype : floating type
         Of scores and residuals for dense X; sums are in double precision, and so is all of it for
         sparse X, which is centred by arithmetic.
+    draw : Draw, optional
+        For the probability that a row is held from now on.
 
     Returns
     -------
-    list of Sums
+    sums : list of Sums
         For each point.
+    chance : ndarray of shape (n,), or None
 
     Examples
     --------
     >>> rows = BlockRows(np.array([[1.0], [-1.0]]), sp.csr_array([[1], [0]]))
     >>> zero = Point(Binary(LogisticLoss()), np.array([0]), np.zeros((1, 1)), np.zeros(1), None)
-    >>> [sums] = add_up(rows, [zero], np.float64)
+    >>> [sums], _ = add_up(rows, [zero], np.float64)
     >>> sums.value.round(3).tolist(), sums.gradient.tolist(), sums.total.tolist()
     ([1.386], [[-1.0]], [0.0])
     """
     sparse = sp.issparse(rows.X)
     dtype = np.dtype(np.float64 if sparse else dtype)
-    work = [_Work(point, rows, dtype) for point in points]
+    totals = [None] * len(points) if draw is None else draw.totals
+    work = [_Work(p, rows, dtype, total) for p, total in zip(points, totals, strict=True)]
     columns = max(1, sum(point.coef.shape[1] for point in points))
     size = int(np.clip(SCORES // columns, 256, 4096))
     mean = points[0].mean if points else None
@@ -119,14 +164,26 @@ def add_up(rows: BlockRows, points: Sequence[Point], dtype: Any) -> list[Sums]:
                 tile = tile - mean
             for own in work:
                 own.add(tile, part)
-    return [own.sums() for own in work]
+    sums = [own.sums() for own in work]
+    if draw is None:
+        return sums, None
+    shares = sum((own.shares for own in work), np.zeros(rows.X.shape[0]))
+    return sums, draw.chance(rows.X, points[0].mean, shares)
+
+
+def _loss(point: Point) -> Loss:
+    return cast(Binary, point.objective).loss
 
 
 class _Work:
     """The sums of one point, as they grow."""
 
-    def __init__(self, point: Point, rows: BlockRows, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, point: Point, rows: BlockRows, dtype: np.dtype[Any], total: Array | None
+    ) -> None:
         self.point, self.rows = point, rows
+        self.inverse = None if total is None else 1 / np.maximum(total, 1e-300)
+        self.shares = np.zeros(rows.X.shape[0])
         self.coef = np.ascontiguousarray(point.coef, dtype=dtype)
         self.offset = point.offset.astype(dtype)
         self.shifted = sp.issparse(rows.X) and point.mean is not None
@@ -135,6 +192,7 @@ class _Work:
         every = np.array_equal(point.names, np.arange(rows.targets.shape[1]))
         self.targets = rows.targets if every else rows.targets[:, point.names]
         self.quick = isinstance(point.objective, Binary) and bool((self.targets.data == 1).all())
+        self.quick = self.quick and (total is None or type(_loss(point)) is LogisticLoss)
         self.value = np.zeros(len(point.names))
         self.gradient = np.zeros(point.coef.shape)
         self.total = np.zeros(point.coef.shape[1])
@@ -145,12 +203,18 @@ class _Work:
         scores += self.offset
         if self.quick:
             losses, residual = self._binary(scores, part)
+            # that of the logistic loss, the only one to come here where it is asked for
+            curvature = None if self.inverse is None else np.abs(residual) - residual * residual
         else:
             y = self.targets[part].toarray()
-            losses, residual, _ = self.point.objective.evaluate(y, scores, None)
+            losses, residual, curvature = self.point.objective.evaluate(y, scores, None)
         weight = self._weight(part, scores.dtype)
         if weight is not None:
             losses, residual = losses * weight, residual * weight
+        if self.inverse is not None:
+            diagonal = self.point.objective.diagonal(curvature)
+            diagonal = diagonal if weight is None else diagonal * weight
+            self.shares[part] += diagonal @ self.inverse
         self.value += losses.sum(axis=0, dtype=np.float64)
         self.gradient += tile.T @ residual
         self.total += residual.sum(axis=0, dtype=np.float64)
@@ -170,7 +234,7 @@ class _Work:
         columns = self.targets.indices[starts[0] : starts[-1]]
         places = np.repeat(np.arange(len(scores)), np.diff(starts)) * scores.shape[1] + columns
         ones = scores.ravel()[places]
-        loss: Loss = self.point.objective.loss  # type: ignore[attr-defined]
+        loss = _loss(self.point)
         if type(loss) is LogisticLoss and scores.max(initial=0) < HIGHEST:
             residual = np.exp(scores, out=scores)
             losses = residual + 1
@@ -187,5 +251,5 @@ class _Work:
     def sums(self) -> Sums:
         """Return the sums over all tiles."""
         if self.shifted:
-            self.gradient -= self.point.mean[:, None] * self.total  # type: ignore[index]
+            self.gradient -= cast(Array, self.point.mean)[:, None] * self.total
         return Sums(self.value, self.gradient, self.total)

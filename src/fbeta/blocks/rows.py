@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -250,7 +251,7 @@ def _form_of_block(block: Block) -> LabelForm:
 def _nbytes(values: Any) -> int:
     if sp.issparse(values):
         return int(values.data.nbytes + values.indices.nbytes + values.indptr.nbytes)
-    return int(getattr(values, "nbytes", 0)) if np.ndim(values) else 0
+    return int(getattr(values, "nbytes", 0))
 
 
 def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:
@@ -279,7 +280,7 @@ def _own_blocks(blocks: Iterable[Any]) -> Iterator[Part]:
         if not 1 <= len(parts) <= 3:
             raise ValueError(f"block {number}: expected (X, Y) or (X, Y, weight)")
         padded = (*parts, *(None,) * (3 - len(parts)))
-        yield Part(f"block {number}", lambda rows, padded=padded: _cut(padded, rows))
+        yield Part(f"block {number}", partial(_cut, padded))
 
 
 def _cut(block: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[Any, Any, Any]]:

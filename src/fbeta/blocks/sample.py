@@ -2,8 +2,9 @@
 
 Rows with rare targets are more likely to be held than others; each row stands for as many as it was
 drawn from. Their Hessian H_S is close to the Hessian H of all rows, up to a relative error of about
-``sqrt(d / rows held)``. And it bounds H from below: other rows only add to H, so that ``H >= share *
-H_S``, where ``share`` is the smallest weight of a row in units of what it stands for. So
+``sqrt(d / rows held)``. And it bounds H from below: other rows only add to H, so that
+``H >= share * H_S``, where ``share`` is the smallest weight of a row in units of what it stands
+for. So
 ``g' H^-1 g <= g' H_S^-1 g / share`` for the gradient g of all rows: what there is left to gain is
 bounded without a product with H, whatever the rows are that are not held.
 """
@@ -28,7 +29,7 @@ from fbeta.linear.preconditioners import Eliminating, Factored
 from fbeta.linear.problems import FEW_STEPS, MAX_FACTORED
 from fbeta.losses import Loss
 
-__all__ = ["BinaryFamily", "Coordinates", "Directions", "Held", "Sample", "newton"]
+__all__ = ["BinaryFamily", "Coordinates", "Directions", "Held", "Sample", "curvature", "newton"]
 
 Array = Any
 _lock = threading.Lock()
@@ -108,12 +109,14 @@ class Held:
 class Directions:
     """Newton directions (p, m c) by the Hessians of the rows held.
 
-    ``lower`` is what they say of ``g' H^-1 g``, (m,), ``upper`` a bound of it for all rows.
+    ``lower`` is what they say of ``g' H^-1 g``, (m,), ``upper`` a bound of it for all rows;
+    ``total``, (m c,), is the curvature of all rows together.
     """
 
     direction: Array
     lower: Array
     upper: Array
+    total: Array
 
 
 @dataclass(frozen=True)
@@ -227,8 +230,42 @@ class Sample:
         design, light = (replace(d, weight=stand[:, None]) for d in (self.design, self._light[0]))
         return Held(design, light, self.targets, share, total, self.memory)
 
+    def renew(self, X: Any, targets: sp.csr_array, weight: Any, chance: Any, fold: Any) -> Sample:
+        """Return a sample of other rows in the same coordinates."""
+        own, matrix = self.coordinates, X
+        if not sp.issparse(self.design.matrix):
+            matrix = X.toarray() if sp.issparse(X) else X.astype(self.design.matrix.dtype)
+            if own.mean is not None:
+                matrix = matrix - own.mean.astype(matrix.dtype)
+            if own.rotation is not None:
+                matrix = matrix @ own.rotation.astype(matrix.dtype)
+            ones = np.ones((len(matrix), int(own.intercept)), matrix.dtype)
+            matrix = np.concatenate([matrix, ones], axis=1)
+        else:
+            matrix = sp.csr_array(X, dtype=self.design.matrix.dtype)
+            if own.intercept:
+                ones = sp.csr_array(np.ones((matrix.shape[0], 1), matrix.dtype))
+                matrix = sp.csr_array(sp.hstack([matrix, ones], format="csr"))
+        return replace(
+            self, design=replace(self.design, matrix=matrix), targets=targets, weight=weight,
+            chance=chance, fold=fold, _held={}, _light=[],
+        )  # fmt: skip
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_held": {}, "_light": []}
+
+
+def curvature(
+    held: Held,
+    objective: Objective,
+    names: NDArray[np.intp],
+    alpha: float,
+    W: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the curvature of all rows together, (m c,), by those held; arguments as elsewhere."""
+    targets = held.targets[:, names].toarray().astype(np.float64)
+    block = Block(held.design, held.light, objective, targets, alpha)
+    return np.asarray(block.evaluate(W, block.heavy.product(W), None).total)
 
 
 def newton(
@@ -274,7 +311,7 @@ def newton(
         hard = (search.upper > limit) & ((search.steps >= steps) | (search.lower <= limit)) & ~far
         if order <= MAX_FACTORED:
             _factorise(block, point, search, limit, np.flatnonzero(hard), 4 * steps)
-    return Directions(search.direction, search.lower, search.upper / held.share)
+    return Directions(search.direction, search.lower, search.upper / held.share, point.total)
 
 
 def _factorise(

@@ -80,16 +80,16 @@ class Summary:
         Whether targets are pairs of a size and a label, or labels.
     pieces : list of Rows
         Those that are held.
-    lengths : list of int
-        Rows of each block, in order.
+    complete : bool
+        Whether these are all.
     """
 
     n: int
     n_features: int
     dtype: Any
     weight: float
-    sums: NDArray[np.float64]
-    squares: NDArray[np.float64]
+    sums: NDArray[Any]
+    squares: NDArray[Any]
     reach: float
     tally: Tally
     capacity: int
@@ -153,9 +153,10 @@ class Summary:
         if not self.by_size:
             none = self.tally.sizes == 0
             counts = np.concatenate([counts[none], counts[~none].sum(axis=0, keepdims=True)])
-        targets = max(1, np.count_nonzero(counts))
+        targets = max(1, int(np.count_nonzero(counts)))
         rarest = self.tally.rarest(Y, by_size=self.by_size)
-        return np.minimum(1.0, self.capacity / 2 * (1 / (targets * rarest) + 1 / self.n))
+        chance = self.capacity / 2 * (1 / (targets * rarest) + 1 / self.n)
+        return np.asarray(np.minimum(1.0, chance))
 
     def _kept(self, piece: Rows) -> Rows:
         draw = random_bits(piece.ids) / 2.0**64

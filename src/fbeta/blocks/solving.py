@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import n_threads
 from fbeta.blocks.checkpoint import Checkpoint
-from fbeta.blocks.kernel import Sums
-from fbeta.blocks.sample import BinaryFamily, Coordinates, Sample
+from fbeta.blocks.kernel import Draw, Sums
+from fbeta.blocks.sample import BinaryFamily, Coordinates, Sample, curvature
 from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.source import Layout, Source
 from fbeta.blocks.steps import CERTIFIED, Group, State, advance, trial_point
@@ -31,6 +31,7 @@ __all__ = ["BlockProblems", "Settings"]
 
 WORKING = 4  # the share of the memory that work with the rows held may use, one over it
 SINGLE = 1e-7  # tolerance below which a pass is in double precision
+RENEWED = (2, 4, 8, 16, 32, 64)  # passes after which other rows are held
 FELT = 0.01  # share of what may be left to gain that rounding in single precision may hide
 
 
@@ -126,6 +127,8 @@ class BlockProblems:
         if loaded is not None:
             states, notes = loaded
             used = int(notes["used"])
+            for state in states:
+                state.pairs = []  # of Hessians of rows that may not be held now
         else:
             states = self._start(wanted)
         step = partial(_step, family=self.family, tol=self.settings.tol)
@@ -136,7 +139,9 @@ class BlockProblems:
             now = [states[at] for at in places]
             self.source.report(open=sum(len(state.open) for state in now))
             points = [trial_point(self.coordinates, self.family, state) for state in now]
-            sums = self.source.evaluate(self.layout, points, self._dtype(now, points), self.folds)
+            draw = self._draw(now, used) if used in RENEWED else None
+            dtype = self._dtype(now, points)
+            sums = self.source.evaluate(self.layout, points, dtype, self.folds, draw)
             moved = self.source.each(step, list(zip(now, sums, strict=True)))
             for at, state in zip(places, moved, strict=True):
                 states[at] = state
@@ -168,6 +173,20 @@ class BlockProblems:
         count = min(len(names), threads * -(-len(names) // (threads * size)))
         order = names[np.argsort(-self.mean[-1][names], kind="stable")]
         return [order[i::count] for i in range(count)]
+
+    def _draw(self, states: Sequence[State], used: int) -> Draw:
+        """Say which rows are to be held for the problems that are still open.
+
+        Few rows make up the Hessian of a problem with rare targets: those with targets, and those
+        that look as if they had one.
+        """
+        totals = []
+        for state in states:
+            width = state.W.shape[1] // len(state.group.names)
+            totals.append(state.total[(state.open[:, None] * width + np.arange(width)).ravel()])
+            state.pairs = []  # they belong to the Hessians of the rows that were held before
+        half = min(self.summary.capacity, self.summary.n) / 2
+        return Draw(totals, self.coordinates.scale, half, half / self.summary.n, 100 + used)
 
     def _dtype(self, states: Sequence[State], points: Sequence[Any]) -> Any:
         """Return the type of a pass: single where neither X nor the certificates need more."""
@@ -280,8 +299,12 @@ def _begin(
     """Return the states of some problems before the first pass, for each strength."""
     fold, alphas, names = job
     starts = family.start(sample.outside(fold), names, alphas, max_iter)
-    near = np.zeros(len(names), np.bool_)
-    return [State.at(Group(fold, a, names), starts[a], near.copy()) for a in alphas]
+    held, states = sample.held(fold), []
+    for alpha in alphas:
+        state = State.at(Group(fold, alpha, names), starts[alpha], np.zeros(len(names), np.bool_))
+        state.total = curvature(held, family.objective(names), names, alpha, state.W)
+        states.append(state)
+    return states
 
 
 def _step(sample: Sample, item: tuple[State, Sums], family: BinaryFamily, tol: float) -> State:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
 from fbeta.blocks.checks import Block, check_features, check_labels, check_weight
-from fbeta.blocks.kernel import BlockRows, Point, Sums, add_up
+from fbeta.blocks.kernel import BlockRows, Draw, Point, Sums, add_up
 from fbeta.blocks.rows import RowBlocks
 from fbeta.blocks.sample import Sample
-from fbeta.blocks.scan import Rows, Summary
-from fbeta.blocks.tally import Tally
+from fbeta.blocks.scan import SLACK, Rows, Summary
+from fbeta.blocks.tally import Tally, random_bits
 from fbeta.codes import Code
 from fbeta.labels import LabelForm
 
@@ -105,9 +105,14 @@ class Source(ABC):
 
     @abstractmethod
     def evaluate(
-        self, layout: Layout, points: Sequence[Point], dtype: Any, folds: NDArray[Any] | None
+        self,
+        layout: Layout,
+        points: Sequence[Point],
+        dtype: Any,
+        folds: NDArray[Any] | None,
+        draw: Draw | None = None,
     ) -> list[Sums]:
-        """Return sums over all rows at some points."""
+        """Return sums over all rows at some points; rows that are drawn replace those held."""
 
     @abstractmethod
     def over(self, work: Callable[[Rows], Found]) -> list[Found]:
@@ -125,7 +130,7 @@ class Source(ABC):
     def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
         """Return what some work with the sample gives for each item."""
 
-    def report(self, **news: Any) -> None:
+    def report(self, **news: Any) -> None:  # noqa: B027 - nobody has to watch
         """Tell whoever watches."""
 
 
@@ -214,12 +219,26 @@ class Streamed(Source):
         return _add_tallies(self._run(lambda rows: tally_folds(rows, folds)))
 
     def evaluate(
-        self, layout: Layout, points: Sequence[Point], dtype: Any, folds: NDArray[Any] | None
+        self,
+        layout: Layout,
+        points: Sequence[Point],
+        dtype: Any,
+        folds: NDArray[Any] | None,
+        draw: Draw | None = None,
     ) -> list[Sums]:
         """Add up over all rows, in a pass."""
         total: list[Sums] = []
-        for found in self._run(lambda rows: add_up(layout.rows(rows, folds), points, dtype)):
+        pieces: list[tuple[Rows, NDArray[np.float64]]] = []
+
+        def work(rows: Rows) -> tuple[list[Sums], tuple[Rows, NDArray[np.float64]] | None]:
+            return evaluate_rows(rows, layout, points, dtype, folds, draw)
+
+        for found, drawn in self._run(work):
             total = [a + b for a, b in zip(total, found, strict=True)] if total else found
+            pieces += [] if drawn is None else [drawn]
+        if draw is not None:
+            assert self._sample is not None
+            self._sample = renewed(self._sample, layout, thinned(pieces, draw), folds)
         return total
 
     def over(self, work: Callable[[Rows], Found]) -> list[Found]:
@@ -254,6 +273,51 @@ def _checked(block: Block, form: LabelForm, start: int, width: int | None, *, fi
     if weight is not None and (weight == 0).any():
         rows = rows.take(np.flatnonzero(weight))
     return rows
+
+
+def evaluate_rows(
+    rows: Rows,
+    layout: Layout,
+    points: Sequence[Point],
+    dtype: Any,
+    folds: NDArray[Any] | None,
+    draw: Draw | None,
+) -> tuple[list[Sums], tuple[Rows, NDArray[np.float64]] | None]:
+    """Add up over some rows; return sums, and the rows that were drawn with their probabilities."""
+    sums, chance = add_up(layout.rows(rows, folds), points, dtype, draw)
+    if draw is None or chance is None:
+        return sums, None
+    own = np.flatnonzero(random_bits(rows.ids, draw.seed) / 2.0**64 < chance)
+    return sums, (rows.take(own), chance[own])
+
+
+def thinned(
+    pieces: Sequence[tuple[Rows, NDArray[np.float64]]], draw: Draw
+) -> tuple[Rows, NDArray[np.float64]]:
+    """Join the rows that were drawn; where they are too many, some of them."""
+    chance = np.concatenate([own for _, own in pieces])
+    excess = SLACK * 2 * draw.wanted / max(1.0, float(len(chance)))
+    if excess < 1:
+        less = []
+        for rows, own in pieces:
+            kept = np.flatnonzero(random_bits(rows.ids, draw.seed) / 2.0**64 < excess * own)
+            less.append((rows.take(kept), excess * own[kept]))
+        pieces, chance = less, np.concatenate([own for _, own in less])
+    ids = np.concatenate([rows.ids for rows, _ in pieces])
+    return Rows.join([rows for rows, _ in pieces]), chance[np.argsort(ids, kind="stable")]
+
+
+def renewed(
+    sample: Sample,
+    layout: Layout,
+    drawn: tuple[Rows, NDArray[np.float64]],
+    folds: NDArray[Any] | None,
+) -> Sample:
+    """Return the sample of rows that were drawn."""
+    rows, chance = drawn
+    weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+    fold = None if folds is None else folds[rows.ids]
+    return sample.renew(rows.X, layout.targets(rows.Y), weight, chance, fold)
 
 
 def tally_folds(rows: Rows, folds: NDArray[Any]) -> list[Tally]:

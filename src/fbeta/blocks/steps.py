@@ -9,7 +9,7 @@ that of the limited-memory BFGS method, with H_S^-1 in the place of a multiple o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from fbeta.linear.newton import FAR, MAX_STALLED
 
 __all__ = ["CERTIFIED", "LOST", "OPEN", "Group", "State", "advance", "trial_point"]
 
-Array = NDArray[Any]
+Array: TypeAlias = Any
 OPEN, CERTIFIED, LOST = 0, 1, 2
 PAIRS = 6  # differences of gradients that are remembered
 MAX_SHORTENED = 30  # steps along one direction
@@ -57,6 +57,8 @@ class State:
         Whether a problem is far from its solution, or has no good point yet.
     bound : ndarray of shape (m,)
         What is left to gain at most, in units of what may be left.
+    total : ndarray of shape (m c,)
+        The curvature of all rows together, by the rows held.
     pairs : list of (s, y, v)
         Steps, differences of gradients, and these multiplied with H_S^-1; (p, m c) each.
     """
@@ -77,6 +79,7 @@ class State:
     far: Array
     fresh: Array
     bound: Array
+    total: Array
     pairs: list[tuple[Array, Array, Array]] = field(default_factory=list)
 
     @classmethod
@@ -88,7 +91,7 @@ class State:
         return cls(
             group, start, start.copy(), none, empty, empty.copy(), empty.copy(), np.ones(m),
             np.zeros(m), np.zeros(m, np.int8), zero, zero.copy(), zero.copy(), far,
-            np.ones(m, np.bool_), none.copy(),
+            np.ones(m, np.bool_), none.copy(), np.ones(start.shape[1]),
         )  # fmt: skip
 
     @property
@@ -177,7 +180,7 @@ def _is_good(
     # a convex function has only fallen where it still falls
     good = (now <= 0) | seen | small
     finite = np.isfinite(value) & np.isfinite(gradient).all(axis=0).reshape(-1, width).all(axis=1)
-    return finite & (good | state.fresh[own])
+    return np.asarray(finite & (good | state.fresh[own]))
 
 
 def _shorten(
@@ -191,7 +194,7 @@ def _shorten(
     before = state.slope[own]
     with np.errstate(all="ignore"):
         share = before / (before - slope)
-    state.step[own] *= np.clip(np.where(np.isfinite(share), share, 0.1), 0.1, 0.6)
+    state.step[own] *= np.clip(np.where(np.isfinite(share), share, 0.1), 0.02, 0.6)
     state.shortened[own] += 1
     gone = own[(state.shortened[own] > MAX_SHORTENED) | state.fresh[own]]
     state.status[gone] = LOST
@@ -228,7 +231,7 @@ def _turn(
         held, family.objective(names), names, state.group.alpha, state.W[:, columns], gradient,
         limit, state.far[own],
     )  # fmt: skip
-    state.bound[own] = found.upper / limit
+    state.bound[own], state.total[columns] = found.upper / limit, found.total
     certified = (found.upper <= limit) & ~state.far[own]
     lost = (state.stalled[own] > MAX_STALLED) | ~np.isfinite(found.direction).all(axis=0).reshape(
         -1, width

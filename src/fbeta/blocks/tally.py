@@ -94,7 +94,7 @@ class Tally:
     @property
     def n_labels(self) -> int:
         """Number of labels s."""
-        return self.counts.shape[1]
+        return int(self.counts.shape[1])
 
     def spread(self, sizes: NDArray[np.intp]) -> Tally:
         """Return the tally for more sizes."""
@@ -144,7 +144,7 @@ class Tally:
             self.sizes[:, None] > 0, self.counts[self.sizes > 0].sum(axis=0), self.counts
         )  # fmt: skip
         place = np.searchsorted(self.sizes, lengths)
-        out = counts[place, 0].copy()
+        out: NDArray[np.int64] = counts[place, 0].copy()
         some = np.flatnonzero(lengths)
         if len(some):
             found = counts[np.repeat(place, lengths), Y.indices]
