@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from fbeta._validation import check_number
 from fbeta.blocks.checkpoint import Checkpoint
+from fbeta.blocks.distributed import Distributed, is_dask
 from fbeta.blocks.rows import RowBlocks
 from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.solving import BlockProblems, Settings
@@ -28,7 +29,7 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
 
     Parameters
     ----------
-    X : RowBlocks, np.memmap, or anything else
+    X : RowBlocks, np.memmap, collection of Dask, Source, or anything else
     y, sample_weight
         For X that does not hold them itself.
 
@@ -40,6 +41,10 @@ def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> Source | No
         if y is not None or sample_weight is not None:
             raise TypeError("the blocks hold labels and weights themselves: pass X alone")
         return Streamed(X)
+    if is_dask(X):
+        return Distributed(X, y, sample_weight)
+    if isinstance(X, Source):
+        return X
     if isinstance(X, np.memmap) and X.ndim == 2 and y is not None:
         return Streamed(RowBlocks(X, y, sample_weight))
     return None
@@ -63,7 +68,7 @@ class Scanned:
 
     def rows(self) -> Rows | None:
         """Return all rows, if they fit into memory."""
-        return self.source.all_rows() if self.summary.complete else None
+        return self.source.all_rows() if self.summary.complete and self.source.local else None
 
 
 def scan(source: Source, make_code: Callable[[Indicator], Code]) -> Scanned:

@@ -13,12 +13,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._threads import n_threads
 from fbeta.blocks.checkpoint import Checkpoint
 from fbeta.blocks.kernel import Draw, Sums
 from fbeta.blocks.sample import BinaryFamily, Coordinates, Sample, curvature
 from fbeta.blocks.scan import Rows, Summary
-from fbeta.blocks.source import Layout, Source
+from fbeta.blocks.source import Layout, Source, folds_known, folds_of
 from fbeta.blocks.steps import CERTIFIED, Group, State, advance, trial_point
 from fbeta.blocks.tally import Tally
 from fbeta.codes import Code
@@ -85,12 +84,11 @@ class BlockProblems:
         self.tallies = [*(tally - own for own in tallies), tally]
         self.mean, self.constant = zip(*map(self._means, self.tallies), strict=True)
         self.family = BinaryFamily(settings.loss, self.mean[-1])
-        self.coordinates: Coordinates = source.hold(
-            partial(
-                make_sample, summary=_lean(summary), layout=self.layout, settings=settings,
-                folds=folds, totals=self._totals(), memory=source.memory // WORKING,
-            )
+        build = partial(
+            make_sample, summary=_lean(summary), layout=self.layout, settings=settings,
+            totals=self._totals(), memory=source.memory // WORKING,
         )  # fmt: skip
+        self.coordinates: Coordinates = source.hold(build, folds)
 
     def _means(self, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the mean of each distinct target, and its value where it has only one."""
@@ -167,7 +165,7 @@ class BlockProblems:
         if not len(names):
             return []
         rows = min(self.summary.n, self.summary.capacity)
-        threads, p = n_threads(), len(self.coordinates.penalised)
+        threads, p = self.source.lanes, len(self.coordinates.penalised)
         column = 8 * (7 * rows + 24 * p)
         size = int(np.clip(self.source.memory // WORKING // (threads * column), 1, WIDTH))
         count = min(len(names), threads * -(-len(names) // (threads * size)))
@@ -289,7 +287,7 @@ def make_sample(
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     return Sample(
         design, layout.targets(rows.Y), weight, summary.chance(rows.Y),
-        None if folds is None else folds[rows.ids], totals, memory, Coordinates.of(design, scale),
+        folds_of(folds, rows.ids) if folds_known(folds) else None, totals, memory, Coordinates.of(design, scale),
     )  # fmt: skip
 
 

@@ -23,11 +23,12 @@ from fbeta.blocks.tally import Tally, random_bits
 from fbeta.codes import Code
 from fbeta.labels import LabelForm
 
-__all__ = ["Layout", "Source", "Streamed", "row_capacity"]
+__all__ = ["Layout", "Source", "Streamed", "folds_of", "row_capacity"]
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
 HELD = 0.5  # share of the memory that is for the rows held, with the copies that are made of them
+PER_PART = 1 << 40  # numbers of rows that a chunk has to itself
 COPIES = 32  # bytes that a number of a row held stands for
 
 
@@ -69,7 +70,7 @@ class Layout:
 
     def rows(self, rows: Rows, folds: NDArray[Any] | None) -> BlockRows:
         """Return rows with their targets and the folds that hold them out."""
-        fold = None if folds is None else folds[rows.ids]
+        fold = None if folds is None else folds_of(folds, rows.ids)
         return BlockRows(rows.X, self.targets(rows.Y), rows.weight, fold)
 
 
@@ -90,6 +91,8 @@ class Source(ABC):
     checkpoint: Any
     passes: int
     feature_names: NDArray[Any] | None = None
+    local = True  # whether rows may come here
+    lanes: int  # pieces of work at the same time
 
     @abstractmethod
     def form(self) -> LabelForm:
@@ -123,8 +126,8 @@ class Source(ABC):
         """Return all rows, where the first pass held them."""
 
     @abstractmethod
-    def hold(self, build: Callable[[Rows], Sample]) -> Any:
-        """Make the sample of the rows held; return its design without the rows."""
+    def hold(self, build: Callable[..., Sample], folds: NDArray[Any] | None = None) -> Any:
+        """Make the sample of the rows held and their folds; return its coordinates."""
 
     @abstractmethod
     def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
@@ -140,7 +143,7 @@ class Streamed(Source):
     def __init__(self, blocks: RowBlocks) -> None:
         self.blocks = blocks
         self.memory, self.checkpoint = blocks.memory, blocks.checkpoint
-        self.feature_names = blocks.feature_names
+        self.feature_names, self.lanes = blocks.feature_names, n_threads()
         self._sample: Sample | None = None
         self._summary: Summary | None = None
         self._news: dict[str, Any] = {"open": None}
@@ -161,7 +164,7 @@ class Streamed(Source):
         at = done = 0
 
         def run(block: Block, start: int, width: int | None) -> Found:
-            return work(_checked(block, form, start, width, first=first))
+            return work(checked(block, form, start, width, first=first))
 
         pool = ThreadPoolExecutor(threads)
         try:
@@ -216,7 +219,8 @@ class Streamed(Source):
 
     def tallies(self, folds: NDArray[Any]) -> list[Tally]:
         """Count the labels of each fold, in a pass."""
-        return _add_tallies(self._run(lambda rows: tally_folds(rows, folds)))
+        count = int(folds.max()) + 1
+        return _add_tallies(self._run(lambda rows: tally_folds(rows, folds, count)))
 
     def evaluate(
         self,
@@ -250,10 +254,10 @@ class Streamed(Source):
         assert self._summary is not None
         return self._summary.rows()
 
-    def hold(self, build: Callable[[Rows], Sample]) -> Any:
+    def hold(self, build: Callable[..., Sample], folds: NDArray[Any] | None = None) -> Any:
         """Make the sample."""
         assert self._summary is not None
-        self._sample = build(self._summary.rows())
+        self._sample = build(self._summary.rows(), folds=folds)
         self._summary.pieces = []
         return self._sample.coordinates
 
@@ -264,7 +268,7 @@ class Streamed(Source):
         return run_threaded(lambda item: work(sample, item), items)
 
 
-def _checked(block: Block, form: LabelForm, start: int, width: int | None, *, first: bool) -> Rows:
+def checked(block: Block, form: LabelForm, start: int, width: int | None, *, first: bool) -> Rows:
     """Check a block and number its rows; those of weight zero are left out."""
     X = check_features(block, width, finite=first)
     n = X.shape[0]
@@ -316,14 +320,26 @@ def renewed(
     """Return the sample of rows that were drawn."""
     rows, chance = drawn
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-    fold = None if folds is None else folds[rows.ids]
+    fold = None if not folds_known(folds) else folds_of(folds, rows.ids)
     return sample.renew(rows.X, layout.targets(rows.Y), weight, chance, fold)
 
 
-def tally_folds(rows: Rows, folds: NDArray[Any]) -> list[Tally]:
+def folds_known(folds: Any) -> bool:
+    """Tell whether there are folds."""
+    return folds is not None and (isinstance(folds, np.ndarray) or bool(folds))
+
+
+def folds_of(folds: Any, ids: NDArray[np.uint64]) -> NDArray[Any]:
+    """Return the fold of each row, by its number in its part."""
+    if hasattr(folds, "of"):
+        return np.asarray(folds.of(ids))
+    return np.asarray(folds[(ids % np.uint64(PER_PART)).astype(np.intp)])
+
+
+def tally_folds(rows: Rows, folds: NDArray[Any], count: int) -> list[Tally]:
     """Count the labels of the rows that each fold holds out."""
-    own, out = folds[rows.ids], []
-    for fold in range(int(folds.max()) + 1):
+    own, out = folds_of(folds, rows.ids), []
+    for fold in range(count):
         part = rows.take(np.flatnonzero(own == fold))
         out.append(Tally.of(part.Y, part.ids, part.weight))
     return out
