@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from fbeta._array import array_namespace, concat, is_tensor, to_numpy
 from fbeta._validation import check_beta, check_sample_weight
+from fbeta.blocks.fitting import Scanned, fit_blocks, open_source, scan, settings_of
+from fbeta.blocks.source import Source
 from fbeta.codes import Code, Estimates
 from fbeta.encoding import LabelStatistics
 from fbeta.labels import Indicator, LabelForm, form_of
@@ -95,7 +97,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         tags.array_api_support = self._any_array
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to labelled instances.
 
         A fit that fails or is interrupted leaves the estimator as it was.
@@ -103,7 +105,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
-            Features; sparse X is not densified, float32 stays float32.
+            Features; sparse X is not densified, float32 stays float32. Or
+            :class:`fbeta.blocks.RowBlocks`, which hold the labels as well and need not fit into
+            memory; a memory map and arrays of Dask are taken in blocks, too.
         y : labels of n instances
             0/1 array or sparse matrix of shape (n, s), table of pandas, Polars or Arrow, or a
             sequence of label sets such as ``[["sky", "sea"], []]``; also a 1-D binary target,
@@ -117,8 +121,20 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             Itself.
         """
         with all_or_nothing(self) as draft:
-            draft._fit(*drop_weightless(*draft._read_training(X, y, sample_weight)))
+            source = draft._open(X, y, sample_weight)
+            if source is not None:
+                draft._fit_blocks(source)
+            else:
+                draft._fit(*drop_weightless(*draft._read_training(X, y, sample_weight)))
         return self
+
+    def _open(self, X: Any, y: Any, sample_weight: Any) -> Source | None:
+        """Return where the rows come from if they are not in memory."""
+        return open_source(X, y, sample_weight)
+
+    def _fit_blocks(self, source: Source) -> None:
+        """Fit to rows in blocks; only estimators that need no more than sums over them can."""
+        raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
 
     @abstractmethod
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
@@ -294,10 +310,34 @@ class StatisticsClassifier(MultiLabelClassifier):
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         learner, code = self._make_learner(), self._make_code(Y)
-        # a 1-D binary target has two classes and one label, the second of them
-        name = partial(code.name, labels=self.classes_[-self.n_labels_ :])
-        alpha = getattr(self, "alpha", None)
+        alpha, name = getattr(self, "alpha", None), self._namer(code)
         self._code, self._model = code, learner.fit(X, code.targets(Y), weight, alpha, name)
+
+    def _namer(self, code: Code) -> Callable[[int], str]:
+        # a 1-D binary target has two classes and one label, the second of them
+        return partial(code.name, labels=self.classes_[-self.n_labels_ :])
+
+    def _fit_blocks(self, source: Source) -> None:
+        scanned = self._scan(source)
+        rows = scanned.rows()
+        if rows is not None:
+            self._fit(rows.X, rows.Y, rows.weight)
+            return
+        code, alpha = self._make_code(scanned.witnesses), getattr(self, "alpha", None)
+        model = fit_blocks(scanned, self._make_learner(), code, alpha, self._namer(code))
+        self._code, self._model = code, model
+
+    def _scan(self, source: Source) -> Scanned:
+        """Go through the rows for the first time, and remember the form of the labels."""
+        check_beta(self.beta)
+        settings_of(self._make_learner())
+        form = source.form()
+        scanned = scan(source, self._make_code)
+        self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
+        self.n_features_in_ = scanned.summary.n_features
+        if source.feature_names is not None:
+            self.feature_names_in_ = source.feature_names
+        return scanned
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return X in coordinates that all folds and strengths of a search for alpha share."""

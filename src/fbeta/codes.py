@@ -65,6 +65,22 @@ class Code(ABC):
         """Return what a target is called in a warning, given the names of the labels."""
         return str(column)
 
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return sums of the targets over rows, from sums by the size of the label sets.
+
+        Parameters
+        ----------
+        sizes : ndarray of shape (K,)
+            Sizes of label sets that occur, increasing.
+        sums : ndarray of shape (K, s)
+            Sums over the rows that have a size and a label; for size 0 in the first column.
+
+        Returns
+        -------
+        ndarray of shape (M,)
+        """
+        raise TypeError(f"{type(self).__name__} has no sums over blocks of rows")
+
 
 @dataclass(frozen=True)
 class Estimates:
@@ -109,6 +125,16 @@ class JointCode(Code):
         """Return ``a_y`` of each row, of shape (n, 1 + K s)."""
         return encode(Y, self.cardinalities)
 
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums for "no labels", and for each pair of a size and a label."""
+        out = np.zeros(self.width(), sums.dtype)
+        out[0] = sums[sizes == 0, 0].sum()
+        place = np.searchsorted(sizes, self.cardinalities)
+        place = np.minimum(place, max(len(sizes) - 1, 0))
+        seen = sizes[place] == self.cardinalities
+        out[1:] = np.where(seen[:, None], sums[place], np.zeros((), sums.dtype)).reshape(-1)
+        return out
+
     def statistics(self, P: NDArray[Any]) -> LabelStatistics:
         """Return the statistics of which P, of shape (n, 1 + K s), are the components."""
         return LabelStatistics.from_code(P, self.cardinalities, self.n_labels)
@@ -144,6 +170,11 @@ class MarginalCode(Code):
     def targets(self, Y: Indicator) -> sp.csc_array:
         """Return the labels of each row, of shape (n, s)."""
         return Y.tocsc()
+
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums for each label, over all sizes."""
+        out: NDArray[Any] = sums[sizes > 0].sum(axis=0, dtype=sums.dtype)
+        return out
 
     def statistics(self, P: NDArray[Any]) -> LabelStatistics:
         """Return the statistics of independent labels with the marginals P, of shape (n, s)."""

@@ -195,8 +195,8 @@ def search_of(training: Mapping[str, Any], classifier: Any = None) -> Search | N
         folds = sum(key.startswith("split") for key in results)
         # strengths that were left out have no score
         kept = np.isfinite(results["mean_test_score"])
-        known = (tuple(results[key][kept].tolist()) for key in ("alpha", "mean_test_score"))
-        return Search(*known, folds)
+        alphas, scores = (results[key][kept] for key in ("alpha", "mean_test_score"))
+        return Search(tuple(alphas.tolist()), tuple(scores.tolist()), folds)
     found = training.get("searched")
     if not isinstance(found, dict):
         return None

@@ -180,6 +180,10 @@ class LinearLearner(SolverLearner):
             X, targets, self.loss, check_number("alpha", alpha), weight=weight, describe=name,
             fit_intercept=self.fit_intercept, tol=self.tol, max_iter=self.max_iter,
         )  # fmt: skip
+        return self.wrap(model)
+
+    def wrap(self, model: LinearModel) -> LinearProbabilities:
+        """Return the probabilities that linear scores stand for."""
         arrays: dict[str, Any] = vars(model)
         if self.unfold:
             arrays = {k: take_along(values, model.problem) for k, values in arrays.items()}

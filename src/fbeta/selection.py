@@ -147,7 +147,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         return tags
 
     def fit(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, groups: Any = None
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, groups: Any = None
     ) -> Self:
         """Search for alpha, and fit with it to all rows.
 

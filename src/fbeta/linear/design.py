@@ -70,7 +70,13 @@ class Design:
 
     @classmethod
     def of(
-        cls, X: Array, weight: Array | None = None, *, intercept: bool = True, rotate: bool = True
+        cls,
+        X: Array,
+        weight: Array | None = None,
+        *,
+        intercept: bool = True,
+        rotate: bool = True,
+        complete: bool = False,
     ) -> Design:
         """Prepare X.
 
@@ -84,6 +90,8 @@ class Design:
             Whether the models have an intercept, which is not penalised.
         rotate : bool
             Rotate dense X to orthogonal scores where that pays.
+        complete : bool
+            Keep coordinates in which no row has a component: other rows may have one.
 
         Returns
         -------
@@ -91,7 +99,7 @@ class Design:
         """
         reach, dtype = _check_size(X), X.dtype
         if sp.issparse(X) or _mostly_zero(X):
-            return cls._of_sparse(X, weight, intercept, reach)
+            return cls._of_sparse(X, weight, intercept, reach, complete)
         xp = array_namespace(X)
         if X.shape[0] * X.shape[1] <= EXACT:
             # what centring and rotation round is no more than what X itself does not hold
@@ -103,9 +111,9 @@ class Design:
             mean = xp.mean(X, axis=0) if column is None else _weighted_mean(xp, X, column)
             X = X - mean
         rotation = None
-        if rotate and min(X.shape) <= MAX_ROTATED:
+        if rotate and min(X.shape) <= MAX_ROTATED and not (complete and X.shape[0] < X.shape[1]):
             with one_blas_thread(min(X.shape) < SMALL):
-                X, rotation = _orthogonal_scores(xp, X, column)
+                X, rotation = _orthogonal_scores(xp, X, column, complete)
         double = {"dtype": xp.float64, "device": X.device}
         penalised = xp.ones((X.shape[1], 1), **double)
         if intercept:
@@ -114,9 +122,11 @@ class Design:
         return cls(X, column, penalised, mean, rotation, intercept, reach, dtype)
 
     @classmethod
-    def _of_sparse(cls, X: Any, weight: Array | None, intercept: bool, reach: float) -> Design:
-        dtype = X.dtype
-        X, selection = _used_columns(sp.csr_array(X))
+    def _of_sparse(
+        cls, X: Any, weight: Array | None, intercept: bool, reach: float, complete: bool
+    ) -> Design:
+        dtype, X = X.dtype, sp.csr_array(X)
+        X, selection = (X, None) if complete else _used_columns(X)
         penalised = np.ones((X.shape[1] + intercept, 1))
         column = None if weight is None else weight.astype(X.dtype)[:, None]
         mean = None
@@ -453,7 +463,9 @@ def _weighted_mean(xp: Any, X: Array, column: Array) -> Array:
     return xp.sum(X * column, axis=0) / xp.sum(column)
 
 
-def _orthogonal_scores(xp: Any, X: Array, column: Array | None) -> tuple[Array, Array]:
+def _orthogonal_scores(
+    xp: Any, X: Array, column: Array | None, complete: bool = False
+) -> tuple[Array, Array]:
     """Return ``Z = X V`` with V orthonormal and the columns of Z orthogonal under the weights.
 
     With more features than rows, a QR decomposition of X' gives orthonormal coordinates of the
@@ -480,7 +492,7 @@ def _orthogonal_scores(xp: Any, X: Array, column: Array | None) -> tuple[Array, 
         scores.append(_cast(xp, Z, dtype))
     Z, size = xp.concat(scores, axis=0), xp.sqrt(size)
     keep = size > xp.finfo(xp.float64).eps * xp.max(size)
-    if not bool(xp.all(keep)) and bool(xp.any(keep)):
+    if not complete and not bool(xp.all(keep)) and bool(xp.any(keep)):
         # directions in which no row has a component: their coefficients are zero
         index = xp.nonzero(keep)[0]
         Z, V = xp.take(Z, index, axis=1), xp.take(V, index, axis=1)

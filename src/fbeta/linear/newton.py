@@ -180,9 +180,9 @@ class Block:
         gradient = self.objective.project(pull + self.penalty * W)
         return Point(value, gradient, losses.curvature, losses.total)
 
-    def evaluate(self, W: Array) -> Point:
-        """Compute everything at W, (p, M)."""
-        return self.point(W, self.losses(self.heavy.product(W), None))
+    def evaluate(self, W: Array, far: Array | None = None) -> Point:
+        """Compute everything at W, (p, M); ``far`` as for :meth:`losses`."""
+        return self.point(W, self.losses(self.heavy.product(W), far))
 
     def along(self, scores: list[Array], changes: list[Array], step: Array) -> list[Array]:
         """Return the scores at a step, (m,), along a change of them."""
@@ -414,6 +414,7 @@ def conjugate_gradients(
     far: Array,
     max_steps: int,
     reach: float = 0.0,
+    forcing: float = FORCING,
 ) -> Search:
     """Solve ``H x = -g`` until x is accurate enough, or ``g' H^-1 g`` is known to be below a limit.
 
@@ -434,6 +435,8 @@ def conjugate_gradients(
     reach : float
         Where ``g' H^-1 g`` is below ``reach`` limits, the direction is followed unseen, and has to
         be accurate. With a reach there are estimates in place of bounds.
+    forcing : float
+        Share of the Newton decrement that a direction may leave.
 
     Returns
     -------
@@ -448,7 +451,7 @@ def conjugate_gradients(
     x, curvature = xp.zeros_like(r), point.curvature
     limit = xp.where(far, xp.zeros_like(limit), limit / scale**2)
     # what may be left: a share of the decrease, or of the tolerance where that is more
-    share = xp.clip(0.3 * limit, FORCING, LOOSE)
+    share = xp.clip(0.3 * limit, forcing, LOOSE)
     rz = size / scale**2
     bounds = (Estimate if reach else Bounds).before(xp, rz, preconditioner.smallest)
     # nothing left at all
@@ -461,7 +464,7 @@ def conjugate_gradients(
         accurate = (rz <= share) & (bounds.lower > limit)
         if reach:
             accurate = accurate & ((rz <= 0.3 * limit) | (bounds.lower > reach * limit))
-        active = (bounds.upper > limit) & (rz > 0) & ~(accurate | bounds.tight())
+        active = (bounds.upper > limit) & (rz > 0) & ~(accurate | bounds.tight(forcing))
         left = xp.nonzero(active)[0]
         if steps >= max_steps or left.shape[0] <= few:
             active, left = xp.zeros_like(active), left[:0]
@@ -526,9 +529,9 @@ class Bounds:
         upper = xp.where(known, factor * rz, none)
         return cls(xp, smallest, factor, xp.zeros_like(smallest), upper)
 
-    def tight(self) -> Array:
-        """Tell where the bounds have met, (m,)."""
-        return self.upper <= (1 + FORCING) * self.lower
+    def tight(self, forcing: float) -> Array:
+        """Tell where the bounds have met, up to a share, (m,)."""
+        return self.upper <= (1 + forcing) * self.lower
 
     def take(self, problems: Array) -> Bounds:
         """Return those of some problems."""

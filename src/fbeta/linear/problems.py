@@ -13,14 +13,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._array import device_memory, is_accelerator, to_numpy
+from fbeta._array import array_namespace, device_memory, is_accelerator, to_numpy
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
 from fbeta.linear.compiled import AIM, Compiled
 from fbeta.linear.design import Design
 from fbeta.linear.newton import Block, Result, minimise
 from fbeta.linear.objectives import Objective
 
-__all__ = ["Problems", "Solution"]
+__all__ = ["Problems", "Solution", "round_coefficients"]
 
 Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
@@ -312,15 +312,33 @@ class Problems(ABC):
 
         They have the type of X, unless the scores would feel that they were rounded to it.
         """
-        xp = self.design.xp
         with one_blas_thread(self._is_small()):
             coef, intercept = self.design.coefficients(solution.W)
-        dtype = self.design.dtype
-        if dtype != xp.float64:
-            sizes = xp.sum(xp.abs(coef), axis=0)
-            reach = self.design.reach * float(xp.max(sizes)) if len(self) else 0.0
-            dtype = dtype if reach * float(xp.finfo(dtype).eps) <= ROUNDED else xp.float64
-        coef = xp.astype(coef.T, dtype, copy=True)
-        if isinstance(coef, np.ndarray):
-            coef = np.ascontiguousarray(coef)
-        return coef, xp.astype(intercept, dtype)
+        return round_coefficients(coef, intercept, self.design.dtype, self.design.reach)
+
+
+def round_coefficients(coef: Array, intercept: Array, dtype: Any, reach: float) -> tuple[Any, Any]:
+    """Return coefficients (m, d) and intercepts (m,) in a type, if the scores do not feel it.
+
+    Parameters
+    ----------
+    coef, intercept : array of shape (d, m), array of shape (m,)
+        In double precision, which they keep otherwise.
+    dtype : floating type
+        That of X.
+    reach : float
+        The largest absolute value in X.
+
+    Returns
+    -------
+    coef, intercept : array of shape (m, d), array of shape (m,)
+    """
+    xp = array_namespace(coef)
+    if dtype != xp.float64:
+        sizes = xp.sum(xp.abs(coef), axis=0)
+        felt = reach * float(xp.max(sizes)) if sizes.shape[0] else 0.0
+        dtype = dtype if felt * float(xp.finfo(dtype).eps) <= ROUNDED else xp.float64
+    coef = xp.astype(coef.T, dtype, copy=True)
+    if isinstance(coef, np.ndarray):
+        coef = np.ascontiguousarray(coef)
+    return coef, xp.astype(intercept, dtype)

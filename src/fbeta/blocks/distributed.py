@@ -1,0 +1,422 @@
+"""Rows in the chunks of a Dask collection: they stay where they are, and only sums travel.
+
+A round sends the points out and one block of sums back, added up in a tree of tasks. The rows held
+are on the workers, too: the first round picks them out of the chunks and brings them together as
+one task, and the problems are dealt out among tasks that work with it. Every round is a graph of
+its own over chunks that persist, so that a worker may be lost at any time: Dask computes anew what
+it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fbeta._array import optional_import
+from fbeta._threads import n_threads, one_blas_thread
+from fbeta.blocks.checks import Block
+from fbeta.blocks.kernel import Draw, Point, Sums
+from fbeta.blocks.rows import MEMORY, parse_memory
+from fbeta.blocks.sample import Sample
+from fbeta.blocks.scan import Rows, Summary
+from fbeta.blocks.source import (
+    PER_PART,
+    Layout,
+    Source,
+    checked,
+    evaluate_rows,
+    renewed,
+    row_capacity,
+    tally_folds,
+    thinned,
+)
+from fbeta.blocks.tally import Tally
+from fbeta.labels import LabelForm, form_of
+
+__all__ = ["Distributed", "chunks_of", "is_dask"]
+
+Found = TypeVar("Found")
+Item = TypeVar("Item")
+FAN_IN = 8  # results that a task of a tree adds up
+
+
+def is_dask(X: Any) -> bool:
+    """Tell a collection of Dask.
+
+    Examples
+    --------
+    >>> is_dask(np.zeros(3))
+    False
+    """
+    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__")
+
+
+def chunks_of(values: Any, name: str = "X") -> list[Any]:
+    """Return the chunks of rows of a collection, as delayed values."""
+    if hasattr(values, "to_delayed") and hasattr(values, "rechunk"):
+        if values.ndim == 2 and values.numblocks[1] > 1:
+            values = values.rechunk({1: -1})
+        return list(np.asarray(values.to_delayed(), dtype=object).ravel())
+    if hasattr(values, "to_delayed"):
+        return list(values.to_delayed())
+    raise TypeError(f"{name} must be an array or a frame of Dask, got {type(values).__name__}")
+
+
+def _lengths(X: Any) -> list[int] | None:
+    """Return the rows of each chunk, where they are known."""
+    chunks = getattr(X, "chunks", None)
+    if chunks is None or any(np.isnan(length) for length in chunks[0]):
+        return None
+    return [int(length) for length in chunks[0]]
+
+
+def _aligned(values: Any, X: Any, chunks: int, name: str) -> list[Any]:
+    """Return labels or weights in chunks that go with those of X."""
+    if values is None:
+        return [None] * chunks
+    lengths = _lengths(X)
+    if not is_dask(values):
+        if lengths is None:
+            raise ValueError(f"the chunk sizes of X are unknown: give {name} as a Dask array")
+        ends = np.cumsum(lengths)
+        if len(values) != ends[-1]:
+            raise ValueError(f"X has {ends[-1]} rows and {name} has {len(values)}")
+        return [values[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+    own = _lengths(values)
+    if own is not None and lengths is not None and own != lengths:
+        if sum(own) != sum(lengths):
+            raise ValueError(f"X has {sum(lengths)} rows and {name} has {sum(own)}")
+        values = values.rechunk({0: tuple(lengths)})
+    parts = chunks_of(values, name)
+    if len(parts) != chunks:
+        raise ValueError(f"X has {chunks} chunks of rows and {name} has {len(parts)}")
+    return parts
+
+
+class Distributed(Source):
+    """The chunks of arrays or frames of Dask, on whatever scheduler is active.
+
+    Parameters
+    ----------
+    X : dask array of shape (n, d), or dask dataframe
+        With dense or CSR chunks, of known or unknown sizes.
+    y : dask array of shape (n, s) or (n,), dask dataframe, or labels in memory
+    sample_weight : dask array of shape (n,), or array in memory, optional
+    memory : int or str, optional
+        Bytes that the rows held may use on a worker; by default a quarter of a worker's limit, and
+        no more than 1 GiB.
+    checkpoint : path, optional
+        As for :class:`fbeta.blocks.RowBlocks`.
+    """
+
+    local = False
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        memory: int | str | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+    ) -> None:
+        self.dask = optional_import("dask", "dask", "fits to collections of Dask")
+        self.checkpoint, self.passes = checkpoint, 0
+        limit, self.lanes = _cluster()
+        self.memory = min(MEMORY, limit // 4) if memory is None else parse_memory(memory)
+        parts = chunks_of(X)
+        labels = _aligned(y, X, len(parts), "y")
+        weights = _aligned(sample_weight, X, len(parts), "sample_weight")
+        if hasattr(X, "columns"):
+            names = np.asarray(X.columns, dtype=object)
+            self.feature_names = names if all(isinstance(n, str) for n in names) else None
+        pack = self._delay(_pack)
+        packed = [
+            pack(number, *own)
+            for number, own in enumerate(zip(parts, labels, weights, strict=True))
+        ]
+        self.parts: list[Any] = list(self.dask.persist(*packed))
+        self._form: LabelForm | None = None
+        self._rows: list[Any] = []
+        self._summary: Any = None
+        self._sample: Any = None
+        self._folds: list[Any] | None = None
+
+    def _delay(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        return self.dask.delayed(work, pure=False, traverse=False)  # type: ignore[no-any-return]
+
+    def _shared(self, value: Any) -> Any:
+        """Return a value as a task of its own, which many can depend on."""
+        return self.dask.delayed(_same, pure=False, traverse=False)(value)
+
+    def _tree(self, parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
+        """Add up results in a tree of tasks."""
+        join, level = self._delay(add), list(parts)
+        while len(level) > 1:
+            level = [join(level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
+        return level[0]
+
+    def form(self) -> LabelForm:
+        """Return the form of the labels, for which each chunk is asked."""
+        if self._form is None:
+            found = self.dask.compute(*[self._delay(_form_of)(part) for part in self.parts])
+            self._form = _merge_forms([form for form in found if form is not None])
+        return self._form
+
+    def scan(self, *, by_size: bool) -> Summary:
+        """Check the chunks, count their labels, and pick the rows to be held."""
+        form = self._shared(self.form())
+        width = self.dask.compute(*[self._delay(_width)(part) for part in self.parts])
+        known = {w for w in width if w is not None}
+        if not known:
+            raise ValueError("X has no rows: at least one is required")
+        wanted = next(w for w in width if w is not None)
+        check = self._delay(_check)
+        checked_parts = [check(part, form, wanted) for part in self.parts]
+        self._rows = list(self.dask.persist(*checked_parts))
+        look = self._delay(partial(_look, memory=self.memory, by_size=by_size))
+        total = self._tree([look(rows) for rows in self._rows], _add_summaries)
+        [self._summary] = self.dask.persist(total)
+        [found] = self.dask.compute(self._delay(_without_rows)(self._summary))
+        self.parts, self.passes = [], 1
+        if not found.n:
+            raise ValueError("sample_weight is zero on every row: nothing is left")
+        result: Summary = found
+        return result
+
+    def tallies(self, folds: NDArray[Any]) -> list[Tally]:
+        """Count the labels of each fold."""
+        self._deal(folds)
+        count = int(folds.max()) + 1
+        tally = self._delay(partial(_tally, count=count))
+        own = [tally(rows, fold) for rows, fold in zip(self._rows, self._own_folds(), strict=True)]
+        self.passes += 1
+        [out] = self.dask.compute(self._tree(own, _add_lists))
+        return list(out)
+
+    def lengths(self) -> list[int]:
+        """Return the rows of each chunk, with those of weight zero."""
+        found = self.dask.compute(*[self._delay(_length)(rows) for rows in self._rows])
+        return [int(length) for length in found]
+
+    def _deal(self, folds: NDArray[Any]) -> None:
+        ends = np.cumsum(self.lengths())
+        pieces = np.split(folds, ends[:-1])
+        self._folds = list(self.dask.persist(*[self._shared(piece) for piece in pieces]))
+
+    def _own_folds(self) -> list[Any]:
+        return self._folds if self._folds is not None else [None] * len(self._rows)
+
+    def evaluate(
+        self,
+        layout: Layout,
+        points: Sequence[Point],
+        dtype: Any,
+        folds: NDArray[Any] | None,
+        draw: Draw | None = None,
+    ) -> list[Sums]:
+        """Add up over all chunks, in a round."""
+        task = self._shared((layout, list(points), dtype, draw))
+        own = self._own_folds() if folds is not None else [None] * len(self._rows)
+        found = [
+            self._delay(_evaluate)(rows, fold, task)
+            for rows, fold in zip(self._rows, own, strict=True)
+        ]
+        sums = self._tree([self._delay(_first)(pair) for pair in found], _add_lists)
+        self.passes += 1
+        if draw is None:
+            return list(self.dask.compute(sums)[0])
+        drawn = [self._delay(_second)(pair) for pair in found]
+        sample = self._delay(_renew)(self._sample, drawn, own, task)
+        done, self._sample = self.dask.persist(sums, sample)
+        return list(self.dask.compute(done)[0])
+
+    def over(self, work: Callable[[Rows], Found]) -> list[Found]:
+        """Work on each chunk."""
+        run = self._delay(partial(_quietly, work))
+        self.passes += 1
+        return list(self.dask.compute(*[run(rows) for rows in self._rows]))
+
+    def all_rows(self) -> Rows:
+        """Refuse: rows stay where they are."""
+        raise TypeError("the rows of a Dask collection do not come to the client")
+
+    def hold(self, build: Callable[[Rows], Sample], folds: NDArray[Any] | None = None) -> Any:
+        """Bring the rows held together, as a task."""
+        own = None if folds is None else self._own_folds()
+        sample = self._delay(partial(_build, build))(self._summary, own)
+        [self._sample] = self.dask.persist(sample)
+        self._summary = None
+        [coordinates] = self.dask.compute(self._delay(_coordinates)(self._sample))
+        return coordinates
+
+    def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Work with the sample, in a task for each item."""
+        run = self._delay(partial(_with_sample, work))
+        return list(self.dask.compute(*[run(self._sample, item) for item in items]))
+
+
+def _cluster() -> tuple[int, int]:
+    """Return the memory of the smallest worker of the active client, and the threads of all."""
+    try:
+        from distributed import default_client
+
+        workers = default_client().scheduler_info(n_workers=-1)["workers"].values()
+    except (ImportError, ValueError):
+        return 4 * MEMORY, n_threads()
+    limits = [worker["memory_limit"] or 4 * MEMORY for worker in workers]
+    threads = sum(worker["nthreads"] for worker in workers)
+    return min(limits, default=4 * MEMORY), max(1, threads)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _first(pair: Any) -> Any:
+    return pair[0]
+
+
+def _second(pair: Any) -> Any:
+    return pair[1]
+
+
+def _pack(number: int, X: Any, Y: Any, weight: Any) -> Block:
+    if hasattr(weight, "to_numpy"):
+        weight = weight.to_numpy()
+    return Block(f"chunk {number}", 0, X, Y, weight)
+
+
+def _form_of(block: Block) -> LabelForm | None:
+    if not len(block):
+        return None
+    try:
+        return form_of(block.Y, "y")
+    except ValueError as error:
+        raise ValueError(f"{block.part}: {error}") from error
+
+
+def _merge_forms(forms: list[LabelForm]) -> LabelForm:
+    if not forms:
+        raise ValueError("X has no rows: at least one is required")
+    first = forms[0]
+    if first.kind == "sets":
+        names = sorted(set().union(*(form.classes.tolist() for form in forms)))
+        classes = np.empty(len(names), dtype=object)
+        classes[:] = names
+        return replace(first, classes=classes)
+    if first.kind == "single":
+        classes = np.unique(np.concatenate([form.classes for form in forms]))
+        return replace(form_of(classes, "y"), container=first.container)
+    return first
+
+
+def _width(block: Block) -> int | None:
+    return int(block.X.shape[1]) if len(block) else None
+
+
+def _check(block: Block, form: LabelForm, width: int) -> Rows:
+    number = int(block.part.rpartition(" ")[2])
+    if not len(block):
+        none = sp.csr_array((0, form.n_labels), dtype=np.int8)
+        return Rows(np.zeros((0, width)), none, None, np.zeros(0, np.uint64))
+    return checked(block, form, number * PER_PART, width, first=True)
+
+
+def _length(rows: Rows) -> int:
+    """Return how many rows there were, with those of weight zero that came before the last."""
+    return int(rows.ids[-1] % np.uint64(PER_PART)) + 1 if len(rows) else 0
+
+
+def _look(rows: Rows, memory: int, by_size: bool) -> Summary | None:
+    if not len(rows):
+        return None
+    return Summary.of(rows, row_capacity(memory, rows.X), by_size=by_size)
+
+
+def _add_summaries(found: list[Any]) -> Any:
+    some = [summary for summary in found if summary is not None]
+    if not some:
+        return None
+    # a task must not change what another may need again
+    total = replace(some[0], pieces=list(some[0].pieces))
+    for summary in some[1:]:
+        total.capacity = min(total.capacity, summary.capacity)
+        total.add(summary)
+    return total
+
+
+def _without_rows(summary: Summary | None) -> Summary:
+    if summary is None:
+        raise ValueError("X has no rows, or none with a positive weight")
+    return replace(summary, pieces=[])
+
+
+def _add_lists(found: list[Any]) -> Any:
+    total = found[0]
+    for own in found[1:]:
+        total = [a + b for a, b in zip(total, own, strict=True)]
+    return total
+
+
+def _tally(rows: Rows, folds: Any, count: int) -> list[Tally]:
+    return tally_folds(rows, folds, count)
+
+
+def _evaluate(rows: Rows, folds: Any, task: tuple[Any, ...]) -> Any:
+    layout, points, dtype, draw = task
+    with one_blas_thread():
+        return evaluate_rows(rows, layout, points, dtype, folds, draw)
+
+
+def _renew(sample: Sample, drawn: list[Any], folds: list[Any], task: tuple[Any, ...]) -> Sample:
+    layout, _, _, draw = task
+    joined = thinned([pair for pair in drawn if len(pair[0])], draw)
+    return renewed(sample, layout, joined, _PartFolds(folds))
+
+
+def _build(build: Callable[..., Sample], summary: Summary, folds: list[Any] | None) -> Sample:
+    own = replace(summary, pieces=list(summary.pieces))
+    with one_blas_thread():
+        return build(own.rows(), folds=None if folds is None else _PartFolds(folds))
+
+
+class _PartFolds:
+    """The folds of rows by their numbers, which say the chunk as well."""
+
+    def __init__(self, pieces: list[Any]) -> None:
+        self.pieces = pieces
+
+    def __bool__(self) -> bool:
+        return self.pieces[0] is not None
+
+    def of(self, ids: NDArray[np.uint64]) -> NDArray[Any]:
+        """Return the fold of each row."""
+        part = (ids // np.uint64(PER_PART)).astype(np.intp)
+        row = (ids % np.uint64(PER_PART)).astype(np.intp)
+        out = np.zeros(len(ids), np.int16)
+        for number in np.unique(part):
+            own = part == number
+            out[own] = self.pieces[number][row[own]]
+        return out
+
+
+def _coordinates(sample: Sample) -> Any:
+    return sample.coordinates
+
+
+def _with_sample(work: Callable[[Sample, Any], Any], sample: Sample, item: Any) -> Any:
+    with one_blas_thread():
+        return work(sample, item)
+
+
+def _quietly(work: Callable[[Rows], Any], rows: Rows) -> Any:
+    with one_blas_thread():
+        return work(rows)

@@ -1,0 +1,255 @@
+"""What one block of rows adds to objectives and gradients: the inner loop of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fbeta.linear.objectives import Binary, Objective
+from fbeta.losses import LogisticLoss, Loss
+
+__all__ = ["BlockRows", "Draw", "Point", "Sums", "add_up"]
+
+Array: TypeAlias = Any
+SCORES = 1 << 17  # scores that stay in a processor's cache, with what is computed from them
+HIGHEST = 80.0  # score up to which exp does not overflow in single precision
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """Rows that were read and checked, with their targets.
+
+    Attributes
+    ----------
+    X : ndarray or csr_array of shape (n, d)
+    targets : csr_array of shape (n, M)
+        Of the distinct problems.
+    weight : ndarray of shape (n,), or None
+        Positive weights.
+    fold : integer ndarray of shape (n,), or None
+        The fold that holds each row out, in cross-validation.
+    """
+
+    X: Any
+    targets: sp.csr_array
+    weight: NDArray[np.float64] | None = None
+    fold: NDArray[np.integer[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where some problems are to be evaluated: at the scores ``(X - mean) coef + offset``.
+
+    Attributes
+    ----------
+    objective : Objective
+        Of m problems with c columns each.
+    names : ndarray of shape (m,)
+        Their columns of the targets.
+    coef, offset : ndarray of shape (d, m c), ndarray of shape (m c,)
+    mean : ndarray of shape (d,), or None
+        The same for all points of a pass.
+    fold : int
+        The fold whose rows do not count; -1 for none.
+    """
+
+    objective: Objective
+    names: NDArray[np.intp]
+    coef: Array
+    offset: Array
+    mean: Array | None
+    fold: int = -1
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows: losses (m,), ``(X - mean)' r`` (d, m c) and ``1' r`` (m c,)."""
+
+    value: Array
+    gradient: Array
+    total: Array
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.value + other.value, self.gradient + other.gradient, self.total + other.total
+        )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which rows are to be held from now on: those that make up the Hessians of open problems.
+
+    Attributes
+    ----------
+    totals : list of ndarray of shape (m c,)
+        For each point, about what the curvatures of all rows add up to.
+    scale : ndarray of shape (d,)
+        The spread of each feature.
+    wanted : float
+        Rows that are dealt out by their share in the Hessians.
+    base : float
+        The probability that every row has beside that.
+    seed : int
+        Of the draw.
+    """
+
+    totals: list[Array]
+    scale: Array
+    wanted: float
+    base: float
+    seed: int
+
+    def chance(self, X: Any, mean: Array | None, shares: Array) -> Array:
+        """Return the probabilities of rows whose curvatures have these shares in the totals."""
+        inverse = np.where(self.scale > 0, 1 / np.where(self.scale > 0, self.scale, 1.0), 0.0)
+        used = max(1, np.count_nonzero(inverse))
+        if sp.issparse(X):
+            # what is far from the mean of a sparse feature is what is not zero
+            size = (X.multiply(X) @ inverse**2) / used
+        else:
+            size = np.einsum("ij,ij->i", Z := (X - (0.0 if mean is None else mean)) * inverse, Z)
+            size = size / used
+        columns = max(1, sum(len(total) for total in self.totals))
+        chance = self.wanted * shares / columns * (1 + size) / 2 + self.base
+        return np.clip(np.nan_to_num(chance, nan=1.0), 0.0, 1.0)
+
+
+def add_up(
+    rows: BlockRows, points: Sequence[Point], dtype: Any, draw: Draw | None = None
+) -> tuple[list[Sums], Array | None]:
+    """Evaluate problems on a block of rows.
+
+    Parameters
+    ----------
+    rows : BlockRows
+    points : sequence of Point
+    dtype : floating type
+        Of scores and residuals for dense X; sums are in double precision, and so is all of it for
+        sparse X, which is centred by arithmetic.
+    draw : Draw, optional
+        For the probability that a row is held from now on.
+
+    Returns
+    -------
+    sums : list of Sums
+        For each point.
+    chance : ndarray of shape (n,), or None
+
+    Examples
+    --------
+    >>> rows = BlockRows(np.array([[1.0], [-1.0]]), sp.csr_array([[1], [0]]))
+    >>> zero = Point(Binary(LogisticLoss()), np.array([0]), np.zeros((1, 1)), np.zeros(1), None)
+    >>> [sums], _ = add_up(rows, [zero], np.float64)
+    >>> sums.value.round(3).tolist(), sums.gradient.tolist(), sums.total.tolist()
+    ([1.386], [[-1.0]], [0.0])
+    """
+    sparse = sp.issparse(rows.X)
+    dtype = np.dtype(np.float64 if sparse else dtype)
+    totals = [None] * len(points) if draw is None else draw.totals
+    work = [_Work(p, rows, dtype, total) for p, total in zip(points, totals, strict=True)]
+    columns = max(1, sum(point.coef.shape[1] for point in points))
+    size = int(np.clip(SCORES // columns, 256, 4096))
+    mean = points[0].mean if points else None
+    mean = None if mean is None or sparse else mean.astype(dtype)
+    with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
+        for start in range(0, rows.X.shape[0], size):
+            part = slice(start, min(start + size, rows.X.shape[0]))
+            tile = rows.X[part].astype(dtype, copy=False)
+            if mean is not None:
+                tile = tile - mean
+            for own in work:
+                own.add(tile, part)
+    sums = [own.sums() for own in work]
+    if draw is None:
+        return sums, None
+    shares = sum((own.shares for own in work), np.zeros(rows.X.shape[0]))
+    return sums, draw.chance(rows.X, points[0].mean, shares)
+
+
+def _loss(point: Point) -> Loss:
+    return cast(Binary, point.objective).loss
+
+
+class _Work:
+    """The sums of one point, as they grow."""
+
+    def __init__(
+        self, point: Point, rows: BlockRows, dtype: np.dtype[Any], total: Array | None
+    ) -> None:
+        self.point, self.rows = point, rows
+        self.inverse = None if total is None else 1 / np.maximum(total, 1e-300)
+        self.shares = np.zeros(rows.X.shape[0])
+        self.coef = np.ascontiguousarray(point.coef, dtype=dtype)
+        self.offset = point.offset.astype(dtype)
+        self.shifted = sp.issparse(rows.X) and point.mean is not None
+        if self.shifted:
+            self.offset = self.offset - point.mean @ self.coef
+        every = np.array_equal(point.names, np.arange(rows.targets.shape[1]))
+        self.targets = rows.targets if every else rows.targets[:, point.names]
+        self.quick = isinstance(point.objective, Binary) and bool((self.targets.data == 1).all())
+        self.quick = self.quick and (total is None or type(_loss(point)) is LogisticLoss)
+        self.value = np.zeros(len(point.names))
+        self.gradient = np.zeros(point.coef.shape)
+        self.total = np.zeros(point.coef.shape[1])
+
+    def add(self, tile: Any, part: slice) -> None:
+        """Evaluate one tile of rows."""
+        scores = tile @ self.coef
+        scores += self.offset
+        if self.quick:
+            losses, residual = self._binary(scores, part)
+            # that of the logistic loss, the only one to come here where it is asked for
+            curvature = None if self.inverse is None else np.abs(residual) - residual * residual
+        else:
+            y = self.targets[part].toarray()
+            losses, residual, curvature = self.point.objective.evaluate(y, scores, None)
+        weight = self._weight(part, scores.dtype)
+        if weight is not None:
+            losses, residual = losses * weight, residual * weight
+        if self.inverse is not None:
+            diagonal = self.point.objective.diagonal(curvature)
+            diagonal = diagonal if weight is None else diagonal * weight
+            self.shares[part] += diagonal @ self.inverse
+        self.value += losses.sum(axis=0, dtype=np.float64)
+        self.gradient += tile.T @ residual
+        self.total += residual.sum(axis=0, dtype=np.float64)
+
+    def _weight(self, part: slice, dtype: Any) -> Array | None:
+        """Return the weights of some rows, 0 where held out; None where all are 1."""
+        rows, fold = self.rows, self.point.fold
+        weight = None if rows.weight is None else rows.weight[part].astype(dtype)[:, None]
+        if fold < 0 or rows.fold is None:
+            return weight
+        kept = (rows.fold[part] != fold).astype(dtype)[:, None]
+        return kept if weight is None else weight * kept
+
+    def _binary(self, scores: Array, part: slice) -> tuple[Array, Array]:
+        """Evaluate a binary loss as if no target were 1, and again for the few that are."""
+        starts = self.targets.indptr[part.start : part.stop + 1]
+        columns = self.targets.indices[starts[0] : starts[-1]]
+        places = np.repeat(np.arange(len(scores)), np.diff(starts)) * scores.shape[1] + columns
+        ones = scores.ravel()[places]
+        loss = _loss(self.point)
+        if type(loss) is LogisticLoss and scores.max(initial=0) < HIGHEST:
+            residual = np.exp(scores, out=scores)
+            losses = residual + 1
+            residual /= losses
+            np.log(losses, out=losses)
+        else:
+            losses, residual, _ = loss.evaluate(np.zeros((), scores.dtype), scores)
+            losses, residual = np.ascontiguousarray(losses), np.ascontiguousarray(residual)
+        one = np.ones((), scores.dtype)
+        losses.reshape(-1)[places] = loss.value(one, ones)
+        residual.reshape(-1)[places] = loss.derivative(one, ones)
+        return losses, residual
+
+    def sums(self) -> Sums:
+        """Return the sums over all tiles."""
+        if self.shifted:
+            self.gradient -= cast(Array, self.point.mean)[:, None] * self.total
+        return Sums(self.value, self.gradient, self.total)

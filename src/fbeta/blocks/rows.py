@@ -1,0 +1,311 @@
+"""Rows in blocks that are read again and again, ahead of what is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fbeta.blocks.ahead import read_ahead
+from fbeta.blocks.checks import Block
+from fbeta.labels import LabelForm, form_of
+
+__all__ = ["MEMORY", "Part", "RowBlocks", "parse_memory"]
+
+MEMORY = 1 << 30  # bytes that a fit may use, besides the interpreter's own and the model
+BLOCK = 1 << 24  # bytes of X in a block at most: more would save nothing
+IN_FLIGHT = 24  # blocks of that kind that would fill the memory
+AHEAD = 2  # blocks that wait to be used
+_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def parse_memory(memory: int | str) -> int:
+    """Return a number of bytes, from a number or from text such as ``"1.5GB"``.
+
+    Examples
+    --------
+    >>> parse_memory("1.5G") == parse_memory("1536 MiB") == 3 << 29
+    True
+    """
+    try:
+        text = str(memory).strip().lower().removesuffix("b").removesuffix("i")
+        unit = _UNITS.get(text[-1:], 0)
+        number = float(text[:-1] if unit else text) * (1 << unit)
+        if not 1 <= number < 2**63:
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"memory must be a size such as 2GB or 500MB, got {memory!r}") from None
+    return int(number)
+
+
+class Part:
+    """Rows that are read together: a file, an array or a block of somebody's own.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in messages.
+    read : callable
+        Called with a number of rows; yields ``(X, Y, weight)`` of at most as many, in order. Y and
+        weight may be None.
+    """
+
+    def __init__(self, name: str, read: Callable[[int], Iterator[tuple[Any, Any, Any]]]) -> None:
+        self.name, self.read = name, read
+
+    def blocks(self, rows: int) -> Iterator[Block]:
+        """Yield the blocks of the part."""
+        start = 0
+        for X, Y, weight in self.read(rows):
+            block = Block(self.name, start, X, Y, weight)
+            yield block
+            start += len(block)
+
+
+class RowBlocks:
+    """Labelled rows that need not fit into memory.
+
+    Estimators are fitted to them in place of X and y: ``clf.fit(RowBlocks(...))``. Each pass reads
+    all blocks again, on a thread of its own that is ahead of what is done with them, and checks
+    them. Where all rows fit into ``memory`` they are read once, and the fit is that of arrays.
+
+    Parameters
+    ----------
+    source : array, sparse matrix, path, or iterable or callable of blocks
+        X, with its labels in ``y``, for example an ``np.memmap``; blocks ``(X, Y)`` or
+        ``(X, Y, weight)`` in a container that can be iterated again and again, or a function that
+        returns an iterator of them. For files see :meth:`read`.
+    y : labels, optional
+        Of the rows of an array, in any form that estimators take; None where there are none, or
+        the blocks have them.
+    sample_weight : array of shape (n,), optional
+        Weights of the rows of an array.
+    classes : sequence, optional
+        Names of the labels, where blocks hold label sets: without them a pass is made to find them.
+    memory : int or str
+        Bytes that a fit may use besides the interpreter's own and the model, such as ``"4GB"``.
+    rows : int, optional
+        Rows of a block that is cut from an array or a file; by default what suits the memory.
+    checkpoint : path, optional
+        File to which a fit writes its state after each pass, and from which a fit that was killed
+        goes on. It is removed at the end.
+    progress : callable, optional
+        Called with a dict after each block: ``"passes"``, ``"rows"`` of this pass, ``"n_rows"`` (of
+        a pass, None in the first), ``"open"`` problems.
+
+    Attributes
+    ----------
+    passes : int
+        How often all rows were read.
+    bytes_read : int
+        The size of what was read, as arrays.
+    n_rows, n_features : int or None
+        Known after the first pass.
+    feature_names : ndarray or None
+        Names of the columns, of files that have them.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> Y = np.array([[1, 0], [1, 0], [1, 1], [1, 1]])
+    >>> blocks = RowBlocks([(X[:3], Y[:3]), (X[3:], Y[3:])])
+    >>> FBetaClassifier(alpha=0.1).fit(blocks).predict([[0.5], [2.5]]).tolist()
+    [[1, 0], [1, 1]]
+    >>> blocks.passes, blocks.n_rows
+    (1, 4)
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        classes: Sequence[Any] | None = None,
+        memory: int | str = MEMORY,
+        rows: int | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.memory, self.rows = parse_memory(memory), rows
+        self.classes, self.checkpoint, self.progress = classes, checkpoint, progress
+        self.passes, self.bytes_read = 0, 0
+        self.n_rows: int | None = None
+        self.n_features: int | None = None
+        self.feature_names: NDArray[Any] | None = None
+        self._form: LabelForm | None = None
+        self._parts = _parts_of(source, y, sample_weight)
+
+    @classmethod
+    def read(cls, path: Any, **options: Any) -> RowBlocks:
+        """Read the files of a folder, or one file.
+
+        Parameters
+        ----------
+        path : path, or sequence of paths
+            A folder of Parquet, SVMlight or CSV files, or of pairs ``X*.npy`` and ``Y*.npy`` (or
+            ``.npz`` as SciPy saves sparse matrices), which are taken in the order of their names;
+            or one such file.
+        **options
+            Of the format - see :func:`fbeta.blocks.parts.open_parts` - and of :class:`RowBlocks`.
+
+        Returns
+        -------
+        RowBlocks
+        """
+        from fbeta.blocks.parts import open_parts  # it needs this module
+
+        own = {k: options.pop(k) for k in list(options) if k in _SETTINGS}
+        opened = open_parts(path, **options)
+        blocks = cls(opened.parts, **{"classes": opened.classes, **own})
+        blocks.feature_names = opened.feature_names
+        return blocks
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for block in self.blocks():
+            values = (block.X, block.Y, block.weight)
+            yield tuple(v for v in values if v is not None)
+
+    def blocks(self, *, ahead: bool = True) -> Iterator[Block]:
+        """Yield all blocks, in the same order each time, and count the pass."""
+        made = self._blocks()
+        count = 0
+        for block in read_ahead(made, AHEAD) if ahead else made:
+            self.bytes_read += sum(_nbytes(v) for v in (block.X, block.Y, block.weight))
+            count += len(block)
+            yield block
+        if self.n_rows is not None and count != self.n_rows:
+            raise ValueError(
+                f"a pass found {count} rows where there were {self.n_rows} before: the blocks must "
+                "be the same each time they are read (a generator can be read only once)"
+            )
+        if not count:
+            raise ValueError("there are no rows: at least one is required")
+        self.passes, self.n_rows = self.passes + 1, count
+
+    def _blocks(self) -> Iterator[Block]:
+        for part in self._parts():
+            for block in part.blocks(self.block_rows()):
+                if len(block):
+                    yield block
+
+    def block_rows(self) -> int:
+        """Return the rows of a block that is cut from something larger."""
+        if self.rows is not None:
+            return max(1, int(self.rows))
+        width = 100 if self.n_features is None else max(1, self.n_features)
+        return max(16, min(BLOCK, self.memory // IN_FLIGHT) // (8 * width))
+
+    def label_form(self) -> LabelForm:
+        """Return the form of the labels; label sets and 1-D targets may need a pass to find it."""
+        if self._form is None:
+            self._form = self._find_form()
+        return self._form
+
+    def _find_form(self) -> LabelForm:
+        first = next(self._blocks(), None)
+        if first is None:
+            raise ValueError("there are no rows: at least one is required")
+        if first.Y is None:
+            raise ValueError("the blocks have no labels: requires y to be passed")
+        found = _form_of_block(first)
+        if found.kind not in ("sets", "single"):
+            return found
+        if self.classes is not None:
+            return LabelForm(found.kind, _names(self.classes), found.dtype, found.container)
+        names: set[Any] = set()
+        for block in self.blocks():
+            names |= set(_form_of_block(block).classes.tolist())
+        if found.kind == "single":
+            return form_of(np.array(sorted(names)), "y")
+        if not names:
+            raise ValueError("y names no label: every label set in it is empty")
+        return LabelForm("sets", _names(sorted(names)), found.dtype, found.container)
+
+
+_SETTINGS = ("classes", "memory", "rows", "checkpoint", "progress")
+
+
+def _names(names: Iterable[Any]) -> NDArray[Any]:
+    listed = list(names)
+    out = np.empty(len(listed), dtype=object)
+    out[:] = listed
+    return out
+
+
+def _form_of_block(block: Block) -> LabelForm:
+    try:
+        return form_of(block.Y, "y")
+    except ValueError as error:
+        if "names no label" in str(error):  # in this block
+            return LabelForm("sets", _names([]), type(next(iter(block.Y))))
+        raise ValueError(f"{block.part}: {error}") from error
+
+
+def _nbytes(values: Any) -> int:
+    if sp.issparse(values):
+        return int(values.data.nbytes + values.indices.nbytes + values.indptr.nbytes)
+    return int(getattr(values, "nbytes", 0))
+
+
+def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:
+    """Return what makes the parts of a pass."""
+    if isinstance(source, str | PathLike):
+        raise TypeError(f"files are read by RowBlocks.read({str(source)!r}, ...)")
+    if getattr(source, "ndim", 0) == 2 or sp.issparse(source):
+        return lambda: [Part("X", lambda rows: _slices(source, y, weight, rows))]
+    if y is not None or weight is not None:
+        raise TypeError("y and sample_weight go with an array; blocks hold their own labels")
+    if isinstance(source, list | tuple) and source and isinstance(source[0], Part):
+        return lambda: source
+    if isinstance(source, Iterator):
+        raise TypeError(
+            "a generator can be read only once: pass a list of blocks, or the function that makes "
+            "the generator"
+        )
+    if callable(source):
+        return lambda: _own_blocks(source())
+    return lambda: _own_blocks(source)
+
+
+def _own_blocks(blocks: Iterable[Any]) -> Iterator[Part]:
+    for number, block in enumerate(blocks):
+        parts = block if isinstance(block, tuple) else (block,)
+        if not 1 <= len(parts) <= 3:
+            raise ValueError(f"block {number}: expected (X, Y) or (X, Y, weight)")
+        padded = (*parts, *(None,) * (3 - len(parts)))
+        yield Part(f"block {number}", partial(_cut, padded))
+
+
+def _cut(block: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[Any, Any, Any]]:
+    X, Y, weight = block
+    if not hasattr(X, "shape"):
+        X = np.asarray(X)
+    return _slices(X, Y, weight, max(rows, X.shape[0]))
+
+
+def _slices(X: Any, Y: Any, weight: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
+    """Cut arrays into blocks; those of a memory map are read."""
+    n = X.shape[0]
+    for name, values in (("y", Y), ("sample_weight", weight)):
+        length = (
+            values.shape[0] if hasattr(values, "shape") else n if values is None else len(values)
+        )
+        if length != n:
+            raise ValueError(f"X has {n} rows and {name} has {length}")
+    whole = rows >= n
+    for start in range(0, n, rows):
+        part = slice(start, min(start + rows, n))
+        own = X if whole else X.iloc[part] if hasattr(X, "iloc") else X[part]
+        if isinstance(own, np.memmap):
+            own = np.array(own)  # on the thread that reads ahead
+        labels = Y if whole or Y is None else Y.iloc[part] if hasattr(Y, "iloc") else Y[part]
+        if isinstance(labels, np.memmap):
+            labels = np.array(labels)
+        yield own, labels, None if weight is None else np.asarray(weight[part])

@@ -1,0 +1,352 @@
+"""Where rows come from: what a fit asks of them, and the answer for blocks that are read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fbeta._threads import n_threads, one_blas_thread, run_threaded
+from fbeta.blocks.checks import Block, check_features, check_labels, check_weight
+from fbeta.blocks.kernel import BlockRows, Draw, Point, Sums, add_up
+from fbeta.blocks.rows import RowBlocks
+from fbeta.blocks.sample import Sample
+from fbeta.blocks.scan import SLACK, Rows, Summary
+from fbeta.blocks.tally import Tally, random_bits
+from fbeta.codes import Code
+from fbeta.labels import LabelForm
+
+__all__ = ["Layout", "Source", "Streamed", "folds_of", "row_capacity"]
+
+Found = TypeVar("Found")
+Item = TypeVar("Item")
+HELD = 0.5  # share of the memory that is for the rows held, with the copies that are made of them
+PER_PART = 1 << 40  # numbers of rows that a chunk has to itself
+COPIES = 32  # bytes that a number of a row held stands for
+
+
+def row_capacity(memory: int, X: Any) -> int:
+    """Return how many rows like those of a block can be held in some memory.
+
+    Examples
+    --------
+    >>> row_capacity(1 << 30, np.zeros((10, 99)))
+    167772
+    """
+    numbers = X.shape[1] + 1
+    if sp.issparse(X):
+        # beside values there are indices, and the same once more by columns
+        numbers = 2 + 2 * X.nnz / max(1, X.shape[0])
+    return max(1, int(HELD * memory / (COPIES * numbers)))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which targets a block of label sets has.
+
+    Attributes
+    ----------
+    code : Code
+    distinct : ndarray of shape (m,)
+        The targets of the code that differ from each other.
+    """
+
+    code: Code
+    distinct: NDArray[np.intp]
+
+    def targets(self, Y: Any) -> sp.csr_array:
+        """Return the distinct targets of label sets, of shape (n, m)."""
+        targets = self.code.targets(Y)
+        if len(self.distinct) < targets.shape[1]:
+            targets = targets[:, self.distinct]
+        return sp.csr_array(targets)
+
+    def rows(self, rows: Rows, folds: NDArray[Any] | None) -> BlockRows:
+        """Return rows with their targets and the folds that hold them out."""
+        fold = None if folds is None else folds_of(folds, rows.ids)
+        return BlockRows(rows.X, self.targets(rows.Y), rows.weight, fold)
+
+
+class Source(ABC):
+    """Rows somewhere, of which sums are asked for.
+
+    Attributes
+    ----------
+    memory : int
+        Bytes that the rows held and what is done with them may use.
+    checkpoint : path or None
+    passes : int
+        How often all rows were gone through.
+    feature_names : ndarray of shape (d,), or None
+    """
+
+    memory: int
+    checkpoint: Any
+    passes: int
+    feature_names: NDArray[Any] | None = None
+    local = True  # whether rows may come here
+    lanes: int  # pieces of work at the same time
+
+    @abstractmethod
+    def form(self) -> LabelForm:
+        """Return the form of the labels."""
+
+    @abstractmethod
+    def scan(self, *, by_size: bool) -> Summary:
+        """Go through all rows for the first time, and check them."""
+
+    @abstractmethod
+    def tallies(self, folds: NDArray[Any]) -> list[Tally]:
+        """Return the tally of the rows that each fold holds out."""
+
+    @abstractmethod
+    def evaluate(
+        self,
+        layout: Layout,
+        points: Sequence[Point],
+        dtype: Any,
+        folds: NDArray[Any] | None,
+        draw: Draw | None = None,
+    ) -> list[Sums]:
+        """Return sums over all rows at some points; rows that are drawn replace those held."""
+
+    @abstractmethod
+    def over(self, work: Callable[[Rows], Found]) -> list[Found]:
+        """Return what some work on each block of rows gives."""
+
+    @abstractmethod
+    def all_rows(self) -> Rows:
+        """Return all rows, where the first pass held them."""
+
+    @abstractmethod
+    def hold(self, build: Callable[..., Sample], folds: NDArray[Any] | None = None) -> Any:
+        """Make the sample of the rows held and their folds; return its coordinates."""
+
+    @abstractmethod
+    def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Return what some work with the sample gives for each item."""
+
+    def report(self, **news: Any) -> None:  # noqa: B027 - nobody has to watch
+        """Tell whoever watches."""
+
+
+class Streamed(Source):
+    """Blocks that are read again in each pass, and worked on by as many threads as BLAS has."""
+
+    def __init__(self, blocks: RowBlocks) -> None:
+        self.blocks = blocks
+        self.memory, self.checkpoint = blocks.memory, blocks.checkpoint
+        self.feature_names, self.lanes = blocks.feature_names, n_threads()
+        self._sample: Sample | None = None
+        self._summary: Summary | None = None
+        self._news: dict[str, Any] = {"open": None}
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        """How often all rows were read."""
+        return self.blocks.passes
+
+    def form(self) -> LabelForm:
+        """Return the form of the labels."""
+        return self.blocks.label_form()
+
+    def _run(self, work: Callable[[Rows], Found], *, first: bool = False) -> Iterator[Found]:
+        """Work on all blocks, a few at the same time, and yield the results in order."""
+        form, threads = self.form(), n_threads()
+        waiting: deque[tuple[Future[Found], int]] = deque()
+        at = done = 0
+
+        def run(block: Block, start: int, width: int | None) -> Found:
+            return work(checked(block, form, start, width, first=first))
+
+        pool = ThreadPoolExecutor(threads)
+        try:
+            with one_blas_thread():
+                for block in self.blocks.blocks():
+                    if self.blocks.n_features is None and len(np.shape(block.X)) == 2:
+                        self.blocks.n_features = int(block.X.shape[1])
+                    task = pool.submit(run, block, at, self.blocks.n_features)
+                    waiting.append((task, len(block)))
+                    at += len(block)
+                    del block
+                    if len(waiting) > threads:
+                        task, count = waiting.popleft()
+                        yield task.result()
+                        done += count
+                        self._tell(done)
+                while waiting:
+                    task, count = waiting.popleft()
+                    yield task.result()
+                    done += count
+                    self._tell(done)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def report(self, **news: Any) -> None:
+        """Remember what to tell with the next block."""
+        self._news |= news
+
+    def _tell(self, done: int) -> None:
+        if self.blocks.progress is not None:
+            before = {"passes": self.passes, "rows": done, "n_rows": self.blocks.n_rows}
+            self.blocks.progress(before | self._news)
+
+    def scan(self, *, by_size: bool) -> Summary:
+        """Read all rows, check them, and hold some."""
+        total: Summary | None = None
+
+        def look(rows: Rows) -> Summary:
+            return Summary.of(rows, row_capacity(self.memory, rows.X), by_size=by_size)
+
+        for found in self._run(look, first=True):
+            if total is None:
+                total = found
+            else:
+                total.capacity = min(total.capacity, found.capacity)
+                total.add(found)
+        assert total is not None  # a pass without rows is an error
+        if not total.n:
+            raise ValueError("sample_weight is zero on every row: nothing is left")
+        self._summary = total
+        return total
+
+    def tallies(self, folds: NDArray[Any]) -> list[Tally]:
+        """Count the labels of each fold, in a pass."""
+        count = int(folds.max()) + 1
+        return _add_tallies(self._run(lambda rows: tally_folds(rows, folds, count)))
+
+    def evaluate(
+        self,
+        layout: Layout,
+        points: Sequence[Point],
+        dtype: Any,
+        folds: NDArray[Any] | None,
+        draw: Draw | None = None,
+    ) -> list[Sums]:
+        """Add up over all rows, in a pass."""
+        total: list[Sums] = []
+        pieces: list[tuple[Rows, NDArray[np.float64]]] = []
+
+        def work(rows: Rows) -> tuple[list[Sums], tuple[Rows, NDArray[np.float64]] | None]:
+            return evaluate_rows(rows, layout, points, dtype, folds, draw)
+
+        for found, drawn in self._run(work):
+            total = [a + b for a, b in zip(total, found, strict=True)] if total else found
+            pieces += [] if drawn is None else [drawn]
+        if draw is not None:
+            assert self._sample is not None
+            self._sample = renewed(self._sample, layout, thinned(pieces, draw), folds)
+        return total
+
+    def over(self, work: Callable[[Rows], Found]) -> list[Found]:
+        """Work on each block, in a pass."""
+        return list(self._run(work))
+
+    def all_rows(self) -> Rows:
+        """Return all rows."""
+        assert self._summary is not None
+        return self._summary.rows()
+
+    def hold(self, build: Callable[..., Sample], folds: NDArray[Any] | None = None) -> Any:
+        """Make the sample."""
+        assert self._summary is not None
+        self._sample = build(self._summary.rows(), folds=folds)
+        self._summary.pieces = []
+        return self._sample.coordinates
+
+    def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Work with the sample, on threads."""
+        sample = self._sample
+        assert sample is not None
+        return run_threaded(lambda item: work(sample, item), items)
+
+
+def checked(block: Block, form: LabelForm, start: int, width: int | None, *, first: bool) -> Rows:
+    """Check a block and number its rows; those of weight zero are left out."""
+    X = check_features(block, width, finite=first)
+    n = X.shape[0]
+    Y, weight = check_labels(block, form, n), check_weight(block, n)
+    rows = Rows(X, Y, weight, np.arange(start, start + n, dtype=np.uint64))
+    if weight is not None and (weight == 0).any():
+        rows = rows.take(np.flatnonzero(weight))
+    return rows
+
+
+def evaluate_rows(
+    rows: Rows,
+    layout: Layout,
+    points: Sequence[Point],
+    dtype: Any,
+    folds: NDArray[Any] | None,
+    draw: Draw | None,
+) -> tuple[list[Sums], tuple[Rows, NDArray[np.float64]] | None]:
+    """Add up over some rows; return sums, and the rows that were drawn with their probabilities."""
+    sums, chance = add_up(layout.rows(rows, folds), points, dtype, draw)
+    if draw is None or chance is None:
+        return sums, None
+    own = np.flatnonzero(random_bits(rows.ids, draw.seed) / 2.0**64 < chance)
+    return sums, (rows.take(own), chance[own])
+
+
+def thinned(
+    pieces: Sequence[tuple[Rows, NDArray[np.float64]]], draw: Draw
+) -> tuple[Rows, NDArray[np.float64]]:
+    """Join the rows that were drawn; where they are too many, some of them."""
+    chance = np.concatenate([own for _, own in pieces])
+    excess = SLACK * 2 * draw.wanted / max(1.0, float(len(chance)))
+    if excess < 1:
+        less = []
+        for rows, own in pieces:
+            kept = np.flatnonzero(random_bits(rows.ids, draw.seed) / 2.0**64 < excess * own)
+            less.append((rows.take(kept), excess * own[kept]))
+        pieces, chance = less, np.concatenate([own for _, own in less])
+    ids = np.concatenate([rows.ids for rows, _ in pieces])
+    return Rows.join([rows for rows, _ in pieces]), chance[np.argsort(ids, kind="stable")]
+
+
+def renewed(
+    sample: Sample,
+    layout: Layout,
+    drawn: tuple[Rows, NDArray[np.float64]],
+    folds: NDArray[Any] | None,
+) -> Sample:
+    """Return the sample of rows that were drawn."""
+    rows, chance = drawn
+    weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+    fold = None if not folds_known(folds) else folds_of(folds, rows.ids)
+    return sample.renew(rows.X, layout.targets(rows.Y), weight, chance, fold)
+
+
+def folds_known(folds: Any) -> bool:
+    """Tell whether there are folds."""
+    return folds is not None and (isinstance(folds, np.ndarray) or bool(folds))
+
+
+def folds_of(folds: Any, ids: NDArray[np.uint64]) -> NDArray[Any]:
+    """Return the fold of each row, by its number in its part."""
+    if hasattr(folds, "of"):
+        return np.asarray(folds.of(ids))
+    return np.asarray(folds[(ids % np.uint64(PER_PART)).astype(np.intp)])
+
+
+def tally_folds(rows: Rows, folds: NDArray[Any], count: int) -> list[Tally]:
+    """Count the labels of the rows that each fold holds out."""
+    own, out = folds_of(folds, rows.ids), []
+    for fold in range(count):
+        part = rows.take(np.flatnonzero(own == fold))
+        out.append(Tally.of(part.Y, part.ids, part.weight))
+    return out
+
+
+def _add_tallies(found: Iterator[list[Tally]]) -> list[Tally]:
+    total: list[Tally] = []
+    for tallies in found:
+        total = [a + b for a, b in zip(total, tallies, strict=True)] if total else tallies
+    return total
