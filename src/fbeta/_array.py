@@ -180,6 +180,21 @@ def product_precision(xp: Any, device: Any, *, full: bool) -> Iterator[None]:
         xp.set_float32_matmul_precision(before)
 
 
+def multiply_add(xp: Any, a: Array, b: Array, c: Array, sign: int = 1) -> Array:
+    """Return ``a + b c``, or ``a - b c``, in one pass over the memory where the library can.
+
+    Examples
+    --------
+    >>> multiply_add(np, np.array([1.0]), np.array([2.0]), np.array([3.0]), -1).tolist()
+    [-5.0]
+    """
+    if hasattr(xp, "addcmul"):
+        dtype = xp.result_type(a, b, c)
+        a, b, c = (xp.astype(array, dtype, copy=False) for array in (a, b, c))
+        return xp.addcmul(a, b, c, value=sign)
+    return a + b * c if sign > 0 else a - b * c
+
+
 def dense_columns(xp: Any, device: Any, matrix: Any, dtype: Any) -> Array:
     """Return a sparse matrix of the host, a ``csc_array``, as a dense array on a device.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
-from fbeta._array import array_namespace, is_accelerator
+from fbeta._array import array_namespace, is_accelerator, multiply_add
 
 __all__ = ["LOSSES", "ExponentialLoss", "LogisticLoss", "Loss", "SquaredLoss", "get_loss"]
 
@@ -120,7 +120,8 @@ class LogisticLoss(Loss):
         xp = array_namespace(u)
         if is_accelerator(u.device):  # where each operation is a pass over memory
             p = xp.sigmoid(u) if hasattr(xp, "sigmoid") else self.inverse_link(u)
-            return xp.logaddexp(u, xp.zeros_like(u[..., :1])) - y * u, p - y, p * (1 - p)
+            f = xp.logaddexp(u, xp.zeros_like(u[..., :1]))
+            return multiply_add(xp, f, y, u, -1), p - y, multiply_add(xp, p, p, p, -1)
         above = xp.clip(u, -_exponent_limit(xp, u), None)  # exp(-u) must not overflow
         p = 1 / (1 + xp.exp(-above))
         return above - y * u - xp.log(p), p - y, p * (1 - p)

@@ -253,7 +253,7 @@ class Design:
             twice = twice + xp.sum(tile * weighted, axis=0)
         return once[:, None] / total, twice[:, None] / total
 
-    @property
+    @cached_property
     def spread(self) -> Array:
         """The weighted variance of each coordinate, (p, 1)."""
         mean, square = self.moments

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fbeta._array import is_accelerator, product_precision
+from fbeta._array import is_accelerator, multiply_add, product_precision
 from fbeta.linear.design import Design, Rows
 from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import Diagonal, Eliminating, Factored, Preconditioner
@@ -37,7 +37,7 @@ MAX_STALLED = 2  # iterations without a decrease that can be seen
 CLOSE = 0.02  # decrease, in roots of the tolerance, that ends single precision
 RESIDUE = 10.0  # what single precision takes the inverse of a preconditioned Hessian for, at most
 TAIL = 0.1  # share of a block that single precision does not wait for
-SHRINK = (0.9, 0.5)  # share of problems left at which the others are dropped; on accelerators
+SHRINK = (0.9, 0.3)  # share of problems left at which the others are dropped; on accelerators
 CACHE = 1 << 16  # scores of a block of rows that stay in a processor's cache
 MEMORY = 1 << 26  # the same on other devices, where large products are the fast ones
 
@@ -187,7 +187,8 @@ class Block:
     def along(self, scores: list[Array], changes: list[Array], step: Array) -> list[Array]:
         """Return the scores at a step, (m,), along a change of them."""
         wide = self.xp.astype(self.spread(step), self.dtype, copy=False)
-        return [u + wide * v for u, v in zip(scores, changes, strict=True)]
+        pairs = zip(scores, changes, strict=True)
+        return [multiply_add(self.xp, u, wide, v) for u, v in pairs]
 
     def slope(self, losses: Losses, changes: list[Array]) -> Array:
         """Return the slope of the losses along a change of the scores, (m,)."""
@@ -301,7 +302,7 @@ def minimise(
             )
             gradient = xp.take(point.gradient, columns, axis=1)
             block.keep(left)
-            preconditioner = preconditioner.take(left, columns)
+            preconditioner = preconditioner.take(left, columns) if direct else None
             steps = xp.take(search.steps, left)
         else:
             direction, value, lower = search.direction, point.value, search.lower
@@ -454,17 +455,19 @@ def conjugate_gradients(
     share = xp.clip(0.3 * limit, forcing, LOOSE)
     rz = size / scale**2
     bounds = (Estimate if reach else Bounds).before(xp, rz, preconditioner.smallest)
-    # nothing left at all
-    none = block.total(xp.sum(xp.abs(r), axis=0)) == 0
-    bounds.upper = xp.where(none, bounds.lower, bounds.upper)
+    if not reach:  # nothing may be left at all
+        none = block.total(xp.sum(xp.abs(r), axis=0)) == 0
+        bounds.upper = xp.where(none, bounds.lower, bounds.upper)
     leaving = Leaving(block, scale.shape[0])
     few = int(TAIL * scale.shape[0]) if reach else 0
     steps = 0
+    active = rz > 0
     while True:
-        accurate = (rz <= share) & (bounds.lower > limit)
-        if reach:
-            accurate = accurate & ((rz <= 0.3 * limit) | (bounds.lower > reach * limit))
-        active = (bounds.upper > limit) & (rz > 0) & ~(accurate | bounds.tight(forcing))
+        if steps or not reach:  # estimates need a step to go by
+            accurate = (rz <= share) & (bounds.lower > limit)
+            if reach:
+                accurate = accurate & ((rz <= 0.3 * limit) | (bounds.lower > reach * limit))
+            active = (bounds.upper > limit) & (rz > 0) & ~(accurate | bounds.tight(forcing))
         left = xp.nonzero(active)[0]
         if steps >= max_steps or left.shape[0] <= few:
             active, left = xp.zeros_like(active), left[:0]

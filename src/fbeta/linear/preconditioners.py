@@ -84,13 +84,8 @@ class Eliminating(Preconditioner):
         xp, design, C = block.xp, block.design, block.width
         D = block.penalty + design.spread * point.total
         D = xp.where(design.penalised > 0, xp.clip(D, TINY, None), xp.zeros_like(D))
-        largest = xp.clip(_largest(block, xp.max(D, axis=0)), TINY, None)
-        smallest = xp.clip(block.alpha / largest, None, 1.0)
         kept = xp.where(D > 0, D, xp.ones_like(D))
-        rough = ROUNDING * _largest(block, xp.max(design.moments[1] * point.total / kept, axis=0))
-        eps = [float(xp.finfo(t).eps) for t in (block.light.dtype, block.dtype)]
-        single = bool(xp.all(rough * eps[0] <= MARGIN * smallest))
-        smallest = xp.where(rough * eps[1] <= MARGIN * smallest, smallest, xp.zeros_like(smallest))
+        smallest, single = cls._lower_end(block, point, D, kept)
         rows = block.light if single else block.heavy
         B, small = cls._means(block, point, rows)
         # the coordinate of the intercept is not of the diagonal part
@@ -103,13 +98,28 @@ class Eliminating(Preconditioner):
         return made
 
     @staticmethod
+    def _lower_end(block: Block, point: Point, D: Array, kept: Array) -> tuple[Array, bool]:
+        """Return the lower end of the spectrum, and whether single precision can tell it from 0."""
+        xp, square = block.xp, block.design.moments[1]
+        if block.dtype != xp.float64:  # nothing is certified there
+            return xp.zeros_like(point.value), True
+        largest = xp.clip(_largest(block, xp.max(D, axis=0)), TINY, None)
+        smallest = xp.clip(block.alpha / largest, None, 1.0)
+        rough = ROUNDING * _largest(block, xp.max(square * point.total / kept, axis=0))
+        eps = [float(xp.finfo(t).eps) for t in (block.light.dtype, block.dtype)]
+        single = bool(xp.all(rough * eps[0] <= MARGIN * smallest))
+        sound = rough * eps[1] <= MARGIN * smallest
+        return xp.where(sound, smallest, xp.zeros_like(smallest)), single
+
+    @staticmethod
     def _means(block: Block, point: Point, rows: Rows) -> tuple[Array, Array]:
         """Return b, (c, p, M), and c, (m, c, c), of the problems."""
         xp, C = block.xp, block.width
         parts = [block.curvatures(point.curvature, k) for k in range(C)]
-        B = xp.stack([xp.astype(rows.adjoint(part), xp.float64) for part in parts])
+        adjoints = [xp.astype(rows.adjoint(part), xp.float64) for part in parts]
         if C == 1:
-            return B, point.total[:, None, None]
+            return adjoints[0][None, :, :], point.total[:, None, None]
+        B = xp.stack(adjoints)
         sums = [sum(xp.sum(xp.astype(a, xp.float64), axis=0) for a in part) for part in parts]
         return B, xp.stack([xp.reshape(a, (-1, C)) for a in sums], axis=-1)
 
