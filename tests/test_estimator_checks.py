@@ -27,8 +27,8 @@ from fbeta import (
         FBetaReduction(LogisticRegression()),
         # repeated rows and weighted ones are solved in other coordinates: compare solutions
         SizedClassifier(alpha=10.0, tol=1e-14),
-        CardinalityClassifier(alpha=10.0, tol=1e-14),
-        LabelSetClassifier(alpha=10.0, tol=1e-14),
+        CardinalityClassifier(alpha=100.0, tol=1e-14),
+        LabelSetClassifier(alpha=100.0, tol=1e-14),
         FBetaForest(n_estimators=5),
     ]
 )
