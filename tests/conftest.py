@@ -10,8 +10,6 @@ from hypothesis import HealthCheck, settings
 
 from fbeta.linear import compiled
 
-from .browser import CHROMIUM, Browser
-
 # a busy machine is not a failure; and the same change gets the same verdict twice
 settings.register_profile(
     "fbeta",
@@ -48,6 +46,10 @@ def stage(request, monkeypatch):
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     """A Chromium for all tests of a run, or of one of its processes."""
+    if os.name == "nt":
+        pytest.skip("Chromium is driven by the pipes of POSIX")
+    from .browser import CHROMIUM, Browser
+
     if not CHROMIUM.exists():
         pytest.skip(f"{CHROMIUM} is not installed")
     chromium = Browser(tmp_path_factory.mktemp("profile"))

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+import sklearn
+from sklearn.utils.fixes import parse_version
 from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,6 +153,8 @@ def test_documented_numbers_are_those_of_the_script(run, path):
     )
     numbers = run(path.stem.split("_", 1)[1])
     assert list(documented) == list(numbers)
+    if path.stem == "03_boosting" and parse_version(sklearn.__version__) < parse_version("1.8"):
+        pytest.skip("trees differ between versions of scikit-learn; these numbers are of a new one")
     for name, value in documented.items():
         assert float(value) == pytest.approx(numbers[name], abs=WITHIN), name
 

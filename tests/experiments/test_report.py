@@ -4,6 +4,7 @@ import html
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,8 +13,10 @@ from fbeta.experiments.machine import describe_machine
 from fbeta.experiments.report import html_report
 from fbeta.experiments.store import ResultStore
 
-from ..browser import Browser
 from .conftest import PARAMETERS, score_record
+
+if TYPE_CHECKING:
+    from ..browser import Browser
 
 VOID = {"meta", "link", "br", "polyline", "rect", "line"}
 

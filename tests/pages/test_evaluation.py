@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,8 +21,10 @@ from fbeta.pages.shell import page
 from fbeta.rivals import Limo
 from fbeta.storage import StoredModel, load_model
 
-from ..browser import Browser
 from ..cli.toys import TEST, TRAIN, write_csv
+
+if TYPE_CHECKING:
+    from ..browser import Browser
 
 pytest.importorskip("typer", reason="typer is not installed")
 pytest.importorskip("skops", reason="skops is not installed")
