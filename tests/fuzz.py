@@ -114,9 +114,8 @@ def fuzz_models(count: int, rng: random.Random, folder: Path) -> dict[str, int]:
             stored = load_model(path)
             stored.predict(stored.blank_row())
         except ModelFileError as error:
-            cause = error.__cause__
-            assert not isinstance(cause, MemoryError), (number, cause)
-            assert "\n" not in str(error).strip() or len(str(error)) < 2_000, number
+            if isinstance(error.__cause__, MemoryError):
+                raise AssertionError(f"model {number} took more than the limit") from error
             found["refused"] += 1
         else:
             found["read"] += 1
@@ -176,7 +175,8 @@ def fuzz_readers(count: int, rng: random.Random, folder: Path) -> dict[str, int]
         try:
             training = read_training(path, reading)
         except (ValueError, OSError) as error:
-            assert not isinstance(error.__cause__, MemoryError), (number, name)
+            if isinstance(error.__cause__, MemoryError):
+                raise AssertionError(f"{name} {number} took more than the limit") from error
             found["refused"] += 1
         else:
             assert training.data.n_samples > 0

@@ -18,7 +18,24 @@ from fbeta.tables import TagForm, find_tag_form, look_at, read_tags
 from fbeta.tables.cells import date_reader, is_gap, to_number
 
 N = 40
-WORDS = ["the", "old", "house", "by", "the", "sea", "has", "a", "red", "door", "and", "a", "small", "garden", "behind", "it"]
+WORDS = [
+    "the",
+    "old",
+    "house",
+    "by",
+    "the",
+    "sea",
+    "has",
+    "a",
+    "red",
+    "door",
+    "and",
+    "a",
+    "small",
+    "garden",
+    "behind",
+    "it",
+]
 
 
 def sentence(i: int) -> str:
