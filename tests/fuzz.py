@@ -6,6 +6,7 @@ the number of inputs that were refused and that were read, as JSON.
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import json
@@ -65,7 +66,7 @@ def forge(text: str, rng: random.Random) -> str:
     for _ in range(rng.randint(1, 3)):
         node, key = rng.choice(list(places(content)))
         try:
-            node[key] = rng.choice(JUNK)
+            node[key] = copy.deepcopy(rng.choice(JUNK))
         except (KeyError, IndexError):
             continue
     return json.dumps(content)

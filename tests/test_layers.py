@@ -18,9 +18,9 @@ SOURCE = Path(fbeta.__file__).parent
 # the command line, and what it stands on
 FILES = sorted(
     [*(SOURCE / "_cli").glob("*.py"), *(SOURCE / "charts").glob("*.py"),
-     *(SOURCE / "experiments").glob("*.py"),
-     *(SOURCE / f"{name}.py" for name in ("cli", "evaluation", "files", "methods", "state",
-                                          "storage"))]
+     *(SOURCE / "experiments").glob("*.py"), *(SOURCE / "tables").glob("*.py"),
+     *(SOURCE / f"{name}.py" for name in ("archive", "cli", "evaluation", "files", "methods",
+                                          "state", "storage"))]
 )  # fmt: skip
 # of the whole library: optional imports; and the command line from its entry point
 SHARED = {"fbeta._array", "fbeta._cli.app"}
@@ -84,3 +84,10 @@ def test_only_the_command_line_imports_the_experiments() -> None:
             "_cli/reproduce.py", "_cli/demo.py"
         ):  # fmt: skip
             assert "fbeta.experiments" not in path.read_text(encoding="utf-8"), place
+
+
+def test_tables_know_nothing_of_files_and_models() -> None:
+    for path in (SOURCE / "tables").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fbeta"):
+                assert str(node.module).startswith("fbeta.tables"), path

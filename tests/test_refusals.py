@@ -41,11 +41,11 @@ def test_true_and_false_of_numpy_will_do() -> None:
 
 def test_rows_of_labels_do_not_broadcast() -> None:
     for wrong in (Y[:1], Y[:, :1], Y[0]):
-        with pytest.raises(ValueError, match="must agree|two dimensions"):
+        with pytest.raises(ValueError, match=r"must agree|two dimensions"):
             fbeta_score(Y, wrong)
         with pytest.raises(ValueError, match="must agree"):
             best_thresholds(X, wrong)
-        with pytest.raises(ValueError, match="must agree|two dimensions"):
+        with pytest.raises(ValueError, match=r"must agree|two dimensions"):
             measure(Y, wrong)
 
 
