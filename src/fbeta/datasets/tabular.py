@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +21,9 @@ from fbeta.datasets._separators import guess_separator, skip_hint
 
 _WORDS = dict.fromkeys(("", "?", "NA", "N/A", "NaN", "nan", "null"), np.nan)
 _WORDS |= {"True": 1.0, "true": 1.0, "False": 0.0, "false": 0.0}
+
+# What a Parquet file may unfold to: 1 GiB, and 64 bytes for each of its own
+_MOST_UNFOLDED, _UNFOLDING = 2**30, 64
 
 Column = FloatArray | list[Any]
 
@@ -173,8 +177,14 @@ def scan_parquet(path: PathLike) -> Table:
     """Read the columns of a Parquet file, whatever they hold."""
     pandas: Any = optional_import("pandas", "data", "reading Parquet files")
     optional_import("pyarrow", "data", "reading Parquet files")
-    content = io.BytesIO(read_bytes(path))
+    parquet: Any = import_module("pyarrow.parquet")
+    data = read_bytes(path)
+    content = io.BytesIO(data)
     try:
+        size = _unfolded(parquet.read_metadata(content))
+        if size > _MOST_UNFOLDED + _UNFOLDING * len(data):
+            raise ValueError(f"{size:,} bytes after unpacking, too many for a file of its size")
+        content.seek(0)
         frame = pandas.read_parquet(content, engine="pyarrow")
         columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
     # A damaged file surfaces as ValueError, OSError or others, depending on the damage;
@@ -182,6 +192,13 @@ def scan_parquet(path: PathLike) -> Table:
     except Exception as error:
         raise fail(path, None, "a Parquet file", str(error)) from error
     return Table(path, [str(c) for c in frame.columns], columns, lambda row: f"row {row + 1}")
+
+
+def _unfolded(metadata: Any) -> int:
+    """Return how large the columns of a Parquet file claim to be."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    packed = sum(group.total_byte_size for group in groups)
+    return int(max(packed, 8 * metadata.num_rows * metadata.num_columns))
 
 
 def _cells(series: Any) -> Column:
