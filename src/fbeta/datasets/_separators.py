@@ -70,7 +70,8 @@ def split_rows(
     except csv.Error as error:
         raise fail(path, start, f"cells separated by {sep!r}", str(error)) from error
     if len(header) < least:
-        raise fail(path, 1, f"a header of two or more names separated by {sep!r}", header)
+        most = "two or more names" if least > 1 else "names"
+        raise fail(path, 1, f"a header of {most} separated by {sep!r}", header)
     if not rows:
         raise fail(path, len(text), "at least one row after the header")
     return header, rows, lines
