@@ -6,6 +6,7 @@ the number of inputs that were refused and that were read, as JSON.
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import json
@@ -65,7 +66,7 @@ def forge(text: str, rng: random.Random) -> str:
     for _ in range(rng.randint(1, 3)):
         node, key = rng.choice(list(places(content)))
         try:
-            node[key] = rng.choice(JUNK)
+            node[key] = copy.deepcopy(rng.choice(JUNK))
         except (KeyError, IndexError):
             continue
     return json.dumps(content)
@@ -114,9 +115,8 @@ def fuzz_models(count: int, rng: random.Random, folder: Path) -> dict[str, int]:
             stored = load_model(path)
             stored.predict(stored.blank_row())
         except ModelFileError as error:
-            cause = error.__cause__
-            assert not isinstance(cause, MemoryError), (number, cause)
-            assert "\n" not in str(error).strip() or len(str(error)) < 2_000, number
+            if isinstance(error.__cause__, MemoryError):
+                raise AssertionError(f"model {number} took more than the limit") from error
             found["refused"] += 1
         else:
             found["read"] += 1
@@ -176,7 +176,8 @@ def fuzz_readers(count: int, rng: random.Random, folder: Path) -> dict[str, int]
         try:
             training = read_training(path, reading)
         except (ValueError, OSError) as error:
-            assert not isinstance(error.__cause__, MemoryError), (number, name)
+            if isinstance(error.__cause__, MemoryError):
+                raise AssertionError(f"{name} {number} took more than the limit") from error
             found["refused"] += 1
         else:
             assert training.data.n_samples > 0

@@ -35,6 +35,7 @@ from fbeta.losses import get_loss
 from fbeta.methods import METHODS, make_method
 from fbeta.rivals import BinaryRelevance
 from fbeta.storage import load_model, save_model
+from fbeta.tables import TableEncoder
 
 FOLDER = Path(__file__).parent / "data" / "models"
 EXPECTED = FOLDER / "expected.json"
@@ -70,6 +71,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     "reduction": lambda: FBetaReduction(LogisticRegression()).fit(X, Y[:, :1]),
     "decoder": lambda: FBetaDecoder().fit(X, np.column_stack([Y, X[:, 2] > 0.1])),
     "pipeline": lambda: make_pipeline(StandardScaler(), FBetaClassifier()).fit(X, Y),
+    "table": lambda: make_pipeline(
+        TableEncoder({"x1": "categorical", "x2": "text"}), FBetaClassifier()
+    ).fit(X.round(0), Y),
     "loss": lambda: FBetaClassifier(loss=get_loss("squared")).fit(X, Y),
     "form-sets": lambda: FBetaClassifier().fit(X, SETS),
     "form-sparse": lambda: FBetaClassifier().fit(sp.csr_array(X), sp.csc_matrix(Y)),

@@ -96,12 +96,14 @@ def many_references() -> bytes:
 def nested_bomb() -> bytes:
     """Some MB whose inner archive unfolds to more than a GiB."""
     inner, chunk, count = io.BytesIO(), bytes(2**22), 300
-    with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        with archive.open("data.npy", "w", force_zip64=True) as file:
-            header = {"descr": "|i1", "fortran_order": False, "shape": (count * len(chunk),)}
-            np.lib.format.write_array_header_1_0(file, header)
-            for _ in range(count):
-                file.write(chunk)
+    with (
+        zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("data.npy", "w", force_zip64=True) as file,
+    ):
+        header = {"descr": "|i1", "fortran_order": False, "shape": (count * len(chunk),)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for _ in range(count):
+            file.write(chunk)
     return with_leaves([sparse_node("b.npz", 1)], {"b.npz": inner.getvalue()})
 
 

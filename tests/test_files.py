@@ -107,7 +107,10 @@ def test_standard_output_is_added_to(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.write_text("kept\n")
     (tmp_path / "link").symlink_to("/dev/stdout")
-    program = "import sys; from fbeta.files import write_text; [write_text(p, 'more\\n') for p in sys.argv[1:]]"
+    program = (
+        "import sys; from fbeta.files import write_text; "
+        "[write_text(p, 'more\\n') for p in sys.argv[1:]]"
+    )
     places = ["/dev/stdout", "/dev/fd/1", str(tmp_path / "link")]
     with log.open("a") as file:
         subprocess.run(
@@ -119,7 +122,7 @@ def test_standard_output_is_added_to(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_are_told_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="there is no folder .*absent: make it first"):
+    with pytest.raises(OutputError, match=r"there is no folder .*absent: make it first"):
         check_output(tmp_path / "absent" / "a.txt")
     with pytest.raises(OutputError, match="is a folder"):
         check_output(tmp_path)

@@ -19,7 +19,8 @@ SOURCE = Path(fbeta.__file__).parent
 FILES = sorted(
     [*(SOURCE / "_cli").glob("*.py"), *(SOURCE / "charts").glob("*.py"),
      *(SOURCE / "experiments").glob("*.py"), *(SOURCE / "pages").glob("*.py"),
-     *(SOURCE / f"{name}.py" for name in ("cli", "evaluation", "files", "inspection", "methods",
+     *(SOURCE / "tables").glob("*.py"),
+     *(SOURCE / f"{name}.py" for name in ("archive", "cli", "evaluation", "files", "inspection", "methods",
                                           "state", "storage"))]
 )  # fmt: skip
 # of the whole library: optional imports; and the command line from its entry point
@@ -99,3 +100,10 @@ assert not found, found
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_tables_know_nothing_of_files_and_models() -> None:
+    for path in (SOURCE / "tables").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fbeta"):
+                assert str(node.module).startswith("fbeta.tables"), path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -138,9 +137,11 @@ def calibration_words(
 
     Examples
     --------
-    >>> print(calibration_words(np.array([0.9, 0.9]), np.eye(2), np.array([[1, 0], [1, 0]])))
-    The model expects F_1 = 0.900 of these rows and gets 0.500: 0.400 too much. For 2 rows, chance
-    can explain that (the standard error is 0.500).
+    >>> words = calibration_words(np.array([0.9, 0.9]), np.eye(2), np.array([[1, 0], [1, 0]]))
+    >>> for sentence in words.split(". "):
+    ...     print(sentence)
+    The model expects F_1 = 0.900 of these rows and gets 0.500: 0.400 too much
+    For 2 rows, chance can explain that (the standard error is 0.500).
     """
     difference = expected - fbeta_per_instance(Y, predicted, beta)
     n, mean = len(difference), float(difference.mean())
@@ -157,14 +158,14 @@ def calibration_words(
         words += f"It is {sure}: the standard error is only {error:.3f}."
     groups = calibration_bins(expected, Y, predicted, beta)
     if n < 10 * len(groups):
-        return "\n".join(textwrap.wrap(words, 100))
+        return words
     low, high = groups[0], groups[-1]
     words += (
         f" Of the tenth of the rows that it is least sure of it expects {low['expected']:.3f} and "
         f"gets {low['actual']:.3f}; of the tenth that it is most sure of, {high['expected']:.3f} "
         f"and {high['actual']:.3f}."
     )
-    return "\n".join(textwrap.wrap(words, 100))
+    return words
 
 
 def label_scores(

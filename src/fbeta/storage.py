@@ -29,6 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from fbeta import __version__
 from fbeta._array import optional_import
 from fbeta.archive import read_archive, unfolded_bound
+from fbeta.codes import MarginalCode
 from fbeta.decoding import decode
 from fbeta.files import write_atomically
 from fbeta.labels import read_predictions
@@ -388,7 +389,10 @@ def _read_content(content: Any, bound: int) -> StoredModel:
     n_features = int(estimator.n_features_in_)
     if feature_names is not None and len(feature_names) != n_features:
         raise ValueError(f"it has {len(feature_names)} names for {n_features} features")
-    if max(n_features, _statistics_of(stored.classifier)) > bound // 64:
+    if not 0 <= n_features <= bound // 64:
+        # one coefficient for each is in the file, which the bound grows with
+        raise ValueError(f"it claims to have {n_features} features")
+    if _statistics_of(stored.classifier) > bound // 64:
         # an honest model of such a size is used with care, and not just to see whether it works
         return stored
     row = stored.blank_row()
@@ -411,5 +415,8 @@ def _label_counts(state: Any) -> Iterator[Any]:
 
 def _statistics_of(classifier: Any) -> int:
     """Return how many statistics one instance may have."""
-    sizes = getattr(classifier, "cardinalities_", ())
+    classifier = getattr(classifier, "best_estimator_", classifier)
+    code = getattr(classifier, "_code", None)
+    # labels that are independent stay factored
+    sizes = () if isinstance(code, MarginalCode) else getattr(code, "cardinalities", ())
     return max(1, np.size(sizes)) * int(classifier.n_labels_)

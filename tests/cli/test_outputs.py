@@ -127,6 +127,46 @@ def test_a_full_disk_is_told_in_a_line(model: Path, tmp_path: Path) -> None:
     assert "No space left on device" in one_line(done.stderr)
 
 
+def test_a_disk_that_fills_up_leaves_the_old_file(model: Path, tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    test, output = write_csv(tmp_path / "t.csv", *toy(2_000, 0)), tmp_path / "out.csv"
+    output.write_text("old")
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
+
+    for command in (("predict", model, test, "-o", output), ("fit", test, *FIT, "-o", output)):
+        done = program(*command, preexec_fn=limit)
+        assert done.returncode == 2
+        assert "too large" in one_line(done.stderr)
+        assert output.read_text() == "old"
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+LIMITED = """
+import resource, sys
+from fbeta._cli.app import run
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, used + 2**27))
+sys.exit(run())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_too_little_memory_is_told_in_a_line(tmp_path: Path) -> None:
+    data, output = tmp_path / "a.svm", tmp_path / "m.skops"
+    data.write_text("".join(f"{i % 7},{i % 5} {i + 1}:1 1000000:1\n" for i in range(50)))
+    command = [sys.executable, "-c", LIMITED, "fit", data, "--json", "-o", output]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, timeout=120, check=False,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "out of memory" in one_line(done.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]
+
+
 def test_a_reader_that_leaves_is_told_in_a_line(model: Path, tmp_path: Path) -> None:
     test = write_csv(tmp_path / "t.csv", *toy(20_000, 0))
     with child("-m", "fbeta.cli", "predict", model, test, stderr=subprocess.PIPE) as process:

@@ -57,6 +57,18 @@ def test_output_in_a_pipe_has_no_colours(model: Path, tmp_path: Path) -> None:
     assert "F_beta" in result.stdout
 
 
+def test_names_of_any_script_are_printed_anywhere(tmp_path: Path) -> None:
+    train = tmp_path / "a.csv"
+    lines = [f"{i % 7},{'gr\u00fcn;wei\u00df' if i % 2 else 'blau'}" for i in range(40)]
+    train.write_text("\n".join(["gr\u00f6\u00dfe,tags", *lines]), encoding="utf-8")
+    options = ("--label-column", "tags", "--alpha", 1, "-o", tmp_path / "m.skops")
+    result = program("fit", train, *options, PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert r"gr\xfcn" in result.stdout
+    result = program("evaluate", tmp_path / "m.skops", train, PYTHONIOENCODING="ascii")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_without_arguments_there_is_help(run: Run) -> None:
     for command in ((), ("reproduce",)):
         code, out, err = run(*command)

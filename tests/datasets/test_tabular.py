@@ -246,3 +246,15 @@ def test_text_that_is_no_text_in_a_parquet_file(parquet: Parquet) -> None:
     with pytest.raises(DatasetError) as error:
         read_parquet(path, label_column="tags")
     assert str(error.value).startswith(f"{path}: expected a Parquet file")
+
+
+def test_a_parquet_file_that_unfolds_is_refused(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    # constant columns take no room in a file
+    frame = pandas.DataFrame({f"c{j}": np.zeros(1_000_000, dtype=np.int8) for j in range(160)})
+    frame.to_parquet(path)
+    assert path.stat().st_size < 2_000_000
+    with pytest.raises(DatasetError, match="after unpacking"):
+        read_parquet(path, labels=["c0"])

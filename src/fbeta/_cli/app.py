@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -66,6 +67,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     int
         0, 1 or 2.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # names of any script in a terminal of any
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with _ending_on_signals(arguments is None):
             code: Any = app(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,7 +168,7 @@ def evaluate(
         [[MEASURES[key], f"{value:.4f}"] for key, value in scores.items()],
     )
     if words is not None:
-        typer.echo(words)
+        typer.echo("\n".join(textwrap.wrap(words, 100)))
 
 
 def _draw(

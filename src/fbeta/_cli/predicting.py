@@ -25,48 +25,54 @@ _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson
 Column = Sequence[Any]
 
 
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o",
+        help="CSV, TSV, JSON Lines or Parquet file, by its suffix; printed by default.",
+    ),
+]  # fmt: skip
+FormOption = Annotated[
+    o.Form, typer.Option("--form", help="One 0/1 column for each label, or a column of names.")
+]
+Delimiter = Annotated[
+    str | None, typer.Option("--delimiter", help="Between the names of --form sets (default: ;).")
+]
+Proba = Annotated[bool, typer.Option("--proba", help="Add the probability of each label.")]
+Expected = Annotated[
+    bool, typer.Option("--expected", help="Add the F_beta to be expected of each row.")
+]
+Keep = Annotated[
+    str | None,
+    typer.Option("--keep", help="Columns of the file to write, too: a,b (default: those of --id)."),
+]
+_COUNT: dict[str, Any] = {"parser": o.whole(0), "metavar": "INTEGER"}
+MinLabels = Annotated[
+    int | None, typer.Option("--min-labels", help="Predict at least so many.", **_COUNT)
+]
+MaxLabels = Annotated[
+    int | None, typer.Option("--max-labels", help="Predict at most so many.", **_COUNT)
+]
+SafeCsv = Annotated[
+    bool, typer.Option("--safe-csv", help="Write ' before text that a spreadsheet would run.")
+]
+
+
 @app.command(epilog="Example: [bold]fbeta predict model.skops new.csv -o out.csv --beta 2[/bold]")
 @o.gathers_options
 def predict(
     model: ModelPath,
     data: Annotated[Path, typer.Argument(help="File with the features of the model, or -.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="CSV, TSV, JSON Lines or Parquet file, by its suffix; printed by default.",
-        ),
-    ] = None,
+    output: Output = None,
     beta: o.OtherBeta = None,
-    form: Annotated[
-        o.Form, typer.Option(help="One 0/1 column for each label, or a column of names.")
-    ] = o.Form.columns,
-    delimiter: Annotated[
-        str | None, typer.Option(help="Between the names of --form sets (default: ;).")
-    ] = None,
-    proba: Annotated[
-        bool, typer.Option("--proba", help="Add the probability of each label.")
-    ] = False,
-    expected: Annotated[
-        bool, typer.Option("--expected", help="Add the F_beta to be expected of each row.")
-    ] = False,
-    keep: Annotated[
-        str | None,
-        typer.Option(help="Columns of the file to write, too: a,b (default: those of --id)."),
-    ] = None,
-    min_labels: Annotated[
-        int | None,
-        typer.Option(parser=o.whole(0), metavar="INTEGER", help="Predict at least so many."),
-    ] = None,
-    max_labels: Annotated[
-        int | None,
-        typer.Option(parser=o.whole(0), metavar="INTEGER", help="Predict at most so many."),
-    ] = None,
-    safe_csv: Annotated[
-        bool,
-        typer.Option("--safe-csv", help="Write ' before text that a spreadsheet would run."),
-    ] = False,
+    form: FormOption = o.Form.columns,
+    delimiter: Delimiter = None,
+    proba: Proba = False,
+    expected: Expected = False,
+    keep: Keep = None,
+    min_labels: MinLabels = None,
+    max_labels: MaxLabels = None,
+    safe_csv: SafeCsv = False,
     missing: o.BelongsToFit = None,
     *,
     source: Source,
@@ -82,28 +88,28 @@ def predict(
         if target is not None:
             check_output(target, [model, data])
         stored = load_model(model)
-        rows = Later(stored, source).rows(
-            data, labelled=False, keep=None if keep is None else o.words(keep)
-        )
+        kept = None if keep is None else o.words(keep)
+        rows = Later(stored, source).rows(data, labelled=False, keep=kept)
         predicted = _predicted(stored, rows.X, beta, min_labels, max_labels)
-        table: dict[str, Column] = {name: _plain_cells(cells) for name, cells in rows.kept.items()}
+        table: dict[str, Column] = {name: _plain_cells(c) for name, c in rows.kept.items()}
         _add(table, _label_columns(predicted, stored.label_names, form.value, delimiter or ";"))
         if proba:
-            marginals = stored.predict_proba(rows.X)
             names = [f"proba_{name}" for name in stored.label_names]
-            _add(table, dict(zip(names, marginals.T.tolist(), strict=True)))
+            _add(table, dict(zip(names, stored.predict_proba(rows.X).T.tolist(), strict=True)))
         if expected:
             _add(table, {"expected_fbeta": stored.expected_fbeta(rows.X, beta).tolist()})
-        if kind == "parquet" and target is not None:
-            _write_parquet(target, table)
-        else:
-            text = _text(table, kind, safe_csv)
-            if target is not None:
-                write_text(target, text)
-    if target is None:
-        echo_data(text)
-    else:
+        _write(table, target, kind, safe_csv)
+    if target is not None:
         stderr(f"wrote {len(predicted)} predictions to {target}")
+
+
+def _write(table: Mapping[str, Column], target: Path | None, kind: str, safe: bool) -> None:
+    if target is None:
+        echo_data(_text(table, kind, safe))
+    elif kind == "parquet":
+        _write_parquet(target, table)
+    else:
+        write_text(target, _text(table, kind, safe))
 
 
 def _format(target: Path | None, as_json: bool, safe: bool) -> str:

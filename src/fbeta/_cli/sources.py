@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ class Source:
             sep = "\t" if kind == "tsv" and self.sep is None else self.sep
             table = scan_csv(path, sep=sep, encoding=self.encoding, least=1)
         header = [name or f"Unnamed: {j}" for j, name in enumerate(table.header)]
-        double = sorted({name for name in header if header.count(name) > 1})
+        double = sorted(name for name, count in Counter(header).items() if count > 1)
         if double:
             raise DatasetError(f"{path}: has several columns of the name {words(double)}")
         if not table.columns or not len(table.columns[0]):

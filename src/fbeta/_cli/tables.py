@@ -45,9 +45,14 @@ class Choice:
             raise DatasetError(f"{table.path}: the options give {words(twice)} two uses")
 
 
+def by_name(table: Table) -> dict[str, Any]:
+    """Return the cells of the columns by their names."""
+    return dict(zip(table.header, table.columns, strict=True))
+
+
 def cells_of(table: Table, name: str) -> Any:
     """Return the cells of a column by name."""
-    return table.columns[list(table.header).index(name)]
+    return by_name(table)[name]
 
 
 def label_columns(table: Table, choice: Choice) -> list[str]:
@@ -68,14 +73,14 @@ def label_columns(table: Table, choice: Choice) -> list[str]:
 def zero_one(table: Table, names: Sequence[str]) -> Labels:
     """Read label columns of 0 and 1; all that are something else are named together."""
     Y = np.zeros((len(table.columns[0]), len(names)), dtype=np.int8)
-    bad = []
+    bad, columns = [], by_name(table)
     for j, name in enumerate(names):
-        numbers = [None if is_gap(cell) else to_number(cell) for cell in cells_of(table, name)]
+        numbers = [None if is_gap(cell) else to_number(cell) for cell in columns[name]]
         wrong = next((i for i, number in enumerate(numbers) if number not in (0.0, 1.0)), None)
         if wrong is None:
             Y[:, j] = np.array(numbers, dtype=np.int8)
         else:
-            found = str(cells_of(table, name)[wrong])[:40]
+            found = str(columns[name][wrong])[:40]
             bad.append(f"{name!r} ({place(table, wrong)}: {found!r})")
     if bad:
         raise DatasetError(f"{table.path}: expected 0 or 1 in the label columns {', '.join(bad)}")
@@ -123,9 +128,9 @@ def indicator(sets: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[Labe
 
 def looks_of(table: Table, choice: Choice, labels: Sequence[str]) -> list[Look]:
     """Look at the columns that are neither labels nor dropped; refuse all bad ones at once."""
-    kinds = dict(choice.kinds or {})
-    names = [name for name in table.header if name not in {*labels, *choice.drop}]
-    looks = [look_at(name, cells_of(table, name), kinds.get(name)) for name in names]
+    kinds, apart = dict(choice.kinds or {}), {*labels, *choice.drop}
+    columns = {name: cells for name, cells in by_name(table).items() if name not in apart}
+    looks = [look_at(name, cells, kinds.get(name)) for name, cells in columns.items()]
     bad = [f"{look.name!r} {look.note}" for look in looks if look.kind == "other"]
     if bad:
         raise DatasetError(f"{table.path}: columns that are no features: {', '.join(bad)} (--drop)")
@@ -140,8 +145,9 @@ def looks_of(table: Table, choice: Choice, labels: Sequence[str]) -> list[Look]:
 def cell_array(table: Table, names: Sequence[str]) -> NDArray[Any]:
     """Return the cells of some columns as an array of objects, of shape (n, c)."""
     X = np.empty((len(table.columns[0]), len(names)), dtype=object)
+    columns = by_name(table)
     for j, name in enumerate(names):
-        X[:, j] = [*cells_of(table, name)]
+        X[:, j] = [*columns[name]]
     return X
 
 

@@ -138,8 +138,9 @@ def read_lines(path: PathLike, encoding: str | None = "utf-8") -> list[str]:
     ['one', 'two']
     """
     data = read_bytes(path)
+    encoding = guess_encoding(data) if encoding is None else encoding
     try:
-        text = data.decode(guess_encoding(data) if encoding is None else encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         line = len(_NEWLINE.split(data[: error.start]))
         found = data[error.start : error.start + 8]

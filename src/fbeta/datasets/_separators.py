@@ -1,4 +1,4 @@
-"""What is between the cells of a text file."""
+"""The cells of a text file, and what is between them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
+
+from fbeta.datasets._common import PathLike, fail
 
 SEPARATORS = (",", ";", "\t", "|")
 # the first line of files for Excel
@@ -40,6 +42,36 @@ def guess_separator(text: Sequence[str]) -> str:
     return max(SEPARATORS, key=agreement)
 
 
-def skip_hint(text: list[str]) -> list[str]:
-    """Blank the line that names the separator, so that lines keep their numbers."""
-    return ["", *text[1:]] if text and _HINT.fullmatch(text[0]) else text
+def split_rows(
+    path: PathLike, text: list[str], sep: str, least: int
+) -> tuple[list[str], list[list[str]], list[int]]:
+    """Split the text into the header and the rows, with the line of every row."""
+    if text and _HINT.fullmatch(text[0]):
+        # blank, so that lines keep their numbers
+        text = ["", *text[1:]]
+    reader = csv.reader((line + "\n" for line in text), delimiter=sep, strict=True)
+    header: list[str] = []
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    start = 1
+    try:
+        for row in reader:
+            # a blank line; where there is one column, it may be an empty cell in quotes
+            if not row or (not "".join(row).strip() and len(row) < 2 and len(header) != 1):
+                pass
+            elif not header:
+                header = [column.strip() for column in row]
+            elif len(row) != len(header):
+                raise fail(path, start, f"{len(header)} cells", row)
+            else:
+                rows.append(row)
+                lines.append(start)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise fail(path, start, f"cells separated by {sep!r}", str(error)) from error
+    if len(header) < least:
+        most = "two or more names" if least > 1 else "names"
+        raise fail(path, 1, f"a header of {most} separated by {sep!r}", header)
+    if not rows:
+        raise fail(path, len(text), "at least one row after the header")
+    return header, rows, lines

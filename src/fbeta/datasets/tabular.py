@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,10 +16,13 @@ from fbeta._validation import check_choice
 from fbeta.datasets._common import Missing, PathLike, fail, is_plain, read_bytes, read_lines
 from fbeta.datasets._dataset import Dataset, FloatArray, Labels
 from fbeta.datasets._indicators import indicators
-from fbeta.datasets._separators import guess_separator, skip_hint
+from fbeta.datasets._separators import guess_separator, split_rows
 
 _WORDS = dict.fromkeys(("", "?", "NA", "N/A", "NaN", "nan", "null"), np.nan)
 _WORDS |= {"True": 1.0, "true": 1.0, "False": 0.0, "false": 0.0}
+
+# What a Parquet file may unfold to: 1 GiB, and 64 bytes for each of its own
+_MOST_UNFOLDED, _UNFOLDING = 2**30, 64
 
 Column = FloatArray | list[Any]
 
@@ -164,7 +167,9 @@ def scan_csv(
     (['size', 'age', 'note'], [[2.0, 1.5], [4.0, 3.0]])
     """
     text = read_lines(path, encoding)
-    header, rows, lines = _scan(path, text, guess_separator(text) if sep is None else sep, least)
+    header, rows, lines = split_rows(
+        path, text, guess_separator(text) if sep is None else sep, least
+    )
     columns = [list(column) for column in zip(*rows, strict=True)]
     return Table(path, header, columns, lines.__getitem__)
 
@@ -173,8 +178,14 @@ def scan_parquet(path: PathLike) -> Table:
     """Read the columns of a Parquet file, whatever they hold."""
     pandas: Any = optional_import("pandas", "data", "reading Parquet files")
     optional_import("pyarrow", "data", "reading Parquet files")
-    content = io.BytesIO(read_bytes(path))
+    parquet: Any = import_module("pyarrow.parquet")
+    data = read_bytes(path)
+    content = io.BytesIO(data)
     try:
+        size = _unfolded(parquet.read_metadata(content))
+        if size > _MOST_UNFOLDED + _UNFOLDING * len(data):
+            raise ValueError(f"{size:,} bytes after unpacking, too many for a file of its size")
+        content.seek(0)
         frame = pandas.read_parquet(content, engine="pyarrow")
         columns = [_cells(frame.iloc[:, j]) for j in range(frame.shape[1])]
     # A damaged file surfaces as ValueError, OSError or others, depending on the damage;
@@ -182,6 +193,13 @@ def scan_parquet(path: PathLike) -> Table:
     except Exception as error:
         raise fail(path, None, "a Parquet file", str(error)) from error
     return Table(path, [str(c) for c in frame.columns], columns, lambda row: f"row {row + 1}")
+
+
+def _unfolded(metadata: Any) -> int:
+    """Return how large the columns of a Parquet file claim to be."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    packed = sum(group.total_byte_size for group in groups)
+    return int(max(packed, 8 * metadata.num_rows * metadata.num_columns))
 
 
 def _cells(series: Any) -> Column:
@@ -352,35 +370,3 @@ class Table:
             expected = f"label names separated by {choice.delimiter!r} in {choice.column!r}"
             raise fail(self.path, self.place(row), expected, cell)
         return names
-
-
-def _scan(
-    path: PathLike, text: list[str], sep: str, least: int
-) -> tuple[list[str], list[list[str]], list[int]]:
-    """Split the text into the header and the rows, with the line of every row."""
-    text = skip_hint(text)
-    reader = csv.reader((line + "\n" for line in text), delimiter=sep, strict=True)
-    header: list[str] = []
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    start = 1
-    try:
-        for row in reader:
-            # a blank line; where there is one column, it may be an empty cell in quotes
-            if not row or (not "".join(row).strip() and len(row) < 2 and len(header) != 1):
-                pass
-            elif not header:
-                header = [column.strip() for column in row]
-            elif len(row) != len(header):
-                raise fail(path, start, f"{len(header)} cells", row)
-            else:
-                rows.append(row)
-                lines.append(start)
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise fail(path, start, f"cells separated by {sep!r}", str(error)) from error
-    if len(header) < least:
-        raise fail(path, 1, f"a header of two or more names separated by {sep!r}", header)
-    if not rows:
-        raise fail(path, len(text), "at least one row after the header")
-    return header, rows, lines

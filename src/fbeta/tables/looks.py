@@ -121,8 +121,11 @@ def _guess(
         if not odd or wanted == "numeric":
             return "numeric", "", decimal
     if wanted in (None, "date"):
-        days, order = _best(values, {order: date_reader(order) for order in DATE_ORDERS})
-        if days == 1 or wanted == "date":
+        readers = {order: date_reader(order) for order in DATE_ORDERS}
+        # without a wish every cell has to be a date, which one that is none settles
+        whole = next((o for o, read in readers.items() if _all(values, read)), None)
+        if whole is not None or wanted == "date":
+            order = whole or _best(values, readers)[1]
             return "date", _date_note(values, order), order
     if share >= _MOSTLY and len(values) >= _FEW:
         first = next(value for value in values if to_number(value, decimal) is None)
@@ -134,12 +137,18 @@ def _best(
     values: list[Any], readers: dict[str, Callable[[Any], float | None]]
 ) -> tuple[float, str]:
     """Return the share of cells that the best reader can read, and its name."""
-    shares = {
-        key: sum(read(value) is not None for value in values) / max(len(values), 1)
-        for key, read in readers.items()
-    }
-    best = max(shares, key=lambda key: shares[key])
-    return shares[best], best
+    best, name = -1.0, ""
+    for key, read in readers.items():
+        share = sum(read(value) is not None for value in values) / max(len(values), 1)
+        if share > best:
+            best, name = share, key
+        if best == 1:
+            break
+    return best, name
+
+
+def _all(values: list[Any], read: Callable[[Any], float | None]) -> bool:
+    return bool(values) and all(read(value) is not None for value in values)
 
 
 def _date_note(values: list[Any], order: str) -> str:

@@ -1,0 +1,478 @@
+"""Tables as people have them, through the command line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fbeta.storage import load_model
+
+from .toys import Run, rows_of
+
+pytest.importorskip("typer", reason="typer is not installed")
+pytest.importorskip("skops", reason="skops is not installed")
+
+FIT = ("--alpha", 1)
+TAGS = ("--label-column", "tags", *FIT)
+COLOURS = ("red", "blue", "green")
+
+
+def rows(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows whose tags follow from a number, a category, a word and a date."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(n):
+        size, colour = round(float(rng.normal(3, 2)), 2), COLOURS[rng.integers(3)]
+        words = ["boat", "tree"][rng.integers(2)], ["storm", "calm"][rng.integers(2)]
+        month = 1 + int(rng.integers(12))
+        tags = [
+            name
+            for name, on in (
+                ("big", size > 3), ("red", colour == "red"), ("sea", words[0] == "boat"),
+                ("winter", month in (12, 1, 2)),
+            )
+            if on
+        ]  # fmt: skip
+        found.append(
+            {
+                "photo": f"img{seed}{i:04d}", "size": size if i % 9 else None, "colour": colour,
+                "note": f"a {words[0]} in the {words[1]} of {1900 + i}, seen from there",
+                "taken": f"2023-{month:02d}-{1 + i % 28:02d}", "unit": "cm", "tags": tags,
+            }
+        )  # fmt: skip
+    return found
+
+
+def write(
+    path: Path, data: list[dict[str, Any]], sep: str = ",", tags: str = ";", code: str = "utf-8"
+) -> Path:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=sep, lineterminator="\n")
+    writer.writerow(list(data[0]))
+    for row in data:
+        cells = {**row, "tags": tags.join(row["tags"]) if tags else str(row["tags"])}
+        writer.writerow(["" if cell is None else cell for cell in cells.values()])
+    content = out.getvalue().encode(code)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+TRAIN, TEST = rows(150), rows(60, 1)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("tables") / "train.csv", TRAIN)
+
+
+@pytest.fixture
+def model(table: Path, tmp_path: Path, run: Run) -> Path:
+    code, _, err = run("fit", table, *TAGS, "-o", tmp_path / "m.skops")
+    assert (code, err) == (0, "")
+    return tmp_path / "m.skops"
+
+
+def score(run: Run, model: Path, data: Path, *options: object) -> float:
+    code, out, err = run("evaluate", model, data, "--json", *options)
+    assert (code, err) == (0, "")
+    return float(json.loads(out)["fbeta"])
+
+
+def test_columns_are_shown_before_the_fit_and_used(table: Path, tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "m.skops"
+    code, out, err = run("fit", table, *TAGS, "-o", path)
+    assert (code, err) == (0, "")
+    shown = {line.split()[1]: line for line in out.splitlines() if line.startswith("│")}
+    kinds = {"photo": "id", "size": "numeric", "colour": "categorical", "note": "text",
+             "taken": "date", "unit": "constant"}  # fmt: skip
+    for name, kind in kinds.items():
+        assert f" {kind} " in shown[name], name
+    assert " 17 " in shown["size"], "the number of gaps"
+    assert out.index("photo") < out.index("Fitted to")
+    counts = {name: sum(name in row["tags"] for row in TRAIN) for name in ("big", "red", "sea")}
+    assert all(str(count) in shown[name] for name, count in counts.items())
+    assert load_model(path).feature_names == ("size", "colour", "note", "taken")
+    assert score(run, path, write(tmp_path / "test.csv", TEST)) > 0.8
+
+
+def test_the_user_decides(table: Path, tmp_path: Path, run: Run) -> None:
+    options = ("--text", "colour", "--categorical", "note", "--id", "taken", "--drop", "photo",
+               "--numeric", "size")  # fmt: skip
+    code, out, _ = run("fit", table, *TAGS, *options, "-o", tmp_path / "m.skops", "--json")
+    assert code == 0
+    found = {c["name"]: c["kind"] for c in json.loads(out)["columns"]}
+    assert found == {"size": "numeric", "colour": "text", "note": "categorical", "taken": "id",
+                     "unit": "constant"}  # fmt: skip
+    for wrong, words in (
+        (("--text", "x,y"), "'x', 'y'"), (("--drop", "colour", "--text", "colour"), "two uses"),
+        (("--text", "size", "--id", "size"), "it is in --text"), (("--drop", "tags"), "two uses"),
+        (("--numeric", "colour,note"), "expected a number"),
+    ):  # fmt: skip
+        code, out, err = run("fit", table, *TAGS, *wrong, "-o", tmp_path / "m.skops")
+        assert (code, out) == (2, "")
+        assert words in err
+        assert err.count("\n") == 1
+    assert "'colour', line 2" in err
+    assert "'note', line 2" in err, "all bad columns are in one message"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.csv", {"sep": ";", "tags": ", "}),
+        ("a.csv", {"sep": "|", "tags": ";"}),
+        ("a.csv", {"sep": "\t"}),
+        ("a.tsv", {"sep": "\t"}),
+        ("a.csv.gz", {}),
+        ("a.csv", {"tags": ""}),
+        ("a.csv", {"code": "utf-16"}),
+        ("a.csv", {"code": "utf-8-sig"}),
+        ("a.csv", {"code": "cp1252"}),
+    ],
+)
+def test_files_of_many_kinds(name: str, options: Any, tmp_path: Path, run: Run) -> None:
+    named = [{**row, "colour": row["colour"].replace("blue", "bleu fonc\u00e9")} for row in TRAIN]
+    path = tmp_path / "m.skops"
+    train = write(tmp_path / name, named, **options)
+    code, _, err = run("fit", train, *TAGS, "-o", path)
+    assert (code, err) == (0, "")
+    values = load_model(path).estimator[0].parts_[1].values
+    assert "bleu fonc\u00e9" in values
+    assert load_model(path).label_names == ("big", "red", "sea", "winter")
+    assert score(run, path, train) > 0.8
+
+
+def test_separators_and_encodings_by_hand(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "m.skops"
+    train = write(tmp_path / "a.dat", TRAIN, sep="~", code="utf-16-le")
+    options = ("--format", "csv", "--sep", "~", "--encoding", "utf-16-le")
+    assert run("fit", train, *TAGS, *options, "-o", path)[0] == 0
+    assert score(run, path, train, *options) > 0.8
+    for wrong in (("--sep", "ab"), ("--encoding", "klingon"), ("--encoding", "ascii")):
+        code, _, err = run("fit", train, *TAGS, "--format", "csv", *wrong, "-o", path)
+        assert (code, err.count("\n")) == (2, 1)
+    assert run("fit", train, *TAGS, "-o", path)[0] == 2
+
+
+def test_json_lines(model: Path, tmp_path: Path, run: Run) -> None:
+    train, test = tmp_path / "a.jsonl", tmp_path / "b.ndjson"
+    train.write_text("".join(json.dumps(row) + "\n" for row in TRAIN))
+    test.write_text("".join(json.dumps(row) + "\n\n" for row in TEST))
+    path = tmp_path / "j.skops"
+    assert run("fit", train, *TAGS, "-o", path)[0] == 0
+    # a model does not mind from which format its later files are
+    plain = write(tmp_path / "test.csv", TEST)
+    assert score(run, path, test) == score(run, model, plain) == score(run, model, test)
+    train.write_text('{"a": 1}\n[1]\n')
+    code, _, err = run("fit", train, *TAGS, "-o", path)
+    assert code == 2
+    assert "line 2: expected a JSON object" in err
+
+
+def test_parquet_with_every_type(model: Path, tmp_path: Path, run: Run) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    for name, data in (("train", TRAIN), ("test", TEST)):
+        frame = pandas.DataFrame(data)
+        frame["taken"] = pandas.to_datetime(frame["taken"])
+        frame["colour"] = frame["colour"].astype("category")
+        frame["flag"] = frame["size"] > 2
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    path = tmp_path / "p.skops"
+    code, out, _ = run("fit", tmp_path / "train.parquet", *TAGS, "-o", path, "--json")
+    assert code == 0
+    found = {c["name"]: c["kind"] for c in json.loads(out)["columns"]}
+    assert (found["taken"], found["colour"], found["flag"]) == ("date", "categorical", "numeric")
+    assert score(run, path, tmp_path / "test.parquet") > 0.8
+    out = tmp_path / "out.parquet"
+    assert run("predict", model, tmp_path / "test.parquet", "--expected", "-o", out)[0] == 0
+    written = pandas.read_parquet(out)
+    assert list(written) == ["photo", "big", "red", "sea", "winter", "expected_fbeta"]
+    printed = run("predict", model, tmp_path / "test.parquet", "--expected")[1]
+    pandas.testing.assert_frame_equal(
+        written, pandas.read_csv(io.StringIO(printed)), check_dtype=False
+    )
+
+
+def test_the_standard_input(table: Path, model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fbeta.cli", "predict", str(model), "-"]
+    with table.open("rb") as file:
+        done = subprocess.run(command, stdin=file, capture_output=True, timeout=60, check=True)
+    assert done.stdout.startswith(b"photo,big,red,sea,winter\n")
+    assert done.stdout.count(b"\n") == 151
+
+
+def test_predictions_with_all_that_goes_with_them(model: Path, tmp_path: Path, run: Run) -> None:
+    test = write(tmp_path / "test.csv", TEST)
+    stored = load_model(model)
+    cells = np.array(
+        [[row[c] for c in ("size", "colour", "note", "taken")] for row in TEST], dtype=object
+    )
+    out = tmp_path / "out.csv"
+    code, _, err = run("predict", model, test, "--proba", "--expected", "-o", out)
+    assert (code, err) == (0, f"wrote 60 predictions to {out}\n")
+    found = rows_of(out)
+    assert [row["photo"] for row in found] == [row["photo"] for row in TEST]
+    marginals = [[float(row[f"proba_{c}"]) for c in stored.label_names] for row in found]
+    np.testing.assert_allclose(marginals, stored.predict_proba(cells))
+    np.testing.assert_allclose(
+        [float(row["expected_fbeta"]) for row in found], stored.expected_fbeta(cells)
+    )
+    code, out_, _ = run("predict", model, test, "--keep", "colour,tags", "--form", "sets", "--json")
+    assert [row["colour"] for row in json.loads(out_)] == [row["colour"] for row in TEST]
+    assert list(json.loads(out_)[0]) == ["colour", "tags", "labels"]
+    assert run("predict", model, test, "--keep", "")[1].startswith("big,red,sea,winter\n")
+    lines = tmp_path / "out.jsonl"
+    assert run("predict", model, test, "-o", lines)[0] == 0
+    assert json.loads(lines.read_text().splitlines()[0])["photo"] == "img10000"
+    code, printed, _ = run("predict", model, test, "--min-labels", 2, "--max-labels", 2)
+    sizes = {sum(int(v) for k, v in row.items() if k != "photo")
+             for row in csv.DictReader(io.StringIO(printed))}  # fmt: skip
+    assert sizes == {2}
+
+
+def test_options_that_do_not_apply_are_errors(
+    table: Path, model: Path, tmp_path: Path, run: Run
+) -> None:
+    svm = tmp_path / "a.svm"
+    svm.write_text("1 1:1\n2 2:1\n1,2 1:1\n")
+    arff = tmp_path / "a.arff"
+    arff.write_text("@relation 'x: -C 1'\n@attribute a {0,1}\n@attribute x real\n@data\n1,2\n0,1\n")
+    fit = ("-o", tmp_path / "x.skops")
+    for command, words in [
+        (("fit", table, *TAGS, "--labels", arff, *fit), "--labels does not apply to csv"),
+        (("fit", table, *TAGS, "--n-labels", 2, *fit), "--n-labels"),
+        (("fit", table, *TAGS, "--nominal", "onehot", *fit), "--nominal"),
+        (("fit", table, "--label-columns", "unit", "--delimiter", ";", *fit), "--delimiter"),
+        (("fit", table, *TAGS, "--alphas", "1", *fit), "nothing to choose"),
+        (("fit", table, *TAGS, "--cv", 3, *fit), "nothing to choose"),
+        (("fit", svm, "--label-column", "x", *fit), "--label-column does not apply to svmlight"),
+        (("fit", svm, "--missing", "mean", *fit), "--missing"),
+        (("fit", svm, "--sep", ";", *fit), "--sep"),
+        (("fit", arff, "--text", "x", *fit), "--text does not apply to arff"),
+        (("fit", arff, "--encoding", "utf-8", *fit), "--encoding"),
+        (("predict", model, table, "--delimiter", ","), "--form sets"),
+        (("predict", model, table, "--json", "--safe-csv"), "--safe-csv"),
+        (("predict", model, table, "--keep", "nothing"), "'nothing'"),
+        (("predict", model, table, "-o", tmp_path / "x.csv.gz"), "not compressed"),
+        (("predict", model, table, "--json", "-o", tmp_path / "x.parquet"), "--json"),
+        (("predict", model, table, "--missing", "mean"), "--missing belongs to fbeta fit"),
+        (("evaluate", model, table, "--missing", "mean"), "--missing belongs to fbeta fit"),
+        (("compare", table, table, *TAGS[:2], "--methods", ""), "--methods"),
+        (("compare", table, table, *TAGS[:2], "--methods", ","), "--methods"),
+        (("reproduce", "table2", "--methods", ""), "--methods"),
+        (("reproduce", "table2", "--datasets", ""), "--datasets"),
+    ]:
+        code, out, err = run(*command)
+        assert (code, out) == (2, ""), command
+        assert words in err, (command, err)
+        assert err.count("\n") == 1
+
+
+def test_labels_are_counted_and_rare_ones_pointed_out(tmp_path: Path, run: Run) -> None:
+    data = [{**row, "tags": [*row["tags"], *(["once"] if i == 3 else [])]}
+            for i, row in enumerate(TRAIN)]  # fmt: skip
+    train = write(tmp_path / "a.csv", data, tags="; ")
+    code, out, _ = run("fit", train, *TAGS, "-o", tmp_path / "m.skops")
+    assert code == 0
+    assert "In fewer than 2 rows, too few to learn from: 'once'" in out
+    code, out, _ = run("fit", train, *TAGS, "-o", tmp_path / "m.skops", "--json")
+    assert json.loads(out)["counts"]["once"] == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [("a;;b", "'a;;b'"), ("[a]", "'[a]'"), ("['a', 2.5]", "2.5"), ("a;b,c", "';' in")],
+)
+def test_tags_that_are_odd_are_shown(cell: str, words: str, tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "a.csv"
+    other = "['a']" if cell.startswith("[") else "a;b"
+    lines = ["x,tags", f'1,"{cell}"', f'2,"{other}"', '3,"a"' if other == "a;b" else '3,"[]"']
+    path.write_text("\n".join(lines))
+    code, out, err = run("fit", path, *TAGS, "-o", tmp_path / "m.skops")
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_labels_that_were_never_seen_are_counted_in_both_forms(
+    model: Path, tmp_path: Path, run: Run
+) -> None:
+    data = [{**row, "tags": [*row["tags"], *(["new"] if i < 6 else [])]}
+            for i, row in enumerate(TEST)]  # fmt: skip
+    code, out, err = run("evaluate", model, write(tmp_path / "t.csv", data), "--json")
+    assert code == 0
+    assert "6 rows have labels that the model has never seen" in err
+    assert "'new' (6)" in err
+    found = json.loads(out)
+    assert found["unseen"] == {"new": 6}
+    row = next(row for row in found["by_label"] if row["label"] == "new")
+    assert (row["true"], row["predicted"], row["recall"]) == (6, 0, 0.0)
+
+    def columns(name: str, data: list[dict[str, Any]], labels: tuple[str, ...]) -> Path:
+        path, rows = tmp_path / name, []
+        for row in data:
+            on = {f"is_{label}": int(label in row["tags"]) for label in labels}
+            rows.append({**{k: v for k, v in row.items() if k != "tags"}, **on})
+        text = "\n".join(",".join("" if v is None else str(v) for v in row.values())
+                         for row in [dict(zip(rows[0], rows[0], strict=True)), *rows])  # fmt: skip
+        path.write_text(text.replace(", seen", " seen"))
+        return path
+
+    known = ("big", "red", "sea", "winter")
+    path = tmp_path / "c.skops"
+    train = columns("train.csv", TRAIN, known)
+    assert run("fit", train, "--label-prefix", "is_", *FIT, "-o", path)[0] == 0
+    code, out, err = run("evaluate", path, columns("t2.csv", data, (*known, "new")), "--json")
+    assert code == 0
+    assert "'is_new' (6)" in err
+    other = json.loads(out)
+    for key in ("fbeta", "precision", "recall", "micro_fbeta", "macro_fbeta", "hamming"):
+        assert other[key] == pytest.approx(found[key]), key
+
+
+def test_svmlight_counts_them_too(tmp_path: Path, run: Run) -> None:
+    train, test, path = tmp_path / "a.svm", tmp_path / "b.svm", tmp_path / "m.skops"
+    train.write_text("1 1:1\n2 2:1\n1,2 1:1 2:1\n1 1:2\n2 2:2\n")
+    test.write_text("1,9 1:1\n2 2:1\n")
+    assert run("fit", train, *FIT, "-o", path)[0] == 0
+    code, out, err = run("evaluate", path, test, "--json")
+    assert (code, json.loads(out)["unseen"]) == (0, {"9": 1})
+    assert "'9' (1)" in err
+
+
+def test_evaluation_by_label_and_in_words(model: Path, tmp_path: Path, run: Run) -> None:
+    test = write(tmp_path / "t.csv", rows(200, 3))
+    code, out, err = run("evaluate", model, test)
+    assert (code, err) == (0, "")
+    found = json.loads(run("evaluate", model, test, "--json")[1])
+    predicted = json.loads(run("predict", model, test, "--json")[1])
+    for row in found["by_label"]:
+        name = row["label"]
+        truth = [name in other["tags"] for other in rows(200, 3)]
+        guess = [bool(other[name]) for other in predicted]
+        both = sum(a and b for a, b in zip(truth, guess, strict=True))
+        assert (row["true"], row["predicted"]) == (sum(truth), sum(guess))
+        assert row["precision"] == pytest.approx(both / sum(guess))
+        assert row["recall"] == pytest.approx(both / sum(truth))
+        assert f"{row['fbeta']:.4f}" in out
+    assert f"gets {found['fbeta']:.3f}" in " ".join(out.split())
+    assert "least sure" in " ".join(out.split())
+
+
+ESCAPES = "\x1b[31mred\x1b]0;title\x07"
+
+
+def test_terminal_escapes_are_shown(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, train = tmp_path / "m.skops", tmp_path / "a.csv"
+    rows_ = [f"{i % 7},{ESCAPES if i % 2 else 'plain'}" for i in range(40)]
+    train.write_text("\n".join([f"x{ESCAPES},tags", *rows_]))
+    code, out, err = run("fit", train, *TAGS, "--delimiter", "|", "-o", path)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert r"\x1b[31mred\x1b]0;title\x07" in out
+    assert "\x1b" not in run("evaluate", path, train)[1]
+    for command in (("fit", train, "--label-column", ESCAPES, "-o", path),
+                    ("predict", path, write(tmp_path / "b.csv", TEST))):  # fmt: skip
+        code, out, err = run(*command)
+        assert code == 2
+        assert "\x1b" not in err
+        assert "x1b[31m" in err
+    # data in a file or a pipe is what it is, and on a terminal it is shown
+    predict = ("predict", path, train, "--form", "sets", "--delimiter", "|")
+    assert ESCAPES in run(*predict)[1]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    out = run(*predict)[1]
+    assert "\x1b" not in out
+    assert r"\x1b[31mred" in out
+
+
+def test_formulas_can_be_made_harmless(tmp_path: Path, run: Run) -> None:
+    path, train, formula = tmp_path / "m.skops", tmp_path / "a.csv", "=HYPERLINK(1)"
+    train.write_text("\n".join(["n,x,tags", *(f"=r{i},{i % 7},{formula}" for i in range(40))]))
+    assert run("fit", train, *TAGS, "--id", "n", "-o", path)[0] == 0
+    plain = run("predict", path, train, "--form", "sets")[1]
+    safe = run("predict", path, train, "--form", "sets", "--safe-csv")[1]
+    assert plain.splitlines()[1] == f"=r0,{formula}"
+    assert safe.splitlines()[1] == f"'=r0,'{formula}"
+    out = tmp_path / "out.csv"
+    assert run("predict", path, train, "--safe-csv", "-o", out)[0] == 0
+    assert out.read_text().splitlines()[0] == f"n,'{formula}"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--beta", "1e200"), "1e200"), (("--beta", "nan"), "nan"), (("--beta", "\u0661"), "beta"),
+        (("--beta", "1_0"), "1_0"), (("--alphas", "nan"), "--alphas"), (("--cv", "\u0663"), "cv"),
+        (("--alphas", ","), "--alphas"), (("--alphas", "inf"), "inf"), (("--jobs", "1.5"), "1.5"),
+    ],
+)  # fmt: skip
+def test_odd_numbers_are_refused(
+    table: Path, tmp_path: Path, run: Run, options: tuple[str, ...], words: str
+) -> None:
+    code, out, err = run("fit", table, *TAGS[:2], *options, "-o", tmp_path / "m.skops")
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("sizes", ["nan", "inf", "0", "1.5", "x", ","])
+def test_odd_sizes_are_refused(sizes: str, tmp_path: Path, run: Run) -> None:
+    code, out, err = run("reproduce", "figure1", "--sizes", sizes, "-o", tmp_path / "r")
+    assert (code, out) == (2, "")
+    assert "--sizes" in err
+    assert not (tmp_path / "r").exists()
+
+
+def test_cells_with_odd_digits_are_no_numbers(table: Path, tmp_path: Path, run: Run) -> None:
+    train = tmp_path / "a.csv"
+    train.write_text("x,tags\n" + "".join(f"{i % 5},a\n" for i in range(10)) + "\u0661,a\n")
+    code, _, err = run("fit", train, *TAGS, "--numeric", "x", "-o", tmp_path / "m.skops")
+    assert code == 2
+    assert "line 12" in err
+
+
+@pytest.mark.parametrize("change", [{}, {"score": "x"}, {"score": None}])
+def test_a_cell_file_with_an_empty_result_is_named(
+    change: dict[str, Any], tmp_path: Path, run: Run
+) -> None:
+    assert run("reproduce", "figure1", "--sizes", "50", "--seeds", 1, "-o", tmp_path)[0] == 0
+    (cell,) = (tmp_path / "cells" / "figure1").glob("*.json")
+    content = json.loads(cell.read_text())
+    content["result"] = {**content["result"], **change} if change else {}
+    cell.write_text(json.dumps(content))
+    code, out, err = run("reproduce", "report", "-o", tmp_path)
+    assert (code, out) == (2, "")
+    assert cell.name in err
+    assert err.count("\n") == 1
+
+
+def test_a_huge_index_is_refused(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "a.svm"
+    path.write_text("1 1:1\n2 2:1\n1,2 999999999:1.0\n")
+    code, out, err = run("fit", path, "-o", tmp_path / "m.skops")
+    assert (code, out) == (2, "")
+    assert "line 3" in err
+    assert "999999999" in err
+
+
+def test_a_column_of_text_alone(tmp_path: Path, run: Run) -> None:
+    train, new = tmp_path / "a.csv", tmp_path / "new.csv"
+    write(train, [{"note": row["note"], "tags": row["tags"]} for row in TRAIN])
+    assert run("fit", train, *TAGS, "-o", tmp_path / "m.skops")[0] == 0
+    new.write_text('note\n"a boat, and a storm"\n""\na tree\n')
+    code, out, err = run("predict", tmp_path / "m.skops", new)
+    assert (code, err) == (0, "")
+    assert out.count("\n") == 4, "an empty cell is a row, too"
