@@ -331,8 +331,7 @@ def conditional_law(xp: Any, P: Array, empty: Array, weights: Array) -> Conditio
     >>> [q[:, :, 0].tolist() for _, q in law.joint(P, at_once=2)]
     [[[0.1, 0.0], [0.1, 0.0]], [[0.0, 0.8], [0.0, 0.8]]]
     """
-    s, n = P.shape
-    K = weights.shape[0]
+    s, K = P.shape[0], weights.shape[0]
     odds = scaled_odds(xp, P)
     ratios = size_ratios(xp, odds, K + _margin(K, s) if K else 0)
     certain, possible = (

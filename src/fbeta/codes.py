@@ -232,7 +232,7 @@ class SizedTargets:
 class CardinalityCode(SizedCode):
     """The same, for a model that has to know which of its targets are sizes."""
 
-    def targets(self, Y: Indicator) -> SizedTargets:  # type: ignore[override]
+    def targets(self, Y: Indicator) -> SizedTargets:
         """Return the labels and the sizes of each row."""
         return SizedTargets(super().targets(Y), self.sizes)
 
@@ -279,9 +279,15 @@ class LabelSetCode(Code):
         """Return the statistics of the distribution P over the sets, of shape (n, L)."""
         return LabelStatistics.from_distribution(P, self.sets)
 
+    def marginals(self, P: Any) -> Any:
+        """Return the probability of each label, of shape (n, s), none of them exactly 0 or 1."""
+        marginals = super().marginals(P)
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, float(xp.finfo(marginals.dtype).smallest_normal), None)
+
 
 def _number_sets(Y: Indicator) -> NDArray[np.intp]:
-    """Number the distinct rows of an indicator as they come: (n,)."""
+    """Give equal rows of an indicator equal numbers, in the order they come: (n,)."""
     Y = Y.copy()
     Y.sort_indices()
     seen: dict[bytes, int] = {}

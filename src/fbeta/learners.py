@@ -124,6 +124,11 @@ class SolverLearner(Learner):
         check_number("tol", self.tol, strict=True)
         check_count("max_iter", self.max_iter)
 
+    def share(self, X: Any, weight: Weight) -> Design:
+        """Return X in coordinates in which the problems are easy."""
+        rotate = rotation_pays(X.shape)
+        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
+
     @abstractmethod
     def problems(self, design: Design, targets: Any) -> Any:
         """Return the problems of the targets over a design."""
@@ -181,11 +186,6 @@ class LinearLearner(SolverLearner):
             arrays = {k: take_along(values, model.problem) for k, values in arrays.items()}
             arrays["problem"] = np.arange(len(model.problem))
         return LinearProbabilities(**arrays, loss=self.loss)
-
-    def share(self, X: Any, weight: Weight) -> Design:
-        """Return X in coordinates in which the problems are easy."""
-        rotate = rotation_pays(X.shape)
-        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
 
     def problems(self, design: Design, targets: sp.csc_array) -> LinearProblems:
         """Return the binary problems."""

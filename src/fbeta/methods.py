@@ -16,6 +16,7 @@ PARTS: dict[str, str] = {
     "FBetaClassifier": "fbeta:FBetaClassifier",
     "FBetaClassifierCV": "fbeta:FBetaClassifierCV",
     "CardinalityClassifier": "fbeta:CardinalityClassifier",
+    "FBetaDecoder": "fbeta:FBetaDecoder",
     "FBetaForest": "fbeta:FBetaForest",
     "FBetaReduction": "fbeta:FBetaReduction",
     "LabelSetClassifier": "fbeta:LabelSetClassifier",
@@ -43,6 +44,7 @@ PARTS: dict[str, str] = {
     "LinearScores": "fbeta.learners:LinearScores",
     "CardinalityModel": "fbeta.linear:CardinalityModel",
     "LabelSetModel": "fbeta.linear:LabelSetModel",
+    "Recalibration": "fbeta.linear:Recalibration",
     "SoftmaxModel": "fbeta.linear:SoftmaxModel",
     "ForestModel": "fbeta.models.forest:ForestModel",
     "ClassifierModel": "fbeta.models.reduction:ClassifierModel",
@@ -83,10 +85,6 @@ METHODS: dict[str, Method] = {
         "FBetaClassifier",
         {"cardinalities": "all", "fit_intercept": False},
     ),
-    "sized": Method("Sized", "SizedClassifier"),
-    "cardinality": Method("Cardinality", "CardinalityClassifier"),
-    "labelsets": Method("Label sets", "LabelSetClassifier"),
-    "forest": Method("Forest", "FBetaForest", {"random_state": 0}),
     "efp": Method("EFP", "ExactFPlugIn"),
     "limo": Method("LIMO", "Limo"),
     "br": Method("BR", "BinaryRelevance"),
@@ -96,6 +94,10 @@ METHODS: dict[str, Method] = {
     "rml": Method("RML", "ReverseMultiLabel"),
     "sml": Method("SML", "SubmodularMultiLabel"),
     "macrof": Method("Macro-F SVM", "MacroFSvm"),
+    "sized": Method("Sized", "SizedClassifier"),
+    "cardinality": Method("Cardinality", "CardinalityClassifier"),
+    "labelsets": Method("Label sets", "LabelSetClassifier"),
+    "forest": Method("Forest", "FBetaForest", {"random_state": 0}),
 }
 
 

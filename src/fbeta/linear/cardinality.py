@@ -135,7 +135,8 @@ class CardinalityProblems(Problems):
             certain = CERTAIN + np.log(self.design.total_weight)
             W[-1] = np.where(np.isnan(constant), W[-1], (2 * constant - 1) * certain)
         W = np.concatenate([W, np.zeros((len(W), len(self.sizes)))], axis=1)
-        return xp.asarray(W, device=self.design.device)
+        # the shortest of those with the same scores of sets
+        return self.objective(self.open).project(xp.asarray(W, device=self.design.device))
 
     def probabilities(self, solution: Solution, design: Design) -> Array:
         """Return the laws of labels and sizes for the rows of a design, of shape (n, s + C)."""

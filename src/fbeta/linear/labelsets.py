@@ -1,8 +1,8 @@
 """One softmax over label sets whose scores are sums of linear scores of their labels.
 
-``ln P(y | x) = sum_j y_j w_j.x + b_y - ln Z(x)`` over L label sets y. The penalty ``alpha / 2`` is on
-all w; the b have one that no score feels. The coefficients are s columns of p numbers and L single
-ones, which are kept in further columns of p numbers each, filled up with zeros.
+``ln P(y | x) = sum_j y_j w_j.x + b_y - ln Z(x)`` over L label sets y. The penalty ``alpha / 2`` is
+on all w; the b have one that no score feels. The coefficients are s columns of p numbers and L
+single ones, which are kept in further columns of p numbers each, filled up with zeros.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class LabelSets(Multinomial):
     """The softmax over label sets; y holds the number of the set, (rows, 1)."""
 
     joint = True
-    ridge = 1e-5
+    ridge, least = 1e-5, 1e-7
 
     def __init__(self, design: SetDesign) -> None:
         super().__init__(np.array([design.sets.shape[0]]))

@@ -78,8 +78,8 @@ class Block:
         self, design: Design, light: Design, objective: Objective, targets: Array, alpha: float
     ) -> None:
         self.design, self.objective, self.xp = design, objective, design.xp
-        self.alpha = alpha
-        self.penalty = design.penalty(alpha, objective.ridge)
+        self.alpha = max(alpha, objective.least)
+        self.penalty = design.penalty(self.alpha, objective.ridge)
         self.width = objective.width
         p = design.matrix.shape[1]
         scores = CACHE if "cpu" in str(design.device).lower() else MEMORY
@@ -94,10 +94,10 @@ class Block:
 
     def total(self, values: Array) -> Array:
         """Sum over the columns of each problem: (..., m c) to (..., m)."""
-        if self.width == 1:
-            return values
         if self.objective.joint:
             return self.xp.sum(values, axis=-1, keepdims=True)
+        if self.width == 1:
+            return values
         return self.xp.sum(self.xp.reshape(values, (*values.shape[:-1], -1, self.width)), axis=-1)
 
     def spread(self, values: Array) -> Array:
@@ -107,10 +107,10 @@ class Block:
 
     def columns(self, problems: Array) -> Array:
         """Return the columns of some problems."""
-        if self.width == 1:
-            return problems
         if self.objective.joint:
             return self.xp.arange(self.design.columns(self.width), device=self.design.device)
+        if self.width == 1:
+            return problems
         own = self.xp.arange(self.width, dtype=problems.dtype, device=self.design.device)
         return self.xp.reshape(problems[:, None] * self.width + own[None, :], (-1,))
 
@@ -233,7 +233,8 @@ def minimise(
         search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
         converged = (search.upper <= limit) & ~far
         # conjugate gradients ended without a word on what is left, or cost too much
-        hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
+        silent = (search.lower <= limit) & ~(search.upper <= (1 + FORCING) * search.lower)
+        hard = ~converged & ((search.steps >= max_steps) | silent) & ~far
         hard = hard & (not direct)
         lost = ~xp.isfinite(point.value) | (stalled >= MAX_STALLED)
         ended = converged | hard | lost | (iteration >= budget)

@@ -1,6 +1,7 @@
 """Estimators of the label statistics: a code, a model of its targets, and the exact decode."""
 
 from fbeta.models.cardinality import CardinalityClassifier
+from fbeta.models.decoder import FBetaDecoder
 from fbeta.models.forest import FBetaForest
 from fbeta.models.labelsets import LabelSetClassifier
 from fbeta.models.linear import FBetaClassifier, FBetaClassifierCV
@@ -11,6 +12,7 @@ __all__ = [
     "CardinalityClassifier",
     "FBetaClassifier",
     "FBetaClassifierCV",
+    "FBetaDecoder",
     "FBetaForest",
     "FBetaReduction",
     "LabelSetClassifier",

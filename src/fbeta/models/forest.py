@@ -43,11 +43,11 @@ class ForestModel:
     """
 
     n_features: int
-    roots: NDArray[np.intp]
-    feature: NDArray[np.intp]
+    roots: NDArray[np.int32]
+    feature: NDArray[np.int32]
     threshold: NDArray[np.float64]
-    left: NDArray[np.intp]
-    right: NDArray[np.intp]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
     shares: sp.csr_array
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class ForestModel:
             out[start : start + rows] = (visits @ self.shares).toarray()
         return out
 
-    def leaves(self, X: NDArray[Any]) -> NDArray[np.intp]:
+    def leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
         """Return the leaf of each tree that a row ends in, of shape (n, T)."""
         # the trees were grown on single precision
         X = X.astype(np.float32, copy=False)
@@ -146,10 +146,12 @@ class ForestLearner(Learner):
 def _put_together(
     trees: list[tuple[Any, ...]], n_features: int, targets: SetTargets, weight: Weight
 ) -> ForestModel:
-    """Number the nodes of all trees, and weigh the label sets of the rows in each leaf."""
+    """Join the nodes of all trees, and weigh the label sets of the rows in each leaf."""
     counts = [len(tree[0]) for tree in trees]
     roots = np.concatenate([[0], np.cumsum(counts)])
-    feature, threshold, left, right = (np.concatenate(part) for part in list(zip(*trees))[:4])
+    feature, threshold, left, right = (
+        np.concatenate(part) for part in list(zip(*trees, strict=True))[:4]
+    )
     nodes, first = np.arange(roots[-1]), np.repeat(roots[:-1], counts)
     leaf = left < 0
     left, right = (np.where(leaf, nodes, child + first) for child in (left, right))
@@ -160,11 +162,12 @@ def _put_together(
         rows.append(tree[4] + root)
         columns.append(targets.which)
         values.append(own / (total[tree[4]] * len(trees)))
-    places = np.concatenate(rows), np.concatenate(columns)
-    shape = (len(nodes), targets.sets.shape[0])
-    shares = sp.csr_array((np.concatenate(values), places), shape=shape)
+    entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+    shares = sp.csr_array(entries, shape=(len(nodes), targets.sets.shape[0]))
+    places = (part.astype(np.int32) for part in (np.where(leaf, 0, feature), left, right))
+    feature, left, right = places
     return ForestModel(
-        n_features, roots[:-1], np.where(leaf, 0, feature), threshold, left, right, shares
+        n_features, roots[:-1].astype(np.int32), feature, threshold, left, right, shares
     )
 
 
