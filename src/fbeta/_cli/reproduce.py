@@ -65,25 +65,34 @@ def _run(cells: list[Any], compute: Any, output: Path) -> Any:
     return report
 
 
-def _finish(report: Any, output: Path, files: list[Path], as_json: bool, rows: Any) -> None:
-    """Tell what was done, and fail where a cell failed."""
+def _finish(
+    report: Any, output: Path, files: list[Path], as_json: bool, rows: Any, *, page: bool = True
+) -> None:
+    """Tell what was done, on the page of results too, and fail where a cell failed."""
     summary = {
         "cells": len(report.records), "computed": report.computed, "failures": report.failures,
         "rows": rows,
     }  # fmt: skip
+    if page:
+        files = [*files, _write_page(output)]
     _tell(output, files, summary, as_json)
     if report.failures:
         raise typer.Exit(1)
 
 
-def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: bool) -> None:
-    """Write the report of all results in a folder, and tell what was written."""
+def _write_page(output: Path) -> Path:
+    """Write the report of all results in a folder."""
     from fbeta.experiments.report import html_report
     from fbeta.experiments.store import ResultStore
 
-    files = [*files, output / "report.html"]
+    page = output / "report.html"
     with mendable():
-        write_text(files[-1], html_report(ResultStore(output)))
+        write_text(page, html_report(ResultStore(output)))
+    return page
+
+
+def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: bool) -> None:
+    """Tell what was written."""
     if as_json:
         typer.echo(json.dumps({**summary, "files": [str(file) for file in files]}))
     else:
@@ -197,7 +206,7 @@ def networks(
                  for row in rows]  # fmt: skip
         print_table("A two-layer network", head, shown)
     found = [dict(zip(head, row, strict=True)) for row in rows]
-    _finish(report, output, [output / "networks.csv"], as_json, found)
+    _finish(report, output, [output / "networks.csv"], as_json, found, page=False)
 
 
 def _datasets(
@@ -291,4 +300,4 @@ def report(output: Output = Path("results"), as_json: o.Json = False) -> None:
         files += _write_convergence(figure1_records, output, as_json)[0]
     if table2_records:
         files += _write_scores(table2_records, output, as_json)[0]
-    _tell(output, files, {}, as_json)
+    _tell(output, [*files, _write_page(output)], {}, as_json)
