@@ -220,6 +220,23 @@ def decode_case(bench: Bench) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def host_case(bench: Bench) -> dict[str, Any]:
+    """Compare the decode of tensors on the processor with that of the library."""
+    import fbeta
+    from benchmarks.decode import make_statistics
+    from benchmarks.decode import seconds as on_host
+    from fbeta.nn import Statistics, decode
+
+    here = make_statistics(bench.rows(13_000), 101, 18, 4.4)
+    empty, joint = (bench.torch.from_numpy(part) for part in (here.empty, here.joint))
+    there = Statistics(empty, joint, tuple(range(1, 19)))
+    theirs, ours = on_host(lambda: fbeta.decode(here), 5), on_host(lambda: decode(there), 5)
+    return {
+        "seconds": ours / theirs, "unavoidable_s": theirs, "unavoidable": "fbeta.decode",
+        "more": f"times fbeta.decode: {ours:.3f} s and {theirs:.3f} s, on the processor",
+    }  # fmt: skip
+
+
 def loss_case(bench: Bench) -> dict[str, Any]:
     """Compare the cardinality loss with BCE on the same logits, each with its gradient."""
     from torch.nn.functional import binary_cross_entropy_with_logits
@@ -265,6 +282,7 @@ CASES: dict[str, tuple[str, Callable[[Bench], dict[str, Any]], float, float]] = 
     "decode": ("decode, 1,000,000 x 101 labels x 18 sizes", decode_case, 0.5, 0.1),
     "loss": ("cardinality loss + backward over BCE's, 1,024 x 1,000, sizes to 30", loss_case,
              5.0, 2.0),
+    "host": ("decode on the processor over fbeta.decode's, 13,000 x 101 x 18", host_case, 2.0, 1.0),
 }  # fmt: skip
 
 
@@ -326,7 +344,7 @@ def page(results: dict[str, Any]) -> str:
     ]
     text = (
         "Medians, on tensors that are on the device. `kernels` and `waits` are launches and "
-        "synchronisations of one run; the last row is a ratio."
+        "synchronisations of one run; the last two rows are ratios."
     )
     return "\n\n".join(
         ["# Benchmarks on a GPU", f"`make bench-gpu` writes this page. {where}.", text,

@@ -32,7 +32,8 @@ def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path) -> None:
 
 def test_help_has_an_example_for_each_command(run: Run) -> None:
     plain = ["fit", "predict", "evaluate", "export", "compare", "demo", "reproduce"]
-    for command in [*plain, *(f"reproduce {part}" for part in ("figure1", "table2", "report"))]:
+    parts = ("figure1", "table2", "report", "networks")
+    for command in [*plain, *(f"reproduce {part}" for part in parts)]:
         code, out, _ = run(*command.split(), "--help")
         assert code == 0
         assert f"Example: fbeta {command}" in " ".join(out.split())

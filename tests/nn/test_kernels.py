@@ -18,7 +18,7 @@ PROGRAM = """
 import numpy as np
 import torch
 import fbeta
-from fbeta.nn import _kernels, functional as F, Statistics
+from fbeta.nn import _kernels, decoding, functional as F, Statistics
 
 rng = np.random.default_rng(0)
 dev = "cuda" if torch.cuda.is_available() else "cpu"
@@ -39,7 +39,8 @@ for trial in range(10 * n):
     for limits in ((0, s), (low, high)):
         options = {"min_labels": limits[0], "max_labels": limits[1]}
         labels, expected = fbeta.decode(here, beta, return_expected=True, **options)
-        found, value = _kernels.fused_search(there.joint)(there, beta, *limits)
+        weights = decoding._weights(sizes, s, beta, torch.float64, there.joint.device)
+        found, value = _kernels.fused_search(there.joint)(there, weights, *limits)
         np.testing.assert_array_equal(found.cpu(), labels)
         np.testing.assert_allclose(value.cpu(), expected, rtol=1e-12)
 print("decode", flush=True)

@@ -125,6 +125,16 @@ def test_pipeline_pickle_and_sparse(data):
     np.testing.assert_allclose(dense, sparse, rtol=1e-6)
 
 
+def test_model_files_hold_no_networks(data, tmp_path):
+    pytest.importorskip("skops", reason="model files need the extra cli")
+    from fbeta.storage import ModelFileError, save_model
+
+    net = FBetaNet(**SMALL).fit(data[0].X[:50], data[0].Y[:50])
+    with pytest.raises(ModelFileError, match="FBetaNet"):
+        save_model(tmp_path / "net.skops", net)
+    assert not (tmp_path / "net.skops").exists()
+
+
 @pytest.mark.parametrize("labels", ["all empty", "constant", "one label", "two rows"])
 @HEADS
 def test_odd_data(labels, head):

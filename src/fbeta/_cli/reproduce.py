@@ -32,6 +32,11 @@ Output = Annotated[
     typer.Option("--output", "-o", help="Folder of the results; what it has is not run again."),
 ]
 
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the files of the data sets; others are downloaded."),
+]
+
 
 def _dataset_names() -> Sequence[str]:
     from fbeta.experiments.benchmark import known_datasets
@@ -84,25 +89,34 @@ def _run(cells: list[Any], compute: Any, output: Path) -> Any:
     return report
 
 
-def _finish(report: Any, output: Path, files: list[Path], as_json: bool, rows: Any) -> None:
-    """Tell what was done, and fail where a cell failed."""
+def _finish(
+    report: Any, output: Path, files: list[Path], as_json: bool, rows: Any, *, page: bool = True
+) -> None:
+    """Tell what was done, on the page of results too, and fail where a cell failed."""
     summary = {
         "cells": len(report.records), "computed": report.computed, "failures": report.failures,
         "rows": rows,
     }  # fmt: skip
+    if page:
+        files = [*files, _write_page(output)]
     _tell(output, files, summary, as_json)
     if report.failures:
         raise typer.Exit(1)
 
 
-def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: bool) -> None:
-    """Write the report of all results in a folder, and tell what was written."""
+def _write_page(output: Path) -> Path:
+    """Write the report of all results in a folder."""
     from fbeta.experiments.report import html_report
     from fbeta.experiments.store import ResultStore
 
-    files = [*files, output / "report.html"]
+    page = output / "report.html"
     with mendable():
-        write_text(files[-1], html_report(ResultStore(output)))
+        write_text(page, html_report(ResultStore(output)))
+    return page
+
+
+def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: bool) -> None:
+    """Tell what was written."""
     if as_json:
         typer.echo(json.dumps({**summary, "files": [str(file) for file in files]}))
     else:
@@ -153,10 +167,7 @@ def _write_convergence(records: Any, output: Path, quiet: bool) -> tuple[list[Pa
 )
 def table2(
     output: Output = Path("results"),
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the files of the data sets; others are downloaded."),
-    ] = None,
+    data: DataFolder = None,
     datasets: DatasetList = None,
     methods: MethodList = None,
     beta: o.Beta = 1.0,
@@ -174,8 +185,6 @@ def table2(
     """F_1 of several methods on several data sets (Table 2 of the paper)."""
     from fbeta.experiments.benchmark import benchmark_cells, compute_benchmark
 
-    if data is not None and not data.is_dir():
-        raise UserError(f"--data {data}: there is no such folder")
     # None is the default; no name at all is a mistake
     chosen = None if methods is None else o.names(methods, list(METHODS), "--methods")
     wanted = () if datasets is None else o.names(datasets, _dataset_names(), "--datasets")
@@ -189,25 +198,88 @@ def table2(
     _finish(report, output, files, as_json, rows)
 
 
-def _datasets(chosen: tuple[str, ...], data: Path | None, output: Path) -> list[str]:
+@group.command(
+    epilog="Example: [bold]fbeta reproduce networks --data mulan --seeds 5 --output results[/bold]"
+)
+def networks(
+    output: Output = Path("results"),
+    data: DataFolder = None,
+    datasets: DatasetList = None,
+    methods: Annotated[str | None, typer.Option(help="Names, by default all six.")] = None,
+    seeds: Annotated[
+        int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Networks of each kind.")
+    ] = 5,
+    epochs: Annotated[
+        int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Most passes over the rows.")
+    ] = 100,
+    patience: Annotated[
+        int,
+        typer.Option(
+            parser=o.whole(1), metavar="INTEGER", help="Passes without gain to stop after."
+        ),
+    ] = 10,
+    device: Annotated[str, typer.Option(help="Where to train, such as cuda.")] = "cpu",
+    as_json: o.Json = False,
+) -> None:
+    """One two-layer network under six losses and rules, mean and spread over seeds."""
+    from fbeta.experiments.benchmark import load_dataset
+    from fbeta.experiments.networks import (
+        DATASETS,
+        NETWORKS,
+        compute_network,
+        network_cells,
+        network_rows,
+    )
+
+    wanted = () if datasets is None else o.names(datasets, _dataset_names(), "--datasets")
+    names = _datasets(wanted, data, output, DATASETS)
+    with mendable():
+        cells = network_cells(
+            names,
+            NETWORKS if methods is None else o.names(methods, list(NETWORKS), "--methods"),
+            range(seeds),
+            epochs=epochs,
+            patience=patience,
+        )
+
+    def compute(cell: Any) -> dict[str, Any]:
+        return compute_network(cell, load_dataset(cell.dataset, data), device)
+
+    report = _run(cells, compute, output)
+    head, *rows = network_rows(report.records)
+    with mendable():
+        write_text(output / "networks.csv", to_csv([head, *rows]))
+    if not as_json:
+        shown = [[row[0], NETWORKS[row[1]], str(row[2]), *(f"{v:.4f}" for v in row[3:])]
+                 for row in rows]  # fmt: skip
+        print_table("A two-layer network", head, shown)
+    found = [dict(zip(head, row, strict=True)) for row in rows]
+    _finish(report, output, [output / "networks.csv"], as_json, found, page=False)
+
+
+def _datasets(
+    chosen: tuple[str, ...], data: Path | None, output: Path, default: Sequence[str] | None = None
+) -> list[str]:
     """Check that the data sets can be had; only those nobody asked for may be absent."""
     from fbeta.experiments.benchmark import load_dataset
     from fbeta.experiments.paper import PAPER_DATASETS
     from fbeta.experiments.store import ResultStore
 
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data {data}: there is no such folder")
     if chosen:
         with mendable():
             for name in chosen:
                 load_dataset(name, data)
         return list(chosen)
     left_out: dict[str, str] = {}
-    for name in PAPER_DATASETS:
+    for name in default or PAPER_DATASETS:
         try:
             load_dataset(name, data)
         except (ValueError, OSError, ImportError) as error:
             left_out[name] = " ".join(str(error).split())
             stderr(f"fbeta: {name} is left out: {left_out[name]}")
-    found = [name for name in PAPER_DATASETS if name not in left_out]
+    found = [name for name in default or PAPER_DATASETS if name not in left_out]
     if not found:
         raise UserError("there is no data set: give their folder with --data")
     if left_out:
@@ -302,4 +374,4 @@ def report(output: Output = Path("results"), as_json: o.Json = False) -> None:
         files += _write_convergence(figure1_records, output, as_json)[0]
     if table2_records:
         files += _write_scores(table2_records, output, as_json)[0]
-    _tell(output, files, {}, as_json)
+    _tell(output, [*files, _write_page(output)], {}, as_json)

@@ -38,7 +38,8 @@ def fused_loss(logits: Tensor, n_labels: int) -> Callable[..., tuple[Tensor, Ten
 def fused_search(joint: Tensor) -> Callable[..., tuple[Tensor, Tensor]] | None:
     """Return the fused search of dense statistics, if there is one.
 
-    It takes the statistics, beta and the limits, and returns label sets and their values.
+    It takes the statistics, the weights of sizes, of shape (s, K), and the limits, and returns
+    label sets and their values.
     """
     if not joint.shape[1] or not fuses(joint, joint.shape[2]):
         return None
@@ -46,11 +47,10 @@ def fused_search(joint: Tensor) -> Callable[..., tuple[Tensor, Tensor]] | None:
 
 
 def _search_statistics(
-    run: Callable[..., Any], q: Any, beta: Any, low: Any, high: Any
+    run: Callable[..., Any], q: Any, weights: Tensor, low: Any, high: Any
 ) -> tuple[Tensor, Tensor]:
-    device = q.joint.device
-    numbers = (_scalar(value, device) for value in (beta, low, high))
-    labels, value = run(q.empty, q.joint, list(q.cardinalities), *numbers)
+    limits = (_scalar(value, q.joint.device) for value in (low, high))
+    labels, value = run(q.empty, q.joint, weights, *limits)
     return labels, value
 
 
@@ -62,11 +62,11 @@ def _scalar(value: Any, device: torch.device) -> Tensor:
 
 
 def _search(
-    empty: Tensor, joint: Tensor, cardinalities: Sequence[int], *numbers: Tensor
+    empty: Tensor, joint: Tensor, weights: Tensor, low: Tensor, high: Tensor
 ) -> tuple[Tensor, Tensor]:
     from fbeta.nn._triton import search
 
-    return search(empty, joint, cardinalities, *numbers)
+    return search(empty, joint, weights, low, high)
 
 
 def _loss(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -90,8 +90,7 @@ def _loss_shapes(logits: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 _SCHEMAS: dict[Any, tuple[str, str, Any]] = {
     _search: (
         "fbeta::search",
-        "(Tensor empty, Tensor joint, int[] cardinalities, Tensor beta, Tensor low, Tensor high)"
-        " -> (Tensor, Tensor)",
+        "(Tensor empty, Tensor joint, Tensor weights, Tensor low, Tensor high) -> (Tensor, Tensor)",
         _search_shapes,
     ),
     _loss: (

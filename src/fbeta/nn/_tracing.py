@@ -13,7 +13,9 @@ from fbeta.encoding import LabelStatistics
 
 def is_exporting() -> bool:
     """Tell whether the operations are recorded for another runtime."""
-    return torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
+    # PyTorch 2.6 knows the second only
+    exporting = getattr(torch.compiler, "is_exporting", torch.onnx.is_in_onnx_export)
+    return bool(exporting()) or torch.onnx.is_in_onnx_export()
 
 
 def is_tracing() -> bool:

@@ -17,61 +17,52 @@ __all__ = ["cardinality_loss", "margin", "search"]
 
 
 @triton.jit
-def _scores(joint, k_ptr, weight_k, weight_l, size, j, K, s, stride_k, stride_j):
-    """Return the scores of the labels for predictions of a size, up to a factor."""
+def _scores(joint, weights, j, K, s, stride_k, stride_j):
+    """Return the scores of the labels for predictions of one size."""
     scores = tl.zeros_like(j).to(tl.float64)
     for i in range(K):
-        k = tl.load(k_ptr + i).to(tl.float64)
         q = tl.load(joint + i * stride_k + j * stride_j, mask=j < s, other=0.0).to(tl.float64)
-        scores += q / (weight_k * k + weight_l * size)
+        scores += q * tl.load(weights + i)
     return scores
 
 
 @triton.jit
 def _search_kernel(
-    empty_ptr, joint_ptr, k_ptr, beta_ptr, low_ptr, high_ptr, labels_ptr, value_ptr,
-    K, s, tie, stride_empty, stride_row, stride_k, stride_j, WIDTH: tl.constexpr,
+    empty_ptr, joint_ptr, weights_ptr, low_ptr, high_ptr, labels_ptr, value_ptr, K, s, tie,
+    stride_empty, stride_row, stride_k, stride_j, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Try sizes one after the other until no larger one can be better.
 
     The bounds are those of ``fbeta._search._IntervalSearch``: with V the value at size l and tau
     the next score, no set of m > l labels is worth more than ``g(m) (V + (m - l) tau)``, which is
-    largest at one of the ends, nor than ``sum_k A(k, m) S_k``.
+    largest at one of the ends, nor than ``sum_k A(k, l + 1) S_k``. As ``A(k, m) / A(k, l)`` grows
+    with k, g is that ratio for the largest k.
     """
     row = tl.program_id(0).to(tl.int64)
     joint = joint_ptr + row * stride_row
     j = tl.arange(0, WIDTH)
-    beta = tl.load(beta_ptr).to(tl.float64)
     low = tl.load(low_ptr).to(tl.int32)
     high = tl.load(high_ptr).to(tl.int32)
-    # the square of beta, or that of its inverse, is in range
-    weight_k = tl.where(beta <= 1.0, beta * beta, 1.0)
-    weight_l = tl.where(beta <= 1.0, 1.0, (1.0 / beta) * (1.0 / beta))
-    factor = weight_k + weight_l
     infinity = float("inf")
     empty = tl.load(empty_ptr + row * stride_empty).to(tl.float64)
     best = tl.where(low <= 0, empty, -infinity)
     values = tl.where((j == 0) & (low <= 0), empty, -infinity)
-    largest = tl.load(k_ptr + K - 1).to(tl.float64)
+    last_weight = weights_ptr + K - 1
+    end = tl.load(last_weight + (tl.maximum(high, 1) - 1) * K)
     size = tl.maximum(low, 1)
-    scores = factor * _scores(
-        joint, k_ptr, weight_k, weight_l, size.to(tl.float64), j, K, s, stride_k, stride_j
-    )
+    scores = _scores(joint, weights_ptr + (size - 1) * K, j, K, s, stride_k, stride_j)
     go = size <= high
     while go:
-        length = size.to(tl.float64)
         descending = tl.sort(tl.where(j < s, scores, -infinity), descending=True)
         value = tl.sum(tl.where(j < size, descending, 0.0))
         after = tl.maximum(tl.sum(tl.where(j == size, descending, 0.0)), 0.0)
         values = tl.where(j == size, value, values)
         best = tl.maximum(best, value)
-        rest = (high - size).to(tl.float64)
-        base = weight_k * largest + weight_l * length
-        near = (value + after) * (base / (base + weight_l))
-        far = (value + rest * after) * (base / (base + weight_l * rest))
-        scores = factor * _scores(
-            joint, k_ptr, weight_k, weight_l, length + 1.0, j, K, s, stride_k, stride_j
-        )
+        following = tl.minimum(size, s - 1)
+        here = 1.0 / tl.load(last_weight + (size - 1) * K)
+        near = (value + after) * (here * tl.load(last_weight + following * K))
+        far = (value + (high - size).to(tl.float64) * after) * (here * end)
+        scores = _scores(joint, weights_ptr + following * K, j, K, s, stride_k, stride_j)
         bound = tl.minimum(tl.maximum(near, far), tl.sum(scores))
         go = (size < high) & (bound > best * (1.0 + tie))
         size += 1
@@ -79,8 +70,8 @@ def _search_kernel(
     scale = tl.maximum(tl.where(tried, tl.abs(values), 0.0), tl.abs(best))
     chosen = tl.min(tl.where(tried & (values >= best - tie * scale), j, WIDTH))
     tl.store(value_ptr + row, tl.sum(tl.where(j == chosen, values, 0.0)))
-    length = tl.maximum(chosen, 1).to(tl.float64)
-    scores = _scores(joint, k_ptr, weight_k, weight_l, length, j, K, s, stride_k, stride_j)
+    weights = weights_ptr + (tl.maximum(chosen, 1) - 1) * K
+    scores = _scores(joint, weights, j, K, s, stride_k, stride_j)
     scores = tl.where(j < s, scores, -infinity)
     descending = tl.sort(scores, descending=True)
     last = tl.max(tl.where(j == chosen - 1, descending, -infinity))
@@ -93,94 +84,124 @@ def _search_kernel(
 
 
 @triton.jit
-def _compose(a1, b1, c1, d1, a2, b2, c2, d2):
-    """Join the steps ``x -> a x + b`` of two runs of labels, and ``c x + d`` without their last."""
-    return a1 * a2, a2 * b1 + b2, c2 * a1, c2 * b1 + d2
-
-
-@triton.jit
-def _ratio(law, i, c, target):
-    """Return ``R_c / R_{c-1}``; beyond what double precision has, the side decides."""
-    above = tl.sum(tl.where(i == c, law, 0.0))
-    below = tl.sum(tl.where(i == c - 1, law, 0.0))
-    edge = tl.where((above > 0.0) | (c < target), 1e300, 0.0)
-    return tl.where(below > 0.0, above / tl.where(below > 0.0, below, 1.0), edge)
-
-
-@triton.jit
-def _cardinality_kernel(
-    logits_ptr, target_ptr, slot_ptr, loss_ptr, residual_ptr, s, K, largest, top, goal, logit,
-    stride_logits, stride_target, HALVINGS: tl.constexpr, LABELS: tl.constexpr,
-    SIZES: tl.constexpr,
+def _prepare_kernel(
+    logits_ptr, target_ptr, present_ptr, absent_ptr, row_ptr, s, goal, logit, stride_logits,
+    stride_target, HALVINGS: tl.constexpr, LABELS: tl.constexpr,
 ):  # fmt: skip
-    """Compute the loss of an instance, and what is expected less what is observed.
+    """Move the scores of an instance, and sum up what its labels say.
 
-    Sizes come one after the other, and for each of them the recurrence over labels is a scan. The
-    marginals follow from the ratios of the elementary symmetric polynomials alone, as in
-    ``fbeta._bernoulli.ConditionalLaw``.
+    A row of ``row_ptr`` gets the move, what that takes out of the partition function, the score of
+    the observed labels, and their number.
     """
     row = tl.program_id(0).to(tl.int64)
-    j, i = tl.arange(0, LABELS), tl.arange(0, SIZES)
+    j = tl.arange(0, LABELS)
+    own = j < s
     infinity = float("inf")
-    logits = logits_ptr + row * stride_logits
-    z = tl.load(logits + j, mask=j < s, other=0.0).to(tl.float64)
-    y = tl.load(target_ptr + row * stride_target + j, mask=j < s, other=0).to(tl.float64)
-    # the move of the scores, which need not be found exactly
+    z = tl.load(logits_ptr + row * stride_logits + j, mask=own, other=0.0).to(tl.float64)
+    y = tl.load(target_ptr + row * stride_target + j, mask=own, other=0).to(tl.float64)
+    # the move need not be found exactly
     z32 = z.to(tl.float32)
-    low = logit - tl.max(tl.where(j < s, z32, -infinity))
-    high = logit - tl.min(tl.where(j < s, z32, infinity))
+    low = logit - tl.max(tl.where(own, z32, -infinity))
+    high = logit - tl.min(tl.where(own, z32, infinity))
     for _ in tl.static_range(HALVINGS):
         middle = (low + high) * 0.5
-        mean = tl.sum(tl.where(j < s, 1.0 / (1.0 + tl.exp(-(z32 + middle))), 0.0))
+        mean = tl.sum(tl.where(own, 1.0 / (1.0 + tl.exp(-(z32 + middle))), 0.0))
         low, high = tl.where(mean > goal, low, middle), tl.where(mean > goal, middle, high)
     move = ((low + high) * 0.5).to(tl.float64)
     x = z + move
     small = tl.exp(-tl.abs(x))
-    present = tl.where(j < s, tl.where(x >= 0.0, 1.0, small) / (1.0 + small), 0.0)
-    absent = tl.where(j < s, tl.where(x >= 0.0, small, 1.0) / (1.0 + small), 1.0)
-    scale = tl.sum(tl.where(j < s, tl.maximum(x, 0.0) + tl.log(1.0 + small), 0.0))
-    # the law of the number of labels
-    zero, one = present * 0.0, present * 0.0 + 1.0
-    product, _b, before, _d = tl.associative_scan((absent, zero, one, zero), 0, _compose)
-    law = tl.where(i == 0, tl.sum(tl.where(j == LABELS - 1, product, 0.0)), 0.0)
-    for c in range(1, top + 1):
-        _a, added, _c, before = tl.associative_scan(
-            (absent, present * before, one, zero), 0, _compose
-        )
-        law = tl.where(i == c, tl.sum(tl.where(j == LABELS - 1, added, 0.0)), law)
-    # the law of the model
+    inverse = 1.0 / (1.0 + small)
+    tl.store(present_ptr + row * s + j, tl.where(x >= 0.0, inverse, small * inverse), mask=own)
+    tl.store(absent_ptr + row * s + j, tl.where(x >= 0.0, small * inverse, inverse), mask=own)
+    scale = tl.sum(tl.where(own, tl.maximum(x, 0.0) - tl.log(inverse), 0.0))
+    tl.store(row_ptr + row * 4, move)
+    tl.store(row_ptr + row * 4 + 1, scale)
+    tl.store(row_ptr + row * 4 + 2, tl.sum(y * z))
+    tl.store(row_ptr + row * 4 + 3, tl.sum(y))
+
+
+@triton.jit
+def _law_kernel(
+    logits_ptr, present_ptr, absent_ptr, row_ptr, slot_ptr, loss_ptr, residual_ptr, size_ptr,
+    s, K, largest, goal, stride_logits, SIZES: tl.constexpr,
+):  # fmt: skip
+    """Compute the law of the number of labels, label by label: the sizes lie in one warp.
+
+    ``size_ptr`` gets, for each size c, ``R_c / R_{c-1}``, its inverse, and ``P(|y| = c)``.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, SIZES)
+    infinity = float("inf")
+    before = tl.maximum(i - 1, 0)
+    law = tl.where(i == 0, 1.0, 0.0).to(tl.float64)
+    for j in range(s):
+        p = tl.load(present_ptr + row * s + j)
+        q = tl.load(absent_ptr + row * s + j)
+        law = q * law + tl.where(i > 0, p * tl.gather(law, before, 0), 0.0)
+    move = tl.load(row_ptr + row * 4)
+    scale = tl.load(row_ptr + row * 4 + 1)
+    observed = tl.load(row_ptr + row * 4 + 2)
+    count = tl.load(row_ptr + row * 4 + 3).to(tl.int32)
     slot = tl.load(slot_ptr + i, mask=i <= largest, other=-1)
-    potential = tl.load(logits + s + slot, mask=slot >= 0, other=0.0).to(tl.float64)
+    potential = tl.load(logits_ptr + row * stride_logits + s + slot, mask=slot >= 0, other=0.0).to(
+        tl.float64
+    )
     known = (slot >= 0) & (law > 0.0)
     weight = tl.where(known, potential - move * i, -infinity)
     weight += tl.log(tl.where(known, law, 1.0))
     highest = tl.max(weight)
     total = highest + tl.log(tl.sum(tl.exp(weight - highest)))
     share = tl.exp(weight - total)
-    # the marginals: upwards for sizes with odds below the ratio, downwards for the others
-    odds = tl.where(j < s, tl.exp(tl.minimum(tl.maximum(x, -600.0), 600.0)), 0.0)
-    marginal, state = zero, zero
+    # beyond what double precision has, the side decides
+    below = tl.gather(law, before, 0)
+    edge = tl.where((law > 0.0) | (i < goal), 1e300, 0.0)
+    ratio = tl.where(below > 0.0, law / tl.where(below > 0.0, below, 1.0), edge)
+    sizes = size_ptr + row * (3 * SIZES) + i
+    tl.store(sizes, ratio)
+    tl.store(sizes + SIZES, 1.0 / tl.maximum(ratio, 1e-300))
+    tl.store(sizes + 2 * SIZES, share)
+    place = tl.max(tl.where(i == count, slot, -1))
+    own = tl.sum(tl.where((i == count) & (slot >= 0), potential, 0.0))
+    loss = tl.maximum(total + scale - observed - own, 0.0)
+    tl.store(loss_ptr + row, tl.where(place >= 0, loss, infinity))
+    residual = residual_ptr + row * (s + K + 1) + s
+    tl.store(residual + slot, share - tl.where(i == count, 1.0, 0.0), mask=slot >= 0)
+
+
+@triton.jit
+def _marginals_kernel(
+    logits_ptr, target_ptr, row_ptr, size_ptr, residual_ptr, s, K, largest, top, stride_logits,
+    stride_target, LABELS: tl.constexpr, SIZES: tl.constexpr,
+):  # fmt: skip
+    """Compute the marginals of an instance from the ratios of its sizes.
+
+    As in ``fbeta._bernoulli.ConditionalLaw``: upwards for the sizes whose ratio is above the odds
+    of a label, and downwards for the others, so that no error grows.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    j = tl.arange(0, LABELS)
+    own = j < s
+    z = tl.load(logits_ptr + row * stride_logits + j, mask=own, other=0.0).to(tl.float64)
+    y = tl.load(target_ptr + row * stride_target + j, mask=own, other=0).to(tl.float64)
+    x = z + tl.load(row_ptr + row * 4)
+    x = tl.minimum(tl.maximum(x, -600.0), 600.0)
+    odds, against = tl.where(own, tl.exp(x), 0.0), tl.where(own, tl.exp(-x), 0.0)
+    sizes = size_ptr + row * (3 * SIZES)
+    marginal, state = odds * 0.0, odds * 0.0
     for c in range(1, largest + 1):
-        ratio = _ratio(law, i, c, goal)
-        state = (1.0 - state) * tl.where(odds <= ratio, odds / tl.maximum(ratio, 1e-300), 0.0)
-        marginal += state * tl.sum(tl.where(i == c, share, 0.0))
-    state = zero
+        ratio, inverse = tl.load(sizes + c), tl.load(sizes + SIZES + c)
+        state = tl.where(odds <= ratio, (1.0 - state) * (odds * inverse), 0.0)
+        marginal += state * tl.load(sizes + 2 * SIZES + c)
+    state = odds * 0.0
     for step in range(top):
         c = top - step
-        ratio = _ratio(law, i, c, goal)
-        down = odds > ratio
-        there = tl.where(down, 1.0 - state, 0.0)
-        state = there * tl.where(down, ratio / odds, 0.0)
-        marginal += there * tl.sum(tl.where((i == c) & (i <= largest), share, 0.0))
-    # what is observed
-    count = tl.sum(y).to(tl.int32)
-    own = tl.max(tl.where(i == count, slot, -1))
-    seen = tl.sum(tl.where(i == count, tl.where(slot >= 0, potential, 0.0), 0.0))
-    loss = total + scale - tl.sum(y * z) - seen
-    tl.store(loss_ptr + row, tl.where(own >= 0, tl.maximum(loss, 0.0), infinity))
+        ratio = tl.load(sizes + c)
+        there = tl.where(odds > ratio, 1.0 - state, 0.0)
+        state = there * (ratio * against)
+        # the share of sizes beyond the largest is 0
+        marginal += there * tl.load(sizes + 2 * SIZES + c)
     residual = residual_ptr + row * (s + K + 1)
-    tl.store(residual + j, tl.minimum(marginal, 1.0) - y, mask=j < s)
-    tl.store(residual + s + slot, share - tl.where(i == count, 1.0, 0.0), mask=slot >= 0)
+    tl.store(residual + j, tl.minimum(marginal, 1.0) - y, mask=own)
 
 
 def cardinality_loss(
@@ -222,12 +243,24 @@ def cardinality_loss(
     top, goal = largest + margin(largest, s, bits), max(largest, 1) / 2
     share = goal / s
     labels = triton.next_power_of_2(s)
+    width, warps = triton.next_power_of_2(max(top + 1, 32)), max(1, min(8, labels // 256))
+    present, absent, row, size = (
+        torch.empty((n, m), dtype=torch.float64, device=device) for m in (s, s, 4, 3 * width)
+    )
+    strides = (logits.stride(0), target.stride(0))
     if n:
-        _cardinality_kernel[(n,)](
-            logits, target, slot, loss, residual, s, len(sizes), largest, top, goal,
-            log(share) - log(1 - share) if share < 1 else 0.0, logits.stride(0),
-            target.stride(0), HALVINGS=halvings, LABELS=labels,
-            SIZES=triton.next_power_of_2(top + 1), num_warps=max(1, min(8, labels // 256)),
+        _prepare_kernel[(n,)](
+            logits, target, present, absent, row, s, goal,
+            log(share) - log(1 - share) if share < 1 else 0.0, *strides,
+            HALVINGS=halvings, LABELS=labels, num_warps=warps,
+        )  # fmt: skip
+        _law_kernel[(n,)](
+            logits, present, absent, row, slot, loss, residual, size, s, len(sizes), largest,
+            goal, strides[0], SIZES=width, num_warps=1,
+        )  # fmt: skip
+        _marginals_kernel[(n,)](
+            logits, target, row, size, residual, s, len(sizes), largest, top, *strides,
+            LABELS=labels, SIZES=width, num_warps=warps,
         )  # fmt: skip
     return loss, residual
 
@@ -235,8 +268,7 @@ def cardinality_loss(
 def search(
     empty: Tensor,
     joint: Tensor,
-    cardinalities: Sequence[int],
-    beta: Tensor,
+    weights: Tensor,
     low: Tensor,
     high: Tensor,
 ) -> tuple[Tensor, Tensor]:
@@ -247,10 +279,10 @@ def search(
     empty : tensor of shape (n,)
     joint : tensor of shape (n, K, s)
         Statistics, with K > 0.
-    cardinalities : sequence of K int
-        The sizes.
-    beta, low, high : tensor without axes
-        On the device.
+    weights : tensor of shape (s, K)
+        ``A(k, l)`` for predictions of l = 1..s labels, in double precision.
+    low, high : tensor without axes
+        Limits on the number of labels, on the device.
 
     Returns
     -------
@@ -263,8 +295,8 @@ def search(
     width = triton.next_power_of_2(s + 1)
     if n:
         _search_kernel[(n,)](
-            empty, joint, size_tensor(cardinalities, device), beta, low, high, labels, value,
-            K, s, TIE_UNITS * torch.finfo(torch.float64).eps, empty.stride(0), *joint.stride(),
+            empty, joint, weights.contiguous(), low, high, labels, value, K, s,
+            TIE_UNITS * torch.finfo(torch.float64).eps, empty.stride(0), *joint.stride(),
             WIDTH=width, num_warps=max(1, min(8, width // 256)),
         )  # fmt: skip
     return labels, value

@@ -179,11 +179,11 @@ def _decode_dense(
         statistics = LabelStatistics(empty, joint, q.cardinalities)
         return host_decode(statistics, beta, min_labels, max_labels)
     low, high = _limits(min_labels, max_labels, s)
+    beta = _read_beta(beta, q.joint.device)
     fused = None if is_exporting() else fused_search(q.joint)
     if fused is not None:
-        labels, value = fused(q, beta, low, high)
-        return labels, value
-    beta = _read_beta(beta, q.joint.device)
+        weights = _weights(q.cardinalities, s, beta, torch.float64, q.joint.device)
+        return fused(q, weights, low, high)
 
     def work(empty: Tensor, joint: Tensor) -> tuple[Tensor, Tensor]:
         return _search_dense(Statistics(empty, joint, q.cardinalities), beta, low, high)

@@ -101,7 +101,7 @@ class NetLearner(Learner):
     ) -> NetModel:
         """Train a network for each seed."""
         optional_import("skorch", "torch", "FBetaNet")
-        from fbeta.nn._training import Schedule, train
+        from fbeta.nn.training import Schedule, train
 
         plan = Schedule(**self.schedule)
         X, Y = _single(X), targets.labels.toarray().astype(np.float32)

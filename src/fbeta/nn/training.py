@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from fbeta.nn.metric import fbeta_of_rows
 
+__all__ = ["Schedule", "train"]
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -47,7 +49,7 @@ def train(
     Parameters
     ----------
     network : Module
-        With a ``head``.
+        With a ``head`` that has a ``loss`` and a ``decode``, as those of this library.
     X : ndarray of shape (n, d)
         Features, float32.
     Y : ndarray of shape (n, s)
