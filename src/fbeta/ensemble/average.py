@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from sklearn.utils.validation import validate_data
-
-from fbeta._estimator import StatisticsClassifier, views
+from fbeta._estimator import StatisticsClassifier, pass_features_on, views
 from fbeta.calibration import Calibration, calibrate
 from fbeta.codes import Code
 from fbeta.encoding import LabelStatistics, observed_cardinalities
@@ -17,6 +15,7 @@ from fbeta.ensemble.members import Candidate, Trial, fit_member, statistics_of
 from fbeta.folds import ALPHAS, make_folds
 from fbeta.labels import Indicator
 from fbeta.learners import Learner, Names, Weight
+from fbeta.selection import check_grid
 
 __all__ = ["AverageCode", "AverageModel", "EnsembleLearner", "FBetaEnsemble", "leaderboard"]
 
@@ -111,6 +110,8 @@ class EnsembleLearner(Learner):
     verbose: int
 
     def __post_init__(self) -> None:
+        if self.alphas is not None:
+            check_grid(self.alphas)
         names = [name for name, _ in self.estimators]
         if not names:
             raise ValueError("estimators is empty: there is nothing to average")
@@ -216,9 +217,7 @@ class FBetaEnsemble(StatisticsClassifier):
         return {row["name"]: row["weight"] for row in self.leaderboard_}
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        # what X may be is for the estimators to say
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return X
+        return pass_features_on(self, X, reset=reset)
 
     def _make_code(self, Y: Indicator) -> AverageCode:
         return AverageCode.of(Y, len(self.estimators))
