@@ -211,6 +211,7 @@ def test_gaps_in_the_features(data, few_trees, form):
 def test_sparse_features_stay_sparse(few_trees):
     rng = np.random.default_rng(0)
     X = sp.random_array((80, 300), density=0.05, random_state=rng, format="csr")
+    X.data = np.ceil(3 * X.data)
     Y = np.asarray((X[:, :3] > 0).toarray(), dtype=int)
     clf = FBetaAuto(cv=2, random_state=0).fit(X, Y)
     assert {"length 1: sized", "TF-IDF: sized", "raw: joint"} <= set(clf.weights_)

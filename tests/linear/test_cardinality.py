@@ -220,16 +220,20 @@ def test_recalibration_is_the_optimum():
     code, weight = SizedCode.of(Y), rng.uniform(0.5, 2, size=n)
     F, targets = features(s, code.sizes), code.targets(Y).toarray()
     model = fit_recalibration(logits, code.targets(Y), code.sizes, alpha, weight=weight, tol=1e-10)
-    number = ((1 / (1 + np.exp(-logits))).sum(axis=1) - model.centre) / model.scale
+    curve = np.interp(logits, model.knots, model.values)
+    assert (np.diff(model.values) >= 0).all()
+    number = ((1 / (1 + np.exp(-curve))).sum(axis=1) - model.centre) / model.scale
 
     def value(w):
-        slope, offset, constant, factor = np.split(w, [s, 2 * s, 2 * s + len(code.sizes)])
-        u = np.concatenate([logits * slope + offset, constant + number[:, None] * factor], axis=1)
+        places = np.cumsum([s, s, len(code.sizes), len(code.sizes)])
+        slope, offset, constant, factor, rest = np.split(w, places)
+        labels = curve * slope + (logits - curve) * rest + offset
+        u = np.concatenate([labels, constant + number[:, None] * factor], axis=1)
         losses = logsumexp(u @ F.T, axis=1) - (u * targets).sum(axis=1)
         distance = w - np.repeat([1.0, 0.0], [s, len(w) - s])
         return (weight * losses).sum() + alpha / 2 * (distance**2).sum()
 
-    found = np.concatenate([model.slope, model.offset, model.potential.ravel()])
+    found = np.concatenate([model.slope, model.offset, model.potential.ravel(), [model.rest]])
     best = minimize(value, found * 0, method="BFGS")
     assert model.converged.all()
     np.testing.assert_allclose(found, best.x, atol=1e-3)
@@ -237,3 +241,5 @@ def test_recalibration_is_the_optimum():
     # with a strong penalty nothing is mended
     strong = fit_recalibration(logits, code.targets(Y), code.sizes, 1e8)
     np.testing.assert_allclose(strong.slope, 1, atol=1e-4)
+    inside = np.abs(strong.knots) < np.log(2 * n - 1)
+    np.testing.assert_allclose(strong.values[inside], strong.knots[inside], atol=1e-4)

@@ -173,7 +173,7 @@ class LabelSets(Multinomial):
     """The softmax over label sets; y holds the number of the set, (rows, 1)."""
 
     joint = True
-    ridge = 1e-5
+    ridge, least = 1e-5, 1e-7
 
     def __init__(self, design: SetDesign) -> None:
         super().__init__(np.array([design.sets.shape[0]]))

@@ -78,8 +78,8 @@ class Block:
         self, design: Design, light: Design, objective: Objective, targets: Array, alpha: float
     ) -> None:
         self.design, self.objective, self.xp = design, objective, design.xp
-        self.alpha = alpha
-        self.penalty = design.penalty(alpha, objective.ridge)
+        self.alpha = max(alpha, objective.least)
+        self.penalty = design.penalty(self.alpha, objective.ridge)
         self.width = objective.width
         p = design.matrix.shape[1]
         scores = CACHE if "cpu" in str(design.device).lower() else MEMORY
@@ -233,7 +233,8 @@ def minimise(
         search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
         converged = (search.upper <= limit) & ~far
         # conjugate gradients ended without a word on what is left, or cost too much
-        hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
+        silent = (search.lower <= limit) & ~(search.upper <= (1 + FORCING) * search.lower)
+        hard = ~converged & ((search.steps >= max_steps) | silent) & ~far
         hard = hard & (not direct)
         lost = ~xp.isfinite(point.value) | (stalled >= MAX_STALLED)
         ended = converged | hard | lost | (iteration >= budget)

@@ -37,13 +37,15 @@ class Objective(ABC):
     joint : bool
         Whether there is one problem only, with too many columns for more than the diagonal of
         their Hessian.
-    ridge : float
-        Penalty of the intercepts, where nothing else would bound them.
+    ridge, least : float
+        Penalty of the intercepts, and the least penalty of anything else, where nothing else would
+        bound them.
     """
 
     width: int = 1
     joint: bool = False
     ridge: float = 0.0
+    least: float = 0.0
 
     @abstractmethod
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
@@ -207,7 +209,7 @@ class Cardinality(Objective):
     """
 
     joint = True
-    ridge = 1e-5
+    ridge, least = 1e-5, 1e-7
 
     def __init__(self, n_labels: int, sizes: NDArray[np.intp]) -> None:
         self.n_labels, self.sizes = n_labels, sizes

@@ -172,8 +172,10 @@ class Diagonal(Preconditioner):
 
     def apply(self, r: Array) -> tuple[Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
-        z = self.block.objective.project(self.inverse * r)
-        return z, self.block.total(self.xp.sum(r * z, axis=0))
+        project = self.block.objective.project
+        r = project(r)  # rounding leaves a trace, and the size below must not be negative
+        z = self.inverse * r
+        return project(z), self.block.total(self.xp.sum(r * z, axis=0))
 
     def take(self, problems: Array, columns: Array) -> Self:
         """Return itself: there is one problem only."""

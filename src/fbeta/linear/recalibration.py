@@ -1,9 +1,10 @@
-"""Given logits of labels, mended: a slope and an offset for each, and potentials of their number.
+"""Given logits of labels, mended: a curve for all, a line for each, potentials of their number.
 
-``u_j = a_j l_j + b_j`` are the scores of the labels and ``g_k = c_k + d_k m`` those of the sizes,
-with m how many labels the given probabilities expect. The penalty ``alpha / 2`` is on the squares
-of ``a_j - 1, b_j, c_k`` and ``d_k``: with few rows the logits stay as they are, and the labels
-independent.
+A monotone curve m, the same for all labels, first brings logits l to what they were worth on
+average. Then ``u_j = a_j m(l_j) + t (l_j - m(l_j)) + b_j`` are the scores of the labels, and those
+of the sizes ``g_k = c_k + d_k e``, with e how many labels are expected. The penalty ``alpha / 2``
+is on the squares of ``a_j - 1, t, b_j, c_k`` and ``d_k``, and the curve counts some rows more at
+which the logits were right: with few rows they stay as they are, and the labels independent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
 
 from fbeta._array import array_namespace
 from fbeta.linear.cardinality import laws
@@ -25,6 +27,8 @@ from fbeta.linear.problems import Problems, Solution
 __all__ = ["Recalibration", "fit_recalibration"]
 
 Array = Any
+BINS = 1 << 6  # of logits, for the curve
+PRIOR = 100.0  # labels of rows at which the logits are right, for each unit of alpha
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,12 @@ class Recalibration:
 
     Attributes
     ----------
+    knots, values : ndarray of shape (B,)
+        The curve: logits, and what they are worth.
     slope, offset : ndarray of shape (s,)
-        Of the logits of the labels.
+        Of that for each label.
+    rest : float
+        The share of what the curve took off that is given back.
     potential : ndarray of shape (2, C)
         Of the sizes: constants, and factors of the expected number of labels.
     centre, scale : float
@@ -46,8 +54,11 @@ class Recalibration:
     converged : bool ndarray of shape (1,)
     """
 
+    knots: NDArray[np.float64]
+    values: NDArray[np.float64]
     slope: NDArray[np.float64]
     offset: NDArray[np.float64]
+    rest: float
     potential: NDArray[np.float64]
     centre: float
     scale: float
@@ -62,9 +73,16 @@ class Recalibration:
             xp.asarray(a, device=X.device) for a in (self.slope, self.offset, self.potential)
         )
         X = xp.astype(X, xp.float64, copy=False)
-        number = (expected_number(X) - self.centre) / self.scale
-        labels, sizes = X * slope + offset, potential[0, :] + number[:, None] * potential[1, :]
+        curve = interpolate(X, self.knots, self.values)
+        number = (expected_number(curve) - self.centre) / self.scale
+        labels = curve * slope + self.rest * (X - curve) + offset
+        sizes = potential[0, :] + number[:, None] * potential[1, :]
         return laws(xp.concat([labels, sizes], axis=1), self.sizes)
+
+    @property
+    def curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The knots and values of the curve."""
+        return self.knots, self.values
 
     @property
     def most_iter(self) -> int:
@@ -78,17 +96,62 @@ def expected_number(logits: Array) -> Array:
     return xp.sum(1 / (1 + xp.exp(-logits)), axis=1)
 
 
-class LogitDesign(Design):
-    """Logits, a number for each row, and no features: one row of coefficients for all of it.
+def interpolate(x: Array, knots: NDArray[np.float64], values: NDArray[np.float64]) -> Array:
+    """Return a piecewise linear curve at points of any array, constant beyond its ends.
 
-    They are those of the slopes, of the offsets, and of the potentials, constants first.
+    Examples
+    --------
+    >>> interpolate(np.array([[-1.0, 0.5]]), np.array([0.0, 1.0]), np.array([2.0, 4.0])).tolist()
+    [[2.0, 3.0]]
+    """
+    xp = array_namespace(x)
+    if xp is np:
+        return np.interp(x, knots, values)
+    knots, values = (xp.asarray(a, device=x.device) for a in (knots, values))
+    flat = xp.clip(xp.reshape(x, (-1,)), float(knots[0]), float(knots[-1]))
+    right = xp.clip(xp.searchsorted(knots, flat), 1, knots.shape[0] - 1)
+    low, high = (xp.take(knots, place) for place in (right - 1, right))
+    start, stop = (xp.take(values, place) for place in (right - 1, right))
+    return xp.reshape(start + (flat - low) / (high - low) * (stop - start), x.shape)
+
+
+def fit_curve(
+    logits: NDArray[Any], labels: NDArray[Any], weight: Any, alpha: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Find what logits are worth on average over all labels: the knots and values of a curve.
+
+    Isotonic regression on bins, to which rows are added at which the logits are right.
+    """
+    own = np.broadcast_to(1.0 if weight is None else weight[:, None], logits.shape)
+    low, high = float(logits.min()), float(logits.max())
+    if high - low < 1e-9:
+        return np.array([low, low + 1]), np.array([low, low + 1])
+    place = np.minimum(((logits - low) / (high - low) * BINS).astype(np.intp), BINS - 1)
+    sums: list[Any] = [
+        np.bincount(place.ravel(), (own * a).ravel(), minlength=BINS) for a in (1, labels, logits)
+    ]
+    total, positive, centre = (part[sums[0] > 0] for part in sums)
+    centre = centre / total
+    prior = alpha * PRIOR / total.sum()
+    share = (positive / total + prior / (1 + np.exp(-centre))) / (1 + prior)
+    share = IsotonicRegression().fit(centre, share, sample_weight=total).predict(centre)
+    least = 0.5 / max(1.0, float(own[:, 0].sum()))
+    share = np.clip(share, least, 1 - least)
+    return centre, np.log(share / (1 - share))
+
+
+class LogitDesign(Design):
+    """What a curve makes of logits, what it took off, and a number for each row, (n, 2 s + 1).
+
+    There is one row of coefficients for all of it: slopes, offsets, potentials, constants first,
+    and the share of what the curve took off.
     """
 
     @classmethod
-    def over(cls, logits: NDArray[Any], weight: Any) -> LogitDesign:
-        """Lay out logits with their standardised expected number beside them, (n, s + 1)."""
+    def over(cls, matrix: NDArray[Any], weight: Any) -> LogitDesign:
+        """Lay out the three."""
         column = None if weight is None else np.asarray(weight, dtype=np.float64)[:, None]
-        return cls(logits, column, np.ones((1, 1)), None, None, False, 0.0, logits.dtype)
+        return cls(matrix, column, np.ones((1, 1)), None, None, False, 0.0, matrix.dtype)
 
     def rows(self, size: int, dtype: Any) -> LogitRows:
         """Return the rows in blocks of a size."""
@@ -96,30 +159,31 @@ class LogitDesign(Design):
 
     def columns(self, width: int) -> int:
         """Return how many coefficients there are."""
-        return 2 * width
+        return 2 * width + 1
 
 
 class LogitRows(Rows):
     """The rows of such a design as an operator."""
 
     def _scores(self, W: Array, tile: Array) -> Array:
-        s, c = tile.shape[1] - 1, W.shape[1] // 2
-        slope, offset, constant, factor = np.split(W[0], [s, 2 * s, s + c])
-        sizes = constant + tile[:, s:] * factor
-        return np.concatenate([tile[:, :s] * slope + offset, sizes], axis=1)
+        s, c = tile.shape[1] // 2, W.shape[1] // 2
+        slope, offset, constant, factor, rest = np.split(W[0], [s, 2 * s, s + c, 2 * c])
+        labels = tile[:, :s] * slope + tile[:, s:-1] * rest + offset
+        return np.concatenate([labels, constant + tile[:, -1:] * factor], axis=1)
 
     def _back(self, tile: Array, residual: Array) -> Array:
-        s = tile.shape[1] - 1
+        s = tile.shape[1] // 2
         labels, sizes = residual[:, :s], residual[:, s:]
-        parts = (tile[:, :s] * labels).sum(axis=0), labels.sum(axis=0), sizes.sum(axis=0)
-        return np.concatenate([*parts, tile[:, s] @ sizes])[None, :]
+        slope, rest = (tile[:, :s] * labels).sum(axis=0), (tile[:, s:-1] * labels).sum()
+        parts = labels.sum(axis=0), sizes.sum(axis=0), tile[:, -1] @ sizes
+        return np.concatenate([slope, *parts, [rest]])[None, :]
 
     def product(self, W: Array) -> list[Array]:
         """Return the scores, block by block."""
         return [self._scores(W, tile) for tile in self]
 
     def adjoint(self, blocks: list[Array]) -> Array:
-        """Multiply the transpose with (rows, s + C) blocks: (1, 2 (s + C))."""
+        """Multiply the transpose with (rows, s + C) blocks: (1, 2 (s + C) + 1)."""
         return sum(self._back(tile, part) for tile, part in zip(self, blocks, strict=True))
 
     def round_trip(self, W: Array, respond: Callable[[int, Array], Array]) -> Array:
@@ -130,9 +194,11 @@ class LogitRows(Rows):
     def diagonal(self, total: Array) -> Array:
         """Return the diagonal of the Hessian if curvature did not depend on the logits."""
         squares = self.design.moments[1][:, 0]
-        s = len(squares) - 1
+        s = len(squares) // 2
         labels, sizes = total[:s], total[s:]
-        return np.concatenate([squares[:s] * labels, labels, sizes, squares[s] * sizes])[None, :]
+        rest = (squares[s:-1] * labels).sum()
+        parts = squares[:s] * labels, labels, sizes, squares[-1] * sizes, [rest]
+        return np.concatenate(parts)[None, :]
 
 
 class Mended(Cardinality):
@@ -176,12 +242,13 @@ class RecalibrationProblems(Problems):
         return Mended(self.matrix.shape[1] - len(self.sizes), self.sizes)
 
     def targets(self, problems: NDArray[np.intp]) -> Array:
-        """Return labels, sizes and logits of the rows."""
+        """Return labels, sizes and what the curve makes of the logits."""
         dense = self.matrix.toarray().astype(np.float64)
-        return np.concatenate([dense, self.design.matrix[:, :-1]], axis=1)
+        s = self.design.matrix.shape[1] // 2
+        return np.concatenate([dense, self.design.matrix[:, :s]], axis=1)
 
     def null_solution(self, alpha: float) -> Array:
-        """Return where to start: at the logits as they are."""
+        """Return where to start: at the curve."""
         return np.zeros((1, int(self.first[-1])))
 
     def _holds(self, W: Array) -> NDArray[np.bool_]:
@@ -228,15 +295,18 @@ def fit_recalibration(
     ([2, 2, 2, 2], True)
     """
     logits = np.asarray(logits, dtype=np.float64)
-    number = expected_number(logits)
-    centre, scale = float(number.mean()), float(number.std()) or 1.0
-    beside = np.concatenate([logits, ((number - centre) / scale)[:, None]], axis=1)
-    problems = RecalibrationProblems(LogitDesign.over(beside, weight), targets, sizes)
+    s, C = logits.shape[1], len(sizes)
+    knots, values = fit_curve(logits, targets[:, :s].toarray(), weight, alpha)
+    curve = interpolate(logits, knots, values)
+    number = expected_number(curve)
+    centre = float(np.average(number, weights=weight))
+    scale = float(np.average((number - centre) ** 2, weights=weight)) ** 0.5 or 1.0
+    matrix = np.column_stack([curve, logits - curve, (number - centre) / scale])
+    problems = RecalibrationProblems(LogitDesign.over(matrix, weight), targets, sizes)
     solution: Solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
     problems.warn_if_not_converged(solution, alpha, max_iter)
-    s, C = logits.shape[1], len(sizes)
-    slope, offset, potential = np.split(solution.W[0], [s, 2 * s])
+    slope, offset, potential, rest = np.split(solution.W[0], [s, 2 * s, 2 * (s + C)])
     return Recalibration(
-        1 + slope, offset, potential.reshape(2, C), centre, scale, sizes, solution.n_iter,
-        solution.converged,
+        knots, values, 1 + slope, offset, float(rest[0]), potential.reshape(2, C), centre, scale,
+        sizes, solution.n_iter, solution.converged,
     )  # fmt: skip

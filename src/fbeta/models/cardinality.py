@@ -47,8 +47,8 @@ class CardinalityClassifier(StatisticsClassifier):
         The measure to be optimal for.
     alpha : float >= 0
         The SUM of the losses of all rows plus ``alpha / 2`` times the sum of the squares of all w
-        and v is minimised. Intercepts have a penalty of 1e-5, which only keeps those of labels
-        finite that are always or never there.
+        and v is minimised; less than 1e-7 is taken for that. Intercepts have a penalty of 1e-5,
+        which only keeps those of labels finite that are always or never there.
     fit_intercept : bool
         Whether there are b and c.
     tol : float > 0

@@ -50,10 +50,10 @@ class FBetaDecoder(StatisticsClassifier):
 
     For models that are there already and will not be trained again: a forest, boosted trees, a
     network. Learns from rows which that model has not seen how far its probabilities can be
-    trusted - a slope and an offset for the logits of each label - and how many labels there are:
-    potentials of the number of labels, which also depend on how many the model expects. Both
-    together are the cardinality model of :class:`fbeta.CardinalityClassifier` on logits; its exact
-    statistics are decoded.
+    trusted - a monotone curve for the logits of all labels, then a slope and an offset for each -
+    and how many labels there are: potentials of the number of labels, which also depend on how many
+    are expected. Both together are the cardinality model of :class:`fbeta.CardinalityClassifier`
+    on logits; its exact statistics are decoded.
 
     Parameters
     ----------
@@ -74,11 +74,13 @@ class FBetaDecoder(StatisticsClassifier):
         As for :class:`fbeta.FBetaClassifier`.
     inputs_ : str
         What the numbers in ``fit`` were taken for.
+    curve_ : tuple of two ndarrays of shape (B,)
+        Logits, and what they are worth on average over all labels.
     slope_, offset_ : ndarray of shape (s,)
-        Of the logits of each label.
+        Of that for each label.
     potential_ : ndarray of shape (2, C)
         Of the sizes that were seen: constants, and factors of the standardised number of labels
-        that the model expects.
+        that are expected.
 
     Notes
     -----
@@ -106,8 +108,8 @@ class FBetaDecoder(StatisticsClassifier):
     tol: float = 1e-4
     max_iter: int = 100
 
-    slope_, offset_, potential_, n_iter_ = views(
-        "_model", "slope", "offset", "potential", "most_iter"
+    slope_, offset_, potential_, curve_, n_iter_ = views(
+        "_model", "slope", "offset", "potential", "curve", "most_iter"
     )
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
