@@ -32,6 +32,7 @@ def compare(
     cv: o.Cv = 5,
     alphas: o.Alphas = None,
     jobs: o.Jobs = None,
+    time_limit: o.TimeLimit = None,
     *,
     reading: Reading,
     as_json: o.Json = False,
@@ -47,7 +48,13 @@ def compare(
         for name, model in models.items():
             progress.update(bar, description=name)
             fitted, found = fit_method(
-                model, data, alphas=strengths, cv=cv, jobs=jobs, always_score=True
+                model,
+                data,
+                alphas=strengths,
+                cv=cv,
+                jobs=jobs,
+                time_limit=time_limit,
+                always_score=True,
             )
             stored = StoredModel(fitted, data.label_names, data.feature_names, remembered)
             held_out = read_labelled(test, stored)

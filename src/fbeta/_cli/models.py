@@ -53,6 +53,7 @@ def fit(
         float | None, typer.Option(help="A fixed strength of regularisation, without folds.")
     ] = None,
     jobs: o.Jobs = None,
+    time_limit: o.TimeLimit = None,
     *,
     reading: Reading,
     as_json: o.Json = False,
@@ -64,7 +65,9 @@ def fit(
     with mendable():
         model = make_method(method, beta)
         train, remembered = read_training(data, reading)
-        model, found = fit_method(model, train, alpha=alpha, alphas=strengths, cv=cv, jobs=jobs)
+        model, found = fit_method(
+            model, train, alpha=alpha, alphas=strengths, cv=cv, jobs=jobs, time_limit=time_limit
+        )
         save_model(
             output, model, label_names=train.label_names, feature_names=train.feature_names,
             reading=remembered,

@@ -86,6 +86,9 @@ Alphas = Annotated[
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Folds that are run at the same time.")
 ]
+TimeLimit = Annotated[
+    float | None, typer.Option("--time-limit", help="Seconds that the method auto may take, about.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 

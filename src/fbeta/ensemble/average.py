@@ -17,7 +17,8 @@ from fbeta.labels import Indicator
 from fbeta.learners import Learner, Names, Weight
 from fbeta.selection import check_grid
 
-__all__ = ["AverageCode", "AverageModel", "EnsembleLearner", "FBetaEnsemble", "leaderboard"]
+__all__ = ["AverageCode", "AverageModel", "EnsembleLearner", "FBetaEnsemble",
+           "calibrated_expectation", "leaderboard", "weights_by_name"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,39 @@ def leaderboard(candidates: Sequence[Candidate], weights: Sequence[float]) -> li
         for candidate, weight in zip(candidates, weights, strict=True)
     ]
     return sorted(rows, key=lambda row: -row["score"])
+
+
+# Two estimators share what follows. They are no base of each other, and have it as attributes.
+
+
+def weights_by_name(average: Any) -> dict[str, float]:
+    """Return what each member of a fitted average counts, by name."""
+    return {row["name"]: row["weight"] for row in average.leaderboard_}
+
+
+def calibrated_expectation(
+    self: Any, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
+) -> Any:
+    """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n, d)
+        Features.
+    beta : float, optional
+        That of the estimator by default.
+    calibrated : bool
+        Whether to put right what the statistics say by what the average achieved on held-out rows;
+        not for another beta, nor with limits.
+    **limits : int
+        ``min_labels`` and ``max_labels``.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
+    raw = StatisticsClassifier.expected_fbeta(self, X, beta=beta, **limits)
+    return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
 
 
 @dataclass(frozen=True)
@@ -211,10 +245,7 @@ class FBetaEnsemble(StatisticsClassifier):
 
     leaderboard_, best_score_, calibration_ = views("_model", "leaderboard", "score", "calibration")
 
-    @property
-    def weights_(self) -> dict[str, float]:
-        """What each estimator counts, by name."""
-        return {row["name"]: row["weight"] for row in self.leaderboard_}
+    weights_ = property(weights_by_name)
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         return pass_features_on(self, X, reset=reset)
@@ -227,9 +258,4 @@ class FBetaEnsemble(StatisticsClassifier):
             self.estimators, self.beta, self.cv, self.alphas, self.n_jobs, self.verbose
         )
 
-    def expected_fbeta(
-        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
-    ) -> Any:
-        """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`."""
-        raw = super().expected_fbeta(X, beta=beta, **limits)
-        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
+    expected_fbeta = calibrated_expectation
