@@ -99,7 +99,7 @@ def test_a_fit_that_fails_changes_nothing(estimator):
     new, fitted = clone(estimator), clone(estimator).fit(X, Y)
     before, predicted = [state(e) for e in (new, fitted)], fitted.predict(X)
     # the width of X and the names of the labels differ, and both are read before the mistake
-    for wrong in ((OTHER, SETS[:-1]), (np.full((40, 7), np.nan), SETS), (OTHER, None)):
+    for wrong in ((OTHER, SETS[:-1]), (np.full((40, 7), np.inf), SETS), (OTHER, None)):
         for e in (new, fitted):
             with pytest.raises(ValueError):
                 e.fit(*wrong)

@@ -145,6 +145,24 @@ def test_the_decoder_mends_a_forest(run):
     assert numbers["F_1, decoder with at most 2 labels"] < decoder
 
 
+def test_the_automatic_classifier_sees_what_linear_models_do_not(run):
+    numbers = run("auto")
+    paper, auto = numbers["F_1, the paper's method, scaled"], numbers["F_1, FBetaAuto"]
+    assert auto > paper + 0.1
+    for name in ("in cross-validation", "expected"):
+        assert numbers[f"F_1, FBetaAuto, {name}"] == pytest.approx(auto, abs=0.04)
+    assert 1 < numbers["members of the average"] < numbers["tried"]
+
+
+def test_sequences_are_labelled_nearly_as_well_as_can_be(run):
+    numbers = {name.partition(", ")[2].partition(", ")[0]: v for name, v in run("sequence").items()}
+    best = numbers["the law itself"]
+    assert numbers["cut at 1/2"] + 0.05 < numbers["exact decode"]
+    for name in ("FBeta", "cardinality"):
+        assert numbers["exact decode"] < numbers[name] < best
+        assert numbers[name] == pytest.approx(best, abs=0.01)
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_documented_numbers_are_those_of_the_script(run, path):
     text = (ROOT / "docs" / "gallery" / f"{path.stem}.txt").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_array, indexable
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from fbeta._array import array_namespace, concat, is_tensor, to_numpy
@@ -55,6 +56,14 @@ def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     return validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=[xp.float64, xp.float32]
     )
+
+
+def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return X, which may be text, categories or anything: that is for other estimators to say."""
+    if getattr(X, "ndim", 2) == 1 and X.dtype.kind in "biuf":
+        check_array(X)  # says how to reshape one row or one column of numbers
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return indexable(X)[0]
 
 
 def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:

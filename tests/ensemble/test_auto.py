@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,6 +21,7 @@ from fbeta.ensemble.maps import feature_maps
 from fbeta.ensemble.search import Clock, Search, TimeUpError
 from fbeta.folds import make_folds
 from fbeta.labels import form_of
+from fbeta.metrics import fbeta_per_instance
 from fbeta.storage import load_model, save_model
 
 
@@ -211,6 +215,7 @@ def test_gaps_in_the_features(data, few_trees, form):
 def test_sparse_features_stay_sparse(few_trees):
     rng = np.random.default_rng(0)
     X = sp.random_array((80, 300), density=0.05, random_state=rng, format="csr")
+    X.data = np.ceil(3 * X.data)
     Y = np.asarray((X[:, :3] > 0).toarray(), dtype=int)
     clf = FBetaAuto(cv=2, random_state=0).fit(X, Y)
     assert {"length 1: sized", "TF-IDF: sized", "raw: joint"} <= set(clf.weights_)
@@ -260,3 +265,19 @@ def test_it_is_consistent_where_the_papers_method_is(few_trees):
     train, test = law.sample(10_000, 1), law.sample(4000, 2)
     clf = FBetaAuto(cv=2, time_limit=25, random_state=0).fit(train.X, train.Y)
     assert test.regret(clf.predict(test.X)) < 0.003
+
+
+@pytest.mark.slow
+def test_short_texts():
+    path = Path(__file__).resolve().parents[2] / "examples" / "02_text.py"
+    if not path.exists():
+        pytest.skip("the examples are not here")
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("example_text", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    texts, tags = example.make_corpus(1200, seed=0)
+    new_texts, new_tags = example.make_corpus(1500, seed=1)
+    clf = make_pipeline(TfidfVectorizer(), FBetaAuto(time_limit=45, cv=3, random_state=0))
+    predicted = clf.fit(texts, tags).predict(new_texts)
+    assert fbeta_per_instance(new_tags, predicted).mean() >= 0.825

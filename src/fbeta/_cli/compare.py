@@ -32,6 +32,7 @@ def compare(
     cv: o.Cv = None,
     alphas: o.Alphas = None,
     jobs: o.Jobs = None,
+    time_limit: o.TimeLimit = None,
     *,
     reading: Reading,
     as_json: o.Json = False,
@@ -51,7 +52,13 @@ def compare(
         for name, model in models.items():
             progress.update(bar, description=name)
             fitted, found = fit_method(
-                model, training.data, alphas=strengths, cv=cv or 5, jobs=jobs, always_score=True
+                model,
+                training.data,
+                alphas=strengths,
+                cv=cv or 5,
+                jobs=jobs,
+                time_limit=time_limit,
+                always_score=True,
             )
             stored = training.stored(fitted)
             if held_out is None:

@@ -39,6 +39,7 @@ def fit_method(
     alphas: Sequence[float] = (),
     cv: int = 5,
     jobs: int | None = None,
+    time_limit: float | None = None,
     always_score: bool = False,
 ) -> tuple[Any, dict[str, Any]]:
     """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
@@ -55,7 +56,7 @@ def fit_method(
         model = AlphaSearchCV(model, alphas=alphas, cv=cv, n_jobs=jobs).fit(data.X, data.Y)
         alpha, score = model.alpha_, model.best_score_
     else:
-        chosen = {"cv": cv, "n_jobs": jobs}
+        chosen = {"cv": cv, "n_jobs": jobs, "time_limit": time_limit}
         known = model.get_params(deep=False)
         model = model.set_params(**{key: value for key, value in chosen.items() if key in known})
         model = model.fit(data.X, data.Y)

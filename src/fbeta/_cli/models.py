@@ -58,6 +58,7 @@ def fit(
         ),
     ] = None,
     jobs: o.Jobs = None,
+    time_limit: o.TimeLimit = None,
     *,
     reading: Reading,
     as_json: o.Json = False,
@@ -76,7 +77,13 @@ def fit(
         print_training(train, err=printed)
     with mendable():
         model, found = fit_method(
-            model, train.data, alpha=alpha, alphas=strengths, cv=cv or 5, jobs=jobs
+            model,
+            train.data,
+            alpha=alpha,
+            alphas=strengths,
+            cv=cv or 5,
+            jobs=jobs,
+            time_limit=time_limit,
         )
         save_model(
             STDOUT if printed else output, train.whole(model), label_names=train.data.label_names,

@@ -249,6 +249,13 @@ Jobs = Annotated[
         help="Folds that are run at the same time.",
     ),
 ]  # fmt: skip
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time-limit", parser=strength, metavar="NUMBER",
+        help="Seconds that the method auto may take, about.",
+    ),
+]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 OtherBeta = Annotated[
     float | None,

@@ -12,8 +12,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_number
-from fbeta.calibration import calibrate
-from fbeta.ensemble.average import AverageCode, AverageModel
+from fbeta.ensemble.average import (
+    AverageCode,
+    AverageModel,
+    calibrated_expectation,
+    weights_by_name,
+)
 from fbeta.ensemble.search import PAIRS, Clock, Search
 from fbeta.labels import Indicator
 from fbeta.learners import Learner, Names, Weight
@@ -128,10 +132,7 @@ class FBetaAuto(StatisticsClassifier):
 
     leaderboard_, best_score_, calibration_ = views("_model", "leaderboard", "score", "calibration")
 
-    @property
-    def weights_(self) -> dict[str, float]:
-        """What each pair of map and model counts, by name."""
-        return {row["name"]: row["weight"] for row in self.leaderboard_}
+    weights_ = property(weights_by_name)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -152,12 +153,7 @@ class FBetaAuto(StatisticsClassifier):
             self.beta, self.time_limit, self.cv, self.n_jobs, self.random_state, self.verbose
         )
 
-    def expected_fbeta(
-        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
-    ) -> Any:
-        """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`."""
-        raw = super().expected_fbeta(X, beta=beta, **limits)
-        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
+    expected_fbeta = calibrated_expectation
 
     def summary(self) -> str:
         """Say in words and a table what was chosen, and why.

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-from sklearn.utils.validation import validate_data
-
-from fbeta._estimator import StatisticsClassifier, views
+from fbeta._estimator import StatisticsClassifier, pass_features_on, views
 from fbeta.calibration import Calibration, calibrate
 from fbeta.codes import Code
 from fbeta.encoding import LabelStatistics, observed_cardinalities
@@ -17,8 +15,10 @@ from fbeta.ensemble.members import Candidate, Trial, fit_member, statistics_of
 from fbeta.folds import ALPHAS, make_folds
 from fbeta.labels import Indicator
 from fbeta.learners import Learner, Names, Weight
+from fbeta.selection import check_grid
 
-__all__ = ["AverageCode", "AverageModel", "EnsembleLearner", "FBetaEnsemble", "leaderboard"]
+__all__ = ["AverageCode", "AverageModel", "EnsembleLearner", "FBetaEnsemble",
+           "calibrated_expectation", "leaderboard", "weights_by_name"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,39 @@ def leaderboard(candidates: Sequence[Candidate], weights: Sequence[float]) -> li
     return sorted(rows, key=lambda row: -row["score"])
 
 
+# Two estimators share what follows. They are no base of each other, and have it as attributes.
+
+
+def weights_by_name(average: Any) -> dict[str, float]:
+    """Return what each member of a fitted average counts, by name."""
+    return {row["name"]: row["weight"] for row in average.leaderboard_}
+
+
+def calibrated_expectation(
+    self: Any, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
+) -> Any:
+    """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n, d)
+        Features.
+    beta : float, optional
+        That of the estimator by default.
+    calibrated : bool
+        Whether to put right what the statistics say by what the average achieved on held-out rows;
+        not for another beta, nor with limits.
+    **limits : int
+        ``min_labels`` and ``max_labels``.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+    """
+    raw = StatisticsClassifier.expected_fbeta(self, X, beta=beta, **limits)
+    return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
+
+
 @dataclass(frozen=True)
 class EnsembleLearner(Learner):
     """Tries out estimators, chooses weights, and fits those that count to all rows."""
@@ -111,6 +144,8 @@ class EnsembleLearner(Learner):
     verbose: int
 
     def __post_init__(self) -> None:
+        if self.alphas is not None:
+            check_grid(self.alphas)
         names = [name for name, _ in self.estimators]
         if not names:
             raise ValueError("estimators is empty: there is nothing to average")
@@ -210,15 +245,10 @@ class FBetaEnsemble(StatisticsClassifier):
 
     leaderboard_, best_score_, calibration_ = views("_model", "leaderboard", "score", "calibration")
 
-    @property
-    def weights_(self) -> dict[str, float]:
-        """What each estimator counts, by name."""
-        return {row["name"]: row["weight"] for row in self.leaderboard_}
+    weights_ = property(weights_by_name)
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        # what X may be is for the estimators to say
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return X
+        return pass_features_on(self, X, reset=reset)
 
     def _make_code(self, Y: Indicator) -> AverageCode:
         return AverageCode.of(Y, len(self.estimators))
@@ -228,9 +258,4 @@ class FBetaEnsemble(StatisticsClassifier):
             self.estimators, self.beta, self.cv, self.alphas, self.n_jobs, self.verbose
         )
 
-    def expected_fbeta(
-        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
-    ) -> Any:
-        """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`."""
-        raw = super().expected_fbeta(X, beta=beta, **limits)
-        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
+    expected_fbeta = calibrated_expectation

@@ -43,8 +43,10 @@ def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
     --------
     >>> list(feature_maps(np.eye(4)[:, :2] * [1, 100], seed=0))
     ['standardised', 'kernel 0.25', 'quantiles, kernel 0.25', 'kernel 0.1', 'kernel 0.5', 'raw']
-    >>> list(feature_maps(sp.csr_array(np.eye(4)), seed=0))
+    >>> list(feature_maps(sp.csr_array(2 * np.eye(4)), seed=0))
     ['length 1', 'length 1, kernel', 'raw', 'TF-IDF']
+    >>> list(feature_maps(sp.csr_array(np.eye(4)), seed=0))  # they have length 1
+    ['raw', 'kernel']
     """
     gaps = _fill_gaps(X)
     if sp.issparse(X):
@@ -87,13 +89,14 @@ def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
 
 
 def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:
-    maps: dict[str, list[Any]] = {
-        "length 1": [Normalizer()],
-        "length 1, kernel": [Normalizer(), _kernel(X, "rbf", 1.0, seed)],
-        RAW: [],
-    }
+    kernel = _kernel(X, "rbf", 1.0, seed)
+    squares = np.asarray(X.multiply(X).sum(axis=1) if sp.issparse(X) else (X * X).sum(axis=1))
+    if np.allclose(squares[squares != 0], 1.0):
+        return {RAW: [], "kernel": [kernel]}
+    maps = {"length 1": [Normalizer()], "length 1, kernel": [Normalizer(), kernel], RAW: []}
     values = X.data if sp.issparse(X) else X
-    if not (values < 0).any():
+    # logarithms of what is no count may be below zero
+    if ((values == 0) | (values >= 1)).all():
         maps["TF-IDF"] = [TfidfTransformer(sublinear_tf=True)]
     return maps
 

@@ -206,8 +206,11 @@ class Search:
         """Return the fitted map of a name, and the features it makes; the last are remembered."""
         if name not in self.seen:
             mapping = clone(self.maps[name])
+            weights = {}
+            if self.weight is not None and "standardscaler" in mapping.named_steps:
+                weights["standardscaler__sample_weight"] = self.weight
             self.seen.clear()
-            self.seen[name] = (mapping, mapping.fit_transform(self.X))
+            self.seen[name] = (mapping, mapping.fit_transform(self.X, **weights))
         pair: tuple[Any, Any] = self.seen[name]
         return pair
 

@@ -14,11 +14,11 @@ from sklearn import get_config
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array, get_tags, indexable
+from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.validation import _num_samples, validate_data
+from sklearn.utils.validation import _num_samples
 
-from fbeta._estimator import StatisticsClassifier, views
+from fbeta._estimator import StatisticsClassifier, pass_features_on, views
 from fbeta._validation import check_takes_weight
 from fbeta.codes import JointCode
 from fbeta.labels import Indicator
@@ -142,11 +142,7 @@ class FBetaReduction(StatisticsClassifier):
         return tags
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        # what X may be is for the classifier to say: text, categories, missing values
-        if getattr(X, "ndim", 2) == 1 and X.dtype.kind in "biuf":
-            check_array(X)  # says how to reshape one row or one column of numbers
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return indexable(X)[0]
+        return pass_features_on(self, X, reset=reset)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return what becomes of the weights of the rows: they are used here and passed on.
