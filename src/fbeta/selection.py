@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any, Self, TypeVar
 
@@ -16,9 +17,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta._array import to_numpy
-from fbeta._estimator import Fold, HeldOut, MultiLabelClassifier, all_or_nothing
+from fbeta._estimator import (
+    Fold,
+    HeldOut,
+    MultiLabelClassifier,
+    StatisticsClassifier,
+    all_or_nothing,
+    remember,
+)
 from fbeta._threads import run_evenly
 from fbeta._validation import check_count, check_number, check_takes_weight
+from fbeta.blocks.searching import BlockSearch
+from fbeta.blocks.source import Source
+from fbeta.codes import Code
 from fbeta.encoding import LabelStatistics
 from fbeta.labels import Indicator
 from fbeta.learners import Alphas, Rows, Weight
@@ -117,6 +128,16 @@ def over_folds(
     return list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
 
 
+def _score_rows(estimator: Any, code: Code, model: Any, rows: Any) -> tuple[float, float]:
+    """Return the sum of the F_beta of some rows under a model, and of their weights."""
+    fitted = clone(estimator)  # several threads may be here
+    fitted._code, fitted._model, fitted.n_labels_ = code, model, rows.Y.shape[1]
+    predicted = to_numpy(fitted._predict_indicator(rows.X, estimator.beta))
+    weight = rows.X.shape[0] if rows.weight is None else float(rows.weight.sum())
+    mean = fbeta_score(rows.Y, predicted, estimator.beta, sample_weight=rows.weight)
+    return mean * weight, weight
+
+
 def _if_estimator_has(name: str) -> Callable[[Method], Method]:
     """Make a method of a search available only where its estimator has it."""
     decorate: Callable[[Method], Method] = available_if(lambda s: hasattr(s.estimator, name))
@@ -204,20 +225,47 @@ class AlphaSearchCV(MultiLabelClassifier):
                 f"estimator must be an estimator of fbeta with a parameter alpha, got {estimator!r}"
             )
         with all_or_nothing(self) as draft:
-            features, Y, weight = draft._read_training(X, y, sample_weight)
-            draft._search(estimator, features, Y, weight, groups)
-            best = clone(estimator).set_params(alpha=draft.alpha_)
-            weights = {} if weight is None else {"sample_weight": weight}
-            draft.best_estimator_ = best.fit(X, y, **weights)
+            source = draft._open(X, y, sample_weight)
+            if source is not None:
+                draft._fit_blocks(source)
+            else:
+                features, Y, weight = draft._read_training(X, y, sample_weight)
+                draft._search(estimator, features, Y, weight, groups)
+                best = clone(estimator).set_params(alpha=draft.alpha_)
+                weights = {} if weight is None else {"sample_weight": weight}
+                draft.best_estimator_ = best.fit(X, y, **weights)
         return self
 
-    def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
-        """Score every strength on every fold, and choose."""
+    def _fit_blocks(self, source: Source) -> None:
+        if not isinstance(self.estimator, StatisticsClassifier):
+            super()._fit_blocks(source)
+        best = clone(self.estimator)
+        scanned = best._scan(source)
+        remember(self, scanned)
+        rows = scanned.rows()
+        if rows is not None:
+            self._search(self.estimator, rows.X, rows.Y, rows.weight, None)
+            best.set_params(alpha=self.alpha_)._fit(rows.X, rows.Y, rows.weight)
+        else:
+            grid, code = self._grid(), best._make_code(scanned.witnesses)
+            search = BlockSearch(scanned, best._make_learner(), code, grid, self.cv)
+            self._choose(grid, search.scores(partial(_score_rows, self.estimator)))
+            best.set_params(alpha=self.alpha_)
+            best._code, best._model = code, search.fit(self.alpha_, best._namer(code))
+        self.best_estimator_ = best
+
+    def _grid(self) -> list[float]:
+        """Return the strengths, from the weakest to the strongest."""
         if np.ndim(self.alphas) != 1:
             raise ValueError(f"alphas must be a sequence of numbers, got {self.alphas!r}")
         grid = sorted({check_number("alphas", a) for a in self.alphas})
         if not grid:
             raise ValueError("alphas is empty: there is nothing to choose from")
+        return grid
+
+    def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
+        """Score every strength on every fold, and choose."""
+        grid = self._grid()
         beta, folds = estimator.beta, make_folds(self.cv, X, Y, weight, groups)
 
         def score(held: HeldOut, rows: Rows) -> float:
@@ -227,13 +275,16 @@ class AlphaSearchCV(MultiLabelClassifier):
         found = over_folds(
             score, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs
         )
-        scores = np.array([[fold[alpha] for fold in found] for alpha in grid])
+        self._choose(grid, np.array([[fold[alpha] for fold in found] for alpha in grid]))
+
+    def _choose(self, grid: Sequence[float], scores: NDArray[np.float64]) -> None:
+        """Choose a strength by the scores of the folds, (number of strengths, folds)."""
         mean = scores.mean(axis=1)
         best = int(np.flatnonzero(mean == mean.max())[-1])
         self.alpha_, self.best_score_ = grid[best], float(mean[best])
         self.cv_results_: dict[str, NDArray[Any]] = {
             "alpha": np.array(grid),
-            **{f"split{i}_test_score": scores[:, i] for i in range(len(folds))},
+            **{f"split{i}_test_score": scores[:, i] for i in range(scores.shape[1])},
             "mean_test_score": mean,
             "std_test_score": scores.std(axis=1),
             "rank_test_score": 1 + (mean[None, :] > mean[:, None]).sum(axis=1),
