@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from fbeta._cli.app import app
 from fbeta._cli.console import UserError, mendable, print_table
 from fbeta._cli.data import Reading, read_features, read_labelled, read_training
 from fbeta._cli.fitting import fit_method
+from fbeta._cli.streaming import stream_fit, stream_predict
 from fbeta.charts import beta_chart, calibration_chart, colour_of
 from fbeta.charts.picture import save_picture
 from fbeta.datasets import Dataset
@@ -51,6 +53,8 @@ def fit(
         float | None, typer.Option(help="A fixed strength of regularisation, without folds.")
     ] = None,
     jobs: o.Jobs = None,
+    memory: o.Memory = None,
+    checkpoint: o.Checkpoint = None,
     *,
     reading: Reading,
     as_json: o.Json = False,
@@ -58,6 +62,21 @@ def fit(
     """Fit a model to labelled data and store it."""
     _check_output(output)
     strengths = o.numbers(alphas, ALPHAS)
+    if memory is not None or checkpoint is not None:
+        with mendable():
+            model = make_method(method, beta)
+            columns = {
+                "labels": reading.label_columns or None, "label_prefix": reading.label_prefix,
+                "label_column": reading.label_column, "delimiter": reading.delimiter,
+                "drop": reading.drop,
+            }  # fmt: skip
+            found = stream_fit(
+                data, output, model, columns, reading.remembered(), memory=memory,
+                checkpoint=checkpoint, alpha=alpha, alphas=strengths, cv=cv,
+            )  # fmt: skip
+        summary = {"model": str(output), "method": method, "beta": beta, **found}
+        _print_summary(f"Fitted to {data}", summary, as_json)
+        return
     with mendable():
         model = make_method(method, beta)
         train, remembered = read_training(data, reading)
@@ -102,11 +121,23 @@ def predict(
     expected: Annotated[
         bool, typer.Option("--expected", help="Add the F_beta to be expected of each row.")
     ] = False,
+    memory: o.Memory = None,
     as_json: o.Json = False,
 ) -> None:
     """Predict the label sets of new data."""
     if output is not None:
         _check_output(output)
+    if memory is not None:
+        if output is None or as_json:
+            raise UserError("--memory writes a CSV file: give --output, and no --json")
+        rows_of = partial(_prediction_rows, form=form.value, delimiter=delimiter)
+        with mendable():
+            stored = load_model(model)
+            count = stream_predict(
+                data, output, stored, rows_of, memory=memory, beta=beta, expected=expected
+            )
+        typer.echo(f"wrote {count} predictions to {output}", err=True)
+        return
     with mendable():
         stored = load_model(model)
         X = read_features(data, stored)

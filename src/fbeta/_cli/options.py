@@ -86,6 +86,18 @@ Alphas = Annotated[
 Jobs = Annotated[
     int | None, typer.Option("--jobs", "-j", help="Folds that are run at the same time.")
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", help="Read the file in blocks and stay inside this: 2GB. For files or folders."
+    ),
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint", help="Read in blocks; go on from this file after an interruption."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
