@@ -36,6 +36,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/fbeta/linear/*.
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.blocks
 
 clean:
 	rm -rf $(VENV) demo results site .pytest_cache .mypy_cache .ruff_cache

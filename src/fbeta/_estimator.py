@@ -376,7 +376,7 @@ class StatisticsClassifier(MultiLabelClassifier):
             ``P(no labels | x)`` and ``P(|y| = k, y_j = 1 | x)`` for n instances.
         """
         if is_blocks(X):
-            return self._answer("predict_statistics", X, "statistics")
+            return cast(LabelStatistics, self._answer("predict_statistics", X, "statistics"))
         return self._statistics(self._read_features(X)[0])
 
     def predict_proba(self, X: Any) -> Any:

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-for needed in ("typer", "skops"):
-    pytest.importorskip(needed)
-
 from fbeta.cli import main
 from fbeta.storage import load_model
 
 from ..blocks.toys import make_rows
+
+for needed in ("typer", "skops"):
+    pytest.importorskip(needed)
 
 
 @pytest.fixture(params=["csv", "parquet", "svm", "names"])

@@ -96,15 +96,15 @@ class BlockSearch:
         """
         wanted = [(fold, alpha) for fold in range(self.count) for alpha in self.alphas]
         states = self.problems.solve(wanted, self.search)
-        models = {
-            (fold, alpha): self._model(states, fold, alpha, str) for fold, alpha in wanted
-        }
+        models = {(fold, alpha): self._model(states, fold, alpha, str) for fold, alpha in wanted}
         work = partial(score_rows, code=self.code, models=models, score=score)
         total = sum(self.source.over(work, self.folds))
         sums = np.asarray(total)
-        return np.asarray(sums[..., 0] / np.maximum(sums[..., 1], 1e-300)).reshape(
-            self.count, len(self.alphas)
-        ).T
+        return (
+            np.asarray(sums[..., 0] / np.maximum(sums[..., 1], 1e-300))
+            .reshape(self.count, len(self.alphas))
+            .T
+        )
 
     def _model(
         self, states: Any, fold: int, alpha: float, describe: Callable[[int], str]

@@ -323,7 +323,7 @@ def renewed(
     sample: Sample,
     layout: Layout,
     drawn: tuple[Rows, NDArray[np.float64]],
-    folds: NDArray[Any] | None,
+    folds: Any,
 ) -> Sample:
     """Return the sample of rows that were drawn."""
     rows, chance = drawn

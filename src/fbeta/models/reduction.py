@@ -133,6 +133,7 @@ class FBetaReduction(StatisticsClassifier):
     cardinalities: str = "seen"
     n_jobs: int | None = None
 
+    _model: ClassifierModel
     (estimators_,) = views("_model", "estimators")
 
     def __sklearn_tags__(self) -> Any:
@@ -147,7 +148,7 @@ class FBetaReduction(StatisticsClassifier):
         validate_data(self, X, reset=reset, skip_check_array=True)
         return indexable(X)[0]
 
-    @available_if(_takes_more)
+    @available_if(_takes_more)  # type: ignore[untyped-decorator]
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None
     ) -> Self:
