@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -133,7 +133,6 @@ class FBetaReduction(StatisticsClassifier):
     cardinalities: str = "seen"
     n_jobs: int | None = None
 
-    _model: ClassifierModel
     (estimators_,) = views("_model", "estimators")
 
     def __sklearn_tags__(self) -> Any:
@@ -184,10 +183,9 @@ class FBetaReduction(StatisticsClassifier):
             if classes is not None and form.kind in ("sets", "single"):
                 form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
         else:
-            form = self._label_form
-            if any(estimator is None for estimator in self._model.estimators) or not (
-                np.array_equal(self._model.place, np.arange(len(self._model.place)))
-            ):
+            form, before = self._label_form, cast(ClassifierModel, self._model)
+            place = np.arange(len(before.place))
+            if None in before.estimators or not np.array_equal(before.place, place):
                 raise ValueError("partial_fit does not go on from fit: use a new estimator")
         check_beta(self.beta)
         Y, rows = form.read(y, "y"), self._validate_X(X, reset=first)
@@ -201,7 +199,7 @@ class FBetaReduction(StatisticsClassifier):
                 'cardinalities="all"'
             )
         weight = check_sample_weight(sample_weight, Y.shape[0])
-        model = None if first else self._model
+        model = None if first else cast(ClassifierModel, self._model)
         self._model = self._make_learner().add(model, rows, code.targets(Y), weight)
         self._code, self._label_form, self.classes_ = code, form, form.classes
         self.n_labels_ = form.n_labels
