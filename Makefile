@@ -62,6 +62,7 @@ dist: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.blocks
 
 # on a machine with a GPU: CASES="decode loss" runs some of it
 bench-gpu: $(STAMP)

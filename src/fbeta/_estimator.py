@@ -21,6 +21,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from fbeta._array import array_namespace, concat, is_tensor, to_numpy
 from fbeta._validation import check_beta, check_sample_weight
 from fbeta.blocks.fitting import Scanned, fit_blocks, open_source, scan, settings_of
+from fbeta.blocks.lazy import answer, is_blocks
 from fbeta.blocks.source import Source
 from fbeta.codes import Code, Estimates
 from fbeta.encoding import LabelStatistics
@@ -72,6 +73,15 @@ def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
         return X, Y, None
     rows = np.flatnonzero(weight)
     return take_rows(X, rows), Y[rows], weight[rows]
+
+
+def remember(estimator: Any, scanned: Scanned) -> None:
+    """Give an estimator what it knows of the data it is fitted to, from blocks of rows."""
+    form, names = scanned.source.form(), scanned.source.feature_names
+    estimator._label_form, estimator.classes_ = form, form.classes
+    estimator.n_labels_, estimator.n_features_in_ = form.n_labels, scanned.summary.n_features
+    if names is not None:
+        estimator.feature_names_in_ = names
 
 
 def views(part: str, *names: str) -> tuple[property, ...]:
@@ -209,6 +219,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _predict(self, X: Any, beta: float | None, **goal: Any) -> Any:
         """Predict label sets, in the form of those in ``fit``."""
+        if is_blocks(X):
+            return self._answer("predict", X, "labels", beta=beta, **goal)
         index = X.index if hasattr(X, "iloc") else None
         predicted = self._predict_indicator(*self._read_features(X, beta), **goal)
         return self._label_form.write(predicted, index)
@@ -227,13 +239,20 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         beta = check_beta(self.beta if beta is None else beta)
         return self._validate_X(X, reset=False), beta
 
+    def _answer(self, method: str, X: Any, kind: str, **options: Any) -> Any:
+        """Return what a method says of blocks of rows: lazily, block by block."""
+        check_is_fitted(self)
+        return answer(partial(getattr(self, method), **options), X, kind, self._label_form)
+
     def predict(self, X: Any, *, beta: float | None = None) -> Any:
         """Predict label sets.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
-            Features.
+            Features. For collections of Dask the prediction is one, too, and is computed when it is
+            asked for; for :class:`fbeta.blocks.RowBlocks` it is made and saved block by block. The
+            same holds for everything else that fitted estimators are asked.
         beta : float, optional
             The measure to be optimal for; that of the estimator by default. Methods whose models
             depend on it take no other.
@@ -340,12 +359,8 @@ class StatisticsClassifier(MultiLabelClassifier):
         """Go through the rows for the first time, and remember the form of the labels."""
         check_beta(self.beta)
         settings_of(self._make_learner())
-        form = source.form()
         scanned = scan(source, self._make_code)
-        self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
-        self.n_features_in_ = scanned.summary.n_features
-        if source.feature_names is not None:
-            self.feature_names_in_ = source.feature_names
+        remember(self, scanned)
         return scanned
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
@@ -434,6 +449,8 @@ class StatisticsClassifier(MultiLabelClassifier):
         LabelStatistics
             ``P(no labels | x)`` and ``P(|y| = k, y_j = 1 | x)`` for n instances.
         """
+        if is_blocks(X):
+            return cast(LabelStatistics, self._answer("predict_statistics", X, "statistics"))
         return self._statistics(self._read_features(X)[0])
 
     def predict_proba(self, X: Any) -> Any:
@@ -451,6 +468,8 @@ class StatisticsClassifier(MultiLabelClassifier):
             below 1. For a 1-D binary target, the probability of each class, as elsewhere in
             scikit-learn.
         """
+        if is_blocks(X):
+            return self._answer("predict_proba", X, "matrix")
         X, _ = self._read_features(X)
         marginals = [estimates.marginals() for estimates in self._chunks(X)]
         return self._by_class(concat(marginals))
@@ -481,4 +500,6 @@ class StatisticsClassifier(MultiLabelClassifier):
             decoder maximises may then exceed 1: it is cut there.
         """
         goal = self._goal(min_labels=min_labels, max_labels=max_labels)
+        if is_blocks(X):
+            return self._answer("expected_fbeta", X, "vector", beta=beta, **goal)
         return self._decide(*self._read_features(X, beta), **goal)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -14,10 +15,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta._array import array_namespace, to_numpy
-from fbeta._estimator import HeldOut, MultiLabelClassifier, all_or_nothing
+from fbeta._estimator import (
+    HeldOut,
+    MultiLabelClassifier,
+    StatisticsClassifier,
+    all_or_nothing,
+    remember,
+)
 from fbeta._pruning import ERRORS, GAIN, difference
 from fbeta._validation import check_number
+from fbeta.blocks.searching import BlockSearch
+from fbeta.blocks.source import Source
 from fbeta.calibration import Calibration, calibrate
+from fbeta.codes import Code
 from fbeta.encoding import LabelStatistics
 from fbeta.folds import (
     ALPHAS,
@@ -30,12 +40,23 @@ from fbeta.folds import (
 )
 from fbeta.labels import Indicator
 from fbeta.learners import Alphas, Rows, Weight
+from fbeta.metrics import fbeta_score
 
 __all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 # columns whose ranges differ by more are not penalised alike by one alpha
 SCALES = 1e3
+
+
+def _score_rows(estimator: Any, code: Code, model: Any, rows: Any) -> tuple[float, float]:
+    """Return the sum of the F_beta of some rows under a model, and of their weights."""
+    fitted = clone(estimator)  # several threads may be here
+    fitted._code, fitted._model, fitted.n_labels_ = code, model, rows.Y.shape[1]
+    predicted = to_numpy(fitted._predict_indicator(rows.X, estimator.beta))
+    weight = rows.X.shape[0] if rows.weight is None else float(rows.weight.sum())
+    mean = fbeta_score(rows.Y, predicted, estimator.beta, sample_weight=rows.weight)
+    return mean * weight, weight
 
 
 def _if_estimator_has(name: str) -> Callable[[Method], Method]:
@@ -169,12 +190,34 @@ class AlphaSearchCV(MultiLabelClassifier):
                 f"estimator must be an estimator of fbeta with a parameter alpha, got {estimator!r}"
             )
         with all_or_nothing(self) as draft:
-            features, Y, weight = draft._read_training(X, y, sample_weight)
-            draft._search(estimator, features, Y, weight, groups)
-            best = clone(estimator).set_params(alpha=draft.alpha_)
-            weights = {} if weight is None else {"sample_weight": weight}
-            draft.best_estimator_ = best.fit(X, y, **weights)
+            source = draft._open(X, y, sample_weight)
+            if source is not None:
+                draft._fit_blocks(source)
+            else:
+                features, Y, weight = draft._read_training(X, y, sample_weight)
+                draft._search(estimator, features, Y, weight, groups)
+                best = clone(estimator).set_params(alpha=draft.alpha_)
+                weights = {} if weight is None else {"sample_weight": weight}
+                draft.best_estimator_ = best.fit(X, y, **weights)
         return self
+
+    def _fit_blocks(self, source: Source) -> None:
+        if not isinstance(self.estimator, StatisticsClassifier):
+            super()._fit_blocks(source)
+        best = clone(self.estimator)
+        scanned = best._scan(source)
+        remember(self, scanned)
+        rows = scanned.rows()
+        if rows is not None:
+            self._search(self.estimator, rows.X, rows.Y, rows.weight, None)
+            best.set_params(alpha=self.alpha_)._fit(rows.X, rows.Y, rows.weight)
+        else:
+            grid, code = check_grid(self.alphas), best._make_code(scanned.witnesses)
+            search = BlockSearch(scanned, best._make_learner(), code, grid, self.cv)
+            self._rank(grid, search.scores(partial(_score_rows, self.estimator)))
+            best.set_params(alpha=self.alpha_)
+            best._code, best._model = code, search.fit(self.alpha_, best._namer(code))
+        self.best_estimator_ = best
 
     def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
         """Score every strength on every fold, and choose."""
@@ -198,27 +241,31 @@ class AlphaSearchCV(MultiLabelClassifier):
         shares: list[NDArray[np.float64]],
     ) -> None:
         """Choose the strength with the best mean score of those that no fold has left out."""
-        scores = score_table(grid, found, shares)
+        best = self._rank(grid, score_table(grid, found, shares))
+        share = np.concatenate(shares)
+        chosen = [fold[self.alpha_] for fold in found]
+        _warn_of_edge(grid, best, found, share)
+        achieved, expected, _ = zip(*chosen, strict=True)
+        if expected[0] is not None:
+            self.calibration_ = Calibration.of(
+                self.beta, np.concatenate(expected), np.concatenate(achieved), share
+            )
+
+    def _rank(self, grid: list[float], scores: NDArray[np.float64]) -> int:
+        """Choose a strength by the scores of the folds, (number of strengths, folds)."""
         mean = scores.mean(axis=1)
         best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
         self.alpha_, self.best_score_ = grid[best], float(mean[best])
         order = np.where(np.isnan(mean), -np.inf, mean)
         self.cv_results_: dict[str, NDArray[Any]] = {
             "alpha": np.array(grid),
-            **{f"split{i}_test_score": scores[:, i] for i in range(len(found))},
+            **{f"split{i}_test_score": scores[:, i] for i in range(scores.shape[1])},
             "mean_test_score": mean,
             "std_test_score": scores.std(axis=1),
             "rank_test_score": 1 + (order[None, :] > order[:, None]).sum(axis=1),
         }
-        share = np.concatenate(shares)
-        chosen = [fold[self.alpha_] for fold in found]
-        _warn_of_edge(grid, best, found, share)
-        achieved, expected, _ = zip(*chosen, strict=True)
         self.calibration_ = None
-        if expected[0] is not None:
-            self.calibration_ = Calibration.of(
-                self.beta, np.concatenate(expected), np.concatenate(achieved), share
-            )
+        return best
 
     def _best(self) -> Any:
         check_is_fitted(self)

@@ -24,6 +24,7 @@ from fbeta._cli.reports import (
     unseen_words,
 )
 from fbeta._cli.sources import Source
+from fbeta._cli.streaming import stream_fit
 from fbeta.charts import beta_chart, calibration_chart, colour_of
 from fbeta.charts.picture import save_picture
 from fbeta.evaluation import MEASURES, calibration_bins, calibration_words, measure, scores_by_beta
@@ -59,6 +60,8 @@ def fit(
     ] = None,
     jobs: o.Jobs = None,
     time_limit: o.TimeLimit = None,
+    memory: o.Memory = None,
+    checkpoint: o.Checkpoint = None,
     *,
     reading: Reading,
     as_json: o.Json = False,
@@ -66,7 +69,19 @@ def fit(
     """Fit a model to labelled data and store it."""
     printed = str(output) in ("-", STDOUT)
     strengths = o.numbers(alphas, ALPHAS, "--alphas")
-    method = default_method(method, alpha, alphas)
+    method = default_method(method, alpha, alphas, memory, checkpoint)
+    if memory is not None or checkpoint is not None:
+        with mendable():
+            if printed:
+                raise UserError("--memory and --checkpoint: the model goes into a file")
+            check_output(output, [data])
+            found = stream_fit(
+                data, output, make_method(method, beta), reading, memory=memory,
+                checkpoint=checkpoint, alpha=alpha, alphas=strengths, cv=cv or 5,
+            )  # fmt: skip
+        summary = {"model": str(output), "method": method, "beta": beta, **found}
+        print_summary(f"Fitted to {data}", summary, as_json)
+        return
     with mendable():
         check_output(STDOUT if printed else output, [data, *reading.inputs])
         model = make_method(method, beta)

@@ -256,6 +256,18 @@ TimeLimit = Annotated[
         help="Seconds that the method auto may take, about.",
     ),
 ]  # fmt: skip
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", help="Read the file in blocks and stay inside this: 2GB. For files or folders."
+    ),
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint", help="Read in blocks; go on from this file after an interruption."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 OtherBeta = Annotated[
     float | None,

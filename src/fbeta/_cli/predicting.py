@@ -18,6 +18,7 @@ from fbeta._cli.console import UserError, echo_data, mendable, stderr
 from fbeta._cli.data import Later
 from fbeta._cli.models import ModelPath
 from fbeta._cli.sources import Source, words
+from fbeta._cli.streaming import stream_predict
 from fbeta.files import STDOUT, check_output, to_csv, write_atomically, write_text
 from fbeta.storage import StoredModel, load_model
 
@@ -73,6 +74,7 @@ def predict(
     min_labels: MinLabels = None,
     max_labels: MaxLabels = None,
     safe_csv: SafeCsv = False,
+    memory: o.Memory = None,
     missing: o.BelongsToFit = None,
     *,
     source: Source,
@@ -88,6 +90,29 @@ def predict(
         if target is not None:
             check_output(target, [model, data])
         stored = load_model(model)
+        if memory is not None:
+            if (
+                target is None
+                or kind != "csv"
+                or safe_csv
+                or proba
+                or keep
+                or min_labels
+                or max_labels
+            ):
+                raise UserError("--memory writes a CSV file of labels: give --output, nothing else")
+
+            def rows_of(predicted: Any, sure: Any, names: Sequence[str]) -> list[list[Any]]:
+                table = dict(_label_columns(predicted, names, form.value, delimiter or ";"))
+                if sure is not None:
+                    table["expected_fbeta"] = sure.tolist()
+                return [list(table), *map(list, zip(*table.values(), strict=True))]
+
+            count = stream_predict(
+                data, target, stored, rows_of, memory=memory, beta=beta, expected=expected
+            )
+            stderr(f"wrote {count} predictions to {target}")
+            return
         kept = None if keep is None else o.words(keep)
         rows = Later(stored, source).rows(data, labelled=False, keep=kept)
         predicted = _predicted(stored, rows.X, beta, min_labels, max_labels)

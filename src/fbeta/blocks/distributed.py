@@ -32,6 +32,7 @@ from fbeta.blocks.source import (
     Source,
     checked,
     evaluate_rows,
+    folds_of,
     renewed,
     row_capacity,
     tally_folds,
@@ -137,12 +138,11 @@ class Distributed(Source):
         if hasattr(X, "columns"):
             names = np.asarray(X.columns, dtype=object)
             self.feature_names = names if all(isinstance(n, str) for n in names) else None
+        self.width = len(X.columns) if hasattr(X, "columns") else int(X.shape[1])
+        self.labels = labels
         pack = self._delay(_pack)
-        packed = [
-            pack(number, *own)
-            for number, own in enumerate(zip(parts, labels, weights, strict=True))
-        ]
-        self.parts: list[Any] = list(self.dask.persist(*packed))
+        packed = zip(parts, labels, weights, strict=True)
+        self.parts: list[Any] = [pack(number, *own) for number, own in enumerate(packed)]
         self._form: LabelForm | None = None
         self._rows: list[Any] = []
         self._summary: Any = None
@@ -166,26 +166,22 @@ class Distributed(Source):
     def form(self) -> LabelForm:
         """Return the form of the labels, for which each chunk is asked."""
         if self._form is None:
-            found = self.dask.compute(*[self._delay(_form_of)(part) for part in self.parts])
+            form = self._delay(_form_of)
+            found = self.dask.compute(*[form(at, own) for at, own in enumerate(self.labels)])
             self._form = _merge_forms([form for form in found if form is not None])
         return self._form
 
     def scan(self, *, by_size: bool) -> Summary:
         """Check the chunks, count their labels, and pick the rows to be held."""
         form = self._shared(self.form())
-        width = self.dask.compute(*[self._delay(_width)(part) for part in self.parts])
-        known = {w for w in width if w is not None}
-        if not known:
-            raise ValueError("X has no rows: at least one is required")
-        wanted = next(w for w in width if w is not None)
         check = self._delay(_check)
-        checked_parts = [check(part, form, wanted) for part in self.parts]
+        checked_parts = [check(part, form, self.width) for part in self.parts]
         self._rows = list(self.dask.persist(*checked_parts))
         look = self._delay(partial(_look, memory=self.memory, by_size=by_size))
         total = self._tree([look(rows) for rows in self._rows], _add_summaries)
         [self._summary] = self.dask.persist(total)
         [found] = self.dask.compute(self._delay(_without_rows)(self._summary))
-        self.parts, self.passes = [], 1
+        self.parts, self.labels, self.passes = [], [], 1
         if not found.n:
             raise ValueError("sample_weight is zero on every row: nothing is left")
         result: Summary = found
@@ -238,11 +234,16 @@ class Distributed(Source):
         done, self._sample = self.dask.persist(sums, sample)
         return list(self.dask.compute(done)[0])
 
-    def over(self, work: Callable[[Rows], Found]) -> list[Found]:
+    def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Work on each chunk."""
         run = self._delay(partial(_quietly, work))
         self.passes += 1
-        return list(self.dask.compute(*[run(rows) for rows in self._rows]))
+        pairs = zip(self._rows, self._own_folds(), strict=True)
+        return list(self.dask.compute(*[run(rows, fold) for rows, fold in pairs]))
+
+    def n_rows(self) -> int:
+        """Return how many rows there are."""
+        return sum(self.lengths())
 
     def all_rows(self) -> Rows:
         """Refuse: rows stay where they are."""
@@ -294,13 +295,13 @@ def _pack(number: int, X: Any, Y: Any, weight: Any) -> Block:
     return Block(f"chunk {number}", 0, X, Y, weight)
 
 
-def _form_of(block: Block) -> LabelForm | None:
-    if not len(block):
+def _form_of(number: int, Y: Any) -> LabelForm | None:
+    if not (Y.shape[0] if hasattr(Y, "shape") else len(Y)):
         return None
     try:
-        return form_of(block.Y, "y")
+        return form_of(Y, "y")
     except ValueError as error:
-        raise ValueError(f"{block.part}: {error}") from error
+        raise ValueError(f"chunk {number}: {error}") from error
 
 
 def _merge_forms(forms: list[LabelForm]) -> LabelForm:
@@ -316,10 +317,6 @@ def _merge_forms(forms: list[LabelForm]) -> LabelForm:
         classes = np.unique(np.concatenate([form.classes for form in forms]))
         return replace(form_of(classes, "y"), container=first.container)
     return first
-
-
-def _width(block: Block) -> int | None:
-    return int(block.X.shape[1]) if len(block) else None
 
 
 def _check(block: Block, form: LabelForm, width: int) -> Rows:
@@ -417,6 +414,6 @@ def _with_sample(work: Callable[[Sample, Any], Any], sample: Sample, item: Any) 
         return work(sample, item)
 
 
-def _quietly(work: Callable[[Rows], Any], rows: Rows) -> Any:
+def _quietly(work: Callable[[Rows, Any], Any], rows: Rows, folds: Any) -> Any:
     with one_blas_thread():
-        return work(rows)
+        return work(rows, folds_of(folds, rows.ids))

@@ -43,6 +43,7 @@ class Opened:
     parts: list[Part]
     feature_names: NDArray[Any] | None = None
     classes: tuple[Any, ...] | None = None
+    label_names: tuple[str, ...] | None = None  # of 0/1 columns
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,8 @@ def _tables(files: list[Path], parquet: bool, columns: Columns) -> Opened:
     read = _parquet_blocks if parquet else _csv_blocks
     parts = [Part(f.name, partial(read, f, features, labels, columns)) for f in files]
     names = np.array(features, dtype=object)
-    return Opened(parts, names)
+    own = None if columns.label_column is not None or not labels else tuple(labels)
+    return Opened(parts, names, label_names=own)
 
 
 def _parquet_header(path: Path) -> list[str]:

@@ -19,7 +19,7 @@ from fbeta.blocks.sample import BinaryFamily, Coordinates, Sample, curvature
 from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.source import Layout, Source, folds_known, folds_of
 from fbeta.blocks.steps import CERTIFIED, Group, State, advance, trial_point
-from fbeta.blocks.tally import Tally
+from fbeta.blocks.tally import Tally, random_bits
 from fbeta.codes import Code
 from fbeta.linear.binary import LinearModel
 from fbeta.linear.design import Design, rotation_pays
@@ -29,6 +29,8 @@ from fbeta.losses import Loss
 __all__ = ["BlockProblems", "Settings"]
 
 WORKING = 4  # the share of the memory that work with the rows held may use, one over it
+USEFUL = 4  # rows for one that is held at most, unless that makes too few
+ENOUGH = 200  # rows held for each feature
 SINGLE = 1e-7  # tolerance below which a pass is in double precision
 RENEWED = (2, 4, 8, 16, 32, 64)  # passes after which other rows are held
 FELT = 0.01  # share of what may be left to gain that rounding in single precision may hide
@@ -84,8 +86,9 @@ class BlockProblems:
         self.tallies = [*(tally - own for own in tallies), tally]
         self.mean, self.constant = zip(*map(self._means, self.tallies), strict=True)
         self.family = BinaryFamily(settings.loss, self.mean[-1])
+        self.summary = summary = _useful(summary)
         build = partial(
-            make_sample, summary=_lean(summary), layout=self.layout, settings=settings,
+            make_sample, summary=summary, layout=self.layout, settings=settings,
             totals=self._totals(), memory=source.memory // WORKING,
         )  # fmt: skip
         self.coordinates: Coordinates = source.hold(build, folds)
@@ -255,9 +258,14 @@ def _check_reach(summary: Summary) -> None:
         raise ValueError(f"X has values up to {summary.reach:.1g}, whose squares overflow: scale X")
 
 
-def _lean(summary: Summary) -> Summary:
-    """Return a summary without its rows."""
-    return replace(summary, pieces=[])
+def _useful(summary: Summary) -> Summary:
+    """Return a summary without its rows, and with a capacity that is worth its while.
+
+    Work with more rows would take longer than the passes that it saves.
+    """
+    useful = max(summary.n // USEFUL, ENOUGH * (summary.n_features + 1))
+    capacity = summary.capacity if summary.complete else min(summary.capacity, useful)
+    return replace(summary, pieces=[], capacity=capacity)
 
 
 def make_sample(
@@ -266,11 +274,13 @@ def make_sample(
     summary: Summary,
     layout: Layout,
     settings: Settings,
-    folds: NDArray[Any] | None,
+    folds: Any,
     totals: NDArray[np.float64],
     memory: int,
 ) -> Sample:
     """Bring the rows held into the coordinates in which the problems are solved."""
+    drawn = random_bits(rows.ids) / 2.0**64 < summary.chance(rows.Y)
+    rows = rows.take(np.flatnonzero(drawn)) if not drawn.all() else rows
     X = rows.X if sp.issparse(rows.X) else rows.X.astype(summary.dtype, copy=False)
     rotate = rotation_pays(X.shape, len(layout.distinct))
     design = Design.of(X, intercept=settings.fit_intercept, rotate=rotate, complete=True)
@@ -285,9 +295,10 @@ def make_sample(
     square = summary.squares - 2 * centre * summary.sums + summary.n * centre**2
     scale = np.sqrt(np.clip(square / summary.n, 0, None))
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+    fold = folds_of(folds, rows.ids) if folds_known(folds) else None
     return Sample(
-        design, layout.targets(rows.Y), weight, summary.chance(rows.Y),
-        folds_of(folds, rows.ids) if folds_known(folds) else None, totals, memory, Coordinates.of(design, scale),
+        design, layout.targets(rows.Y), weight, summary.chance(rows.Y), fold, totals, memory,
+        Coordinates.of(design, scale),
     )  # fmt: skip
 
 

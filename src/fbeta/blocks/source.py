@@ -118,8 +118,12 @@ class Source(ABC):
         """Return sums over all rows at some points; rows that are drawn replace those held."""
 
     @abstractmethod
-    def over(self, work: Callable[[Rows], Found]) -> list[Found]:
-        """Return what some work on each block of rows gives."""
+    def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
+        """Return what some work gives on each block of rows and the folds that hold them out."""
+
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Return how many rows there are, with those of weight zero."""
 
     @abstractmethod
     def all_rows(self) -> Rows:
@@ -245,9 +249,13 @@ class Streamed(Source):
             self._sample = renewed(self._sample, layout, thinned(pieces, draw), folds)
         return total
 
-    def over(self, work: Callable[[Rows], Found]) -> list[Found]:
+    def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Work on each block, in a pass."""
-        return list(self._run(work))
+        return list(self._run(lambda rows: work(rows, folds_of(folds, rows.ids))))
+
+    def n_rows(self) -> int:
+        """Return how many rows there are."""
+        return int(self.blocks.n_rows or 0)
 
     def all_rows(self) -> Rows:
         """Return all rows."""
@@ -315,7 +323,7 @@ def renewed(
     sample: Sample,
     layout: Layout,
     drawn: tuple[Rows, NDArray[np.float64]],
-    folds: NDArray[Any] | None,
+    folds: Any,
 ) -> Sample:
     """Return the sample of rows that were drawn."""
     rows, chance = drawn

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples
 
-from fbeta._estimator import StatisticsClassifier, pass_features_on, views
-from fbeta._validation import check_takes_weight
+from fbeta._estimator import StatisticsClassifier, all_or_nothing, pass_features_on, views
+from fbeta._validation import check_beta, check_sample_weight, check_takes_weight
 from fbeta.codes import JointCode
-from fbeta.labels import Indicator
+from fbeta.labels import Indicator, form_of
 from fbeta.learners import Learner, Names, Weight
 from fbeta.linear.binary import constant_values, distinct_columns
 
@@ -74,6 +76,23 @@ class ClassifierLearner(Learner):
             for c in first
         )
         return ClassifierModel(estimators, constant, place, self.n_jobs)
+
+    def add(
+        self, model: ClassifierModel | None, X: Any, targets: sp.csc_array, weight: Weight
+    ) -> ClassifierModel:
+        """Go on with more rows, with a classifier for each target, also where targets are equal."""
+        check_takes_weight(self.estimator, weight)
+        count = targets.shape[1]
+        before = [clone(self.estimator)] * count if model is None else model.estimators
+        estimators = Parallel(n_jobs=self.n_jobs)(
+            delayed(_add_one)(before[c], X, targets[:, [c]].toarray()[:, 0], weight)
+            for c in range(count)
+        )
+        return ClassifierModel(estimators, np.full(count, np.nan), np.arange(count), self.n_jobs)
+
+
+def _takes_more(reduction: Any) -> bool:
+    return all(hasattr(reduction.estimator, name) for name in ("partial_fit", "predict_proba"))
 
 
 @dataclass(eq=False, repr=False)
@@ -153,6 +172,63 @@ class FBetaReduction(StatisticsClassifier):
         """
         return _router(self.estimator, self).add_self_request(self)
 
+    @available_if(_takes_more)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Go on with more rows, where the classifier can.
+
+        The first call fixes the labels and the sizes of label sets: those that it sees, or all of
+        them with ``cardinalities="all"``. Every target has a classifier from then on, so that none
+        misses the rows before its first positive one.
+
+        Parameters
+        ----------
+        X : what the classifier takes, of n rows
+        y : labels of n instances
+            As for :meth:`fit`, in the same form in each call.
+        classes : sequence, optional
+            Names of all labels, where y holds label sets and the first call does not have them all.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the instances.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+        with all_or_nothing(self) as draft:
+            draft._add_rows(X, y, classes, sample_weight)
+        return self
+
+    def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
+        first = not hasattr(self, "_model")
+        if first:
+            form = form_of(y, "y")
+            if classes is not None and form.kind in ("sets", "single"):
+                form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
+        else:
+            form, before = self._label_form, cast(ClassifierModel, self._model)
+            place = np.arange(len(before.place))
+            if None in before.estimators or not np.array_equal(before.place, place):
+                raise ValueError("partial_fit does not go on from fit: use a new estimator")
+        check_beta(self.beta)
+        Y, rows = form.read(y, "y"), self._validate_X(X, reset=first)
+        if _num_samples(rows) != Y.shape[0]:
+            raise ValueError(f"X has {_num_samples(rows)} rows and y has {Y.shape[0]}")
+        code = self._make_code(Y) if first else self._code
+        strange = np.setdiff1d(np.diff(Y.indptr), [0, *code.cardinalities])
+        if len(strange):
+            raise ValueError(
+                f"y has a label set of size {strange[0]}, which the first call did not: use "
+                'cardinalities="all"'
+            )
+        weight = check_sample_weight(sample_weight, Y.shape[0])
+        model = None if first else cast(ClassifierModel, self._model)
+        self._model = self._make_learner().add(model, rows, code.targets(Y), weight)
+        self._code, self._label_form, self.classes_ = code, form, form.classes
+        self.n_labels_ = form.n_labels
+
     def _make_code(self, Y: Indicator) -> JointCode:
         return JointCode.of(Y, self.cardinalities)
 
@@ -210,6 +286,12 @@ def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str
     # a class with one instance cannot be held out
     cv = folds if folds > 1 else [(everything, everything)]
     return CalibratedClassifierCV(clone(estimator), cv=cv).fit(X, target, **weights)
+
+
+def _add_one(estimator: Any, X: Any, target: NDArray[np.int8], weight: Weight) -> Any:
+    """Return a copy of a classifier that has seen more rows of one 0/1 target."""
+    weights = {} if weight is None else {"sample_weight": weight}
+    return deepcopy(estimator).partial_fit(X, target, classes=np.array([0, 1]), **weights)
 
 
 def _predict_one(estimator: Any, X: Any, constant: float) -> NDArray[np.float64]:

@@ -1,0 +1,98 @@
+"""Files in blocks: the same models and predictions as from files that are read whole."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+from fbeta import FBetaClassifier
+from fbeta._cli.data import Later
+from fbeta.cli import main
+from fbeta.storage import load_model
+
+from ..blocks.toys import make_rows
+
+for needed in ("typer", "skops"):
+    pytest.importorskip(needed)
+
+
+@pytest.fixture(params=["csv", "parquet", "svm", "names"])
+def files(request, tmp_path):
+    X, Y = make_rows(1500, 5, 3, sparse=request.param == "svm")
+    kind = {"names": "csv"}.get(request.param, request.param)
+    path = tmp_path / f"train.{kind}"
+    options = []
+    if request.param == "svm":
+        some = np.flatnonzero(np.diff(X.indptr))
+        X, Y = X[some], Y[some]
+        dump_svmlight_file(X, Y, str(path), multilabel=True, zero_based=False)
+    else:
+        frame = pd.DataFrame(X, columns=list("abcde"))
+        if request.param == "names":
+            names = np.array(["sea", "sky", "sun"])
+            frame["tags"] = [";".join(names[row > 0]) for row in Y]
+            options = ["--label-column", "tags"]
+        else:
+            frame[["is_sea", "is_sky", "is_sun"]] = Y
+            options = ["--label-prefix", "is_"]
+        write = frame.to_parquet if kind == "parquet" else frame.to_csv
+        write(path, index=False)
+    return path, options
+
+
+def read_rows(path, stored):
+    rows = Later(stored).rows(path, labelled=True)
+    return rows.X, rows.Y
+
+
+def run(*words):
+    assert main([str(word) for word in words]) == 0
+
+
+def test_same_as_whole(files, tmp_path, capsys):
+    path, options = files
+    models = [tmp_path / "blocks.skops", tmp_path / "whole.skops"]
+    run("fit", path, *options, "--alpha", 1, "-o", models[0], "--memory", "150kB", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told["passes"] > 2
+    run("fit", path, *options, "--alpha", 1, "-o", models[1])
+    streamed, whole = map(load_model, models)
+    assert list(streamed.label_names) == list(whole.label_names)
+    # without blocks the numbers of tables are scaled
+    X, Y = read_rows(path, streamed)
+    right = FBetaClassifier(alpha=1.0).fit(X, Y)
+    np.testing.assert_allclose(streamed.classifier.coef_, right.coef_, rtol=0.02, atol=0.01)
+    rows = []
+    for name, memory in (("out.csv", ["--memory", "100kB"]), ("all.csv", [])):
+        run("predict", models[0], path, "-o", tmp_path / name, "--expected", *memory)
+        with (tmp_path / name).open() as file:
+            rows.append(list(csv.reader(file)))
+    assert rows[0][0] == rows[1][0]
+    values = [np.array(part[1:], dtype=float) for part in rows]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-9)
+
+
+def test_search_and_checkpoint(files, tmp_path, capsys):
+    path, options = files
+    model = tmp_path / "m.skops"
+    run(
+        "fit", path, *options, "--alphas", "0.1,1000", "--cv", 2, "-o", model, "--memory", "150kB",
+        "--checkpoint", tmp_path / "state.npz", "--json",
+    )  # fmt: skip
+    assert json.loads(capsys.readouterr().out)["alpha"] == 0.1
+    assert not list(tmp_path.glob("state*"))
+
+
+def test_what_does_not_go_together(files, tmp_path, capsys):
+    path, options = files
+    model = tmp_path / "m.skops"
+    assert main(["fit", str(path), *options, "-o", str(model), "--memory", "lots"]) != 0
+    assert "memory must be" in capsys.readouterr().err
+    run("fit", path, *options, "--alpha", 1, "-o", model, "--memory", "1GB")
+    assert main(["predict", str(model), str(path), "--memory", "1GB"]) != 0
+    assert "--output" in capsys.readouterr().err
