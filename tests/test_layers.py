@@ -20,8 +20,8 @@ FILES = sorted(
     [*(SOURCE / "_cli").glob("*.py"), *(SOURCE / "charts").glob("*.py"),
      *(SOURCE / "experiments").glob("*.py"), *(SOURCE / "pages").glob("*.py"),
      *(SOURCE / "tables").glob("*.py"),
-     *(SOURCE / f"{name}.py" for name in ("archive", "cli", "evaluation", "files", "inspection", "methods",
-                                          "state", "storage"))]
+     *(SOURCE / f"{name}.py" for name in ("archive", "cli", "evaluation", "files", "inspection",
+                                          "methods", "state", "storage"))]
 )  # fmt: skip
 # of the whole library: optional imports; and the command line from its entry point
 SHARED = {"fbeta._array", "fbeta._cli.app"}

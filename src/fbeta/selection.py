@@ -264,7 +264,7 @@ class AlphaSearchCV(MultiLabelClassifier):
             "std_test_score": scores.std(axis=1),
             "rank_test_score": 1 + (order[None, :] > order[:, None]).sum(axis=1),
         }
-        self.calibration_ = None
+        self.calibration_: Calibration | None = None
         return best
 
     def _best(self) -> Any:

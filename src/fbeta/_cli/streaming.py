@@ -57,8 +57,8 @@ def stream_fit(
             search = AlphaSearchCV(model, alphas=alphas, cv=cv).fit(blocks)
             model, alpha, score = search.best_estimator_, search.alpha_, search.best_score_
     features = None if opened.feature_names is None else opened.feature_names.tolist()
-    reading = {**remembered} if table else {**remembered, "zero_based": zero_based}
-    save_model(output, model, label_names=names, feature_names=features, reading=reading)
+    kept = remembered if table else {**remembered, "zero_based": zero_based}
+    save_model(output, model, label_names=names, feature_names=features, reading=kept)
     return {
         "rows": blocks.n_rows, "features": model.n_features_in_, "labels": len(names),
         "alpha": alpha, "cv_score": score, "passes": blocks.passes,
