@@ -173,8 +173,9 @@ def networks(
     datasets: Annotated[str | None, typer.Option(help="Names, by default six of Mulan.")] = None,
     methods: Annotated[str | None, typer.Option(help="Names, by default all six.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Networks of each kind.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Most passes over the rows.")] = 100,
-    patience: Annotated[int, typer.Option(min=1, help="Passes without gain to stop after.")] = 10,
+    batch: Annotated[int, typer.Option(min=1, help="Rows in a step.")] = 32,
+    epochs: Annotated[int, typer.Option(min=1, help="Most passes over the rows.")] = 200,
+    patience: Annotated[int, typer.Option(min=1, help="Passes without gain to stop after.")] = 25,
     device: Annotated[str, typer.Option(help="Where to train, such as cuda.")] = "cpu",
     as_json: o.Json = False,
 ) -> None:
@@ -191,8 +192,9 @@ def networks(
     names = _datasets(o.words(datasets), data, DATASETS)
     with mendable():
         cells = network_cells(
-            names, o.words(methods) or NETWORKS, range(seeds), epochs=epochs, patience=patience
-        )
+            names, o.words(methods) or NETWORKS, range(seeds), batch=batch, epochs=epochs,
+            patience=patience,
+        )  # fmt: skip
 
     def compute(cell: Any) -> dict[str, Any]:
         return compute_network(cell, load_dataset(cell.dataset, data), device)
