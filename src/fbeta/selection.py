@@ -214,6 +214,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         else:
             grid, code = check_grid(self.alphas), best._make_code(scanned.witnesses)
             search = BlockSearch(scanned, best._make_learner(), code, grid, self.cv)
+            self.calibration_ = None
             self._rank(grid, search.scores(partial(_score_rows, self.estimator)))
             best.set_params(alpha=self.alpha_)
             best._code, best._model = code, search.fit(self.alpha_, best._namer(code))
@@ -246,6 +247,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         chosen = [fold[self.alpha_] for fold in found]
         _warn_of_edge(grid, best, found, share)
         achieved, expected, _ = zip(*chosen, strict=True)
+        self.calibration_: Calibration | None = None
         if expected[0] is not None:
             self.calibration_ = Calibration.of(
                 self.beta, np.concatenate(expected), np.concatenate(achieved), share
@@ -264,7 +266,6 @@ class AlphaSearchCV(MultiLabelClassifier):
             "std_test_score": scores.std(axis=1),
             "rank_test_score": 1 + (order[None, :] > order[:, None]).sum(axis=1),
         }
-        self.calibration_: Calibration | None = None
         return best
 
     def _best(self) -> Any:

@@ -22,7 +22,7 @@ from fbeta.experiments.networks import (  # noqa: E402
 from fbeta.experiments.runner import run_cells  # noqa: E402
 from fbeta.experiments.store import ResultStore  # noqa: E402
 
-SHORT = {"epochs": 12, "patience": 12}
+SHORT = {"batch": 128, "epochs": 12, "patience": 12}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_every_network_runs_and_the_decode_pays(data, tmp_path):
 
 
 def test_seeds_differ_and_repeat(data):
-    short = {"epochs": 6, "patience": 6}
+    short = {"batch": 64, "epochs": 6, "patience": 6}
     first, same, other = (
         compute_network(Cell("networks", "toy", "bce-half", {"seed": s, **short}), data)
         for s in (0, 0, 1)

@@ -209,15 +209,18 @@ def networks(
     seeds: Annotated[
         int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Networks of each kind.")
     ] = 5,
+    batch: Annotated[
+        int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Rows in a step.")
+    ] = 32,
     epochs: Annotated[
         int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Most passes over the rows.")
-    ] = 100,
+    ] = 200,
     patience: Annotated[
         int,
         typer.Option(
             parser=o.whole(1), metavar="INTEGER", help="Passes without gain to stop after."
         ),
-    ] = 10,
+    ] = 25,
     device: Annotated[str, typer.Option(help="Where to train, such as cuda.")] = "cpu",
     as_json: o.Json = False,
 ) -> None:
@@ -238,6 +241,7 @@ def networks(
             names,
             NETWORKS if methods is None else o.names(methods, list(NETWORKS), "--methods"),
             range(seeds),
+            batch=batch,
             epochs=epochs,
             patience=patience,
         )

@@ -60,7 +60,7 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
     Parameters
     ----------
     cell : Cell
-        With the parameters ``seed``, ``epochs`` and ``patience``.
+        With the parameters ``seed``, ``batch``, ``epochs`` and ``patience``.
     data : Dataset
         With a prescribed split.
     device : str
@@ -85,10 +85,8 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
         order = np.random.default_rng(seed).permutation(len(X))
         few = int(TUNING * len(X))
         held, (X, Y) = (X[order[:few]], Y[order[:few]]), (X[order[few:]], Y[order[few:]])
-    plan = Schedule(
-        1.0, 1e-3, 1e-2, 128, int(cell.parameters["epochs"]), int(cell.parameters["patience"]),
-        TUNING, device, 0,
-    )  # fmt: skip
+    batch, most, patience = (int(cell.parameters[key]) for key in ("batch", "epochs", "patience"))
+    plan = Schedule(1.0, 1e-3, 1e-2, batch, most, patience, TUNING, device, 0)
     sizes = [int(k) for k in np.unique(Y.sum(axis=1)) if k > 0]
     with torch.random.fork_rng():
         torch.manual_seed(seed)

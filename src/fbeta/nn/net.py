@@ -159,7 +159,8 @@ class FBetaNet(StatisticsClassifier):
     batch_size, max_epochs : int
         Rows in a step; most passes.
     patience : int
-        Passes without a better F_beta of the held-out rows after which to stop.
+        Passes without a better F_beta of the held-out rows after which to stop. With few rows a
+        pass has few steps, and F_beta rises late: give it time.
     validation_fraction : float in [0, 1)
         Share of the rows that is held out; with 0, or too few rows for it, all ``max_epochs`` are
         run.
@@ -202,9 +203,9 @@ class FBetaNet(StatisticsClassifier):
     dropout: float = 0.4
     lr: float = 1e-3
     weight_decay: float = 1e-2
-    batch_size: int = 128
-    max_epochs: int = 100
-    patience: int = 10
+    batch_size: int = 32
+    max_epochs: int = 200
+    patience: int = 20
     validation_fraction: float = 0.15
     n_seeds: int = 1
     device: str = "cpu"
