@@ -236,7 +236,7 @@ class Cardinality(Objective):
 
     def _tasks(self, u: Array) -> list[slice]:
         kinds = 1 + self.dense * self.n_labels // 8
-        row_bytes = 32 * kinds * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
+        row_bytes = 8 * kinds * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
         return row_tasks(namespace_and_device(u=u), u.shape[0], row_bytes)
 
     def _spread(self, potentials: Array, fill: float) -> Array:
