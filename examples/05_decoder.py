@@ -31,7 +31,7 @@ def presence(found: list[np.ndarray]) -> np.ndarray:
 
 def best_threshold(P: np.ndarray, Y: np.ndarray) -> float:
     """Return the one threshold for all labels with the best F_1 on held-out rows."""
-    return max(np.linspace(0.05, 0.6, 56), key=lambda cut: fbeta_score(Y, P > cut))
+    return max(np.linspace(0.05, 0.6, 56), key=lambda cut: fbeta_score(Y, cut < P))
 
 
 def main(output: Path | None = None) -> dict[str, float]:
