@@ -195,6 +195,18 @@ def test_what_fails_is_left_out(data, few_trees):
     assert "tol" in search.failed["raw", "broken"]
 
 
+def test_what_needs_too_much_memory_is_left_out(data, monkeypatch):
+    search = prepared(*data, Clock(lambda: 0.0, None))
+    # 2 labels with 2 sizes and 6 features; the kernel has a landmark for every row
+    assert search._bytes(("raw", "joint")) == 8 * 6 * 5
+    assert search._bytes(("kernel 0.25", "sized")) == 8 * 100 * 4
+    monkeypatch.setattr(searching, "MODEL_BYTES", 8 * 6 * 5 - 1)
+    assert search._try(("raw", "joint"))
+    assert search._try(("raw", "sized"))
+    assert list(search.found) == [("raw", "sized")]
+    assert "memory" in search.failed["raw", "joint"]
+
+
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_gaps_in_the_features(data, few_trees, form):
     X, Y = data

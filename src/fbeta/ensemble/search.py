@@ -45,6 +45,7 @@ TRY = 0.75
 BEHIND = 0.05
 # bytes of the statistics that are kept of all pairs, and numbers that one decode may read
 KEPT_BYTES, DECODED = 1 << 29, 3e7
+MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PAIRS = 24  # that are kept, about
 BAGS = 20  # bootstrap samples of the rows that weights are averaged over
 LEAST_WEIGHT = 0.02  # below, a member is left out
@@ -177,9 +178,21 @@ class Search:
         fits = sum(c.seconds for c in best) / len(self.trial.folds)
         return min(TRY * self.clock.limit, self.clock.limit - 1.5 * fits)
 
+    def _bytes(self, pair: Pair) -> float:
+        """Return what the coefficients of a linear model over a map need, about."""
+        kernel = next((s for s in self.maps[pair[0]] if hasattr(s, "n_components")), None)
+        d = self.X.shape[1] if kernel is None else kernel.n_components
+        s, K = self.Y.shape[1], max(1, len(observed_cardinalities(self.Y)))
+        problems = {JOINT: 1 + K * s, "label sets": s}.get(pair[1], s + K)
+        return 0.0 if "forest" in pair[1] else 8.0 * d * problems
+
     def _try(self, pair: Pair) -> bool:
         """Try a pair that has not been tried, and tell whether there is time for more."""
         if pair in self.found or pair in self.failed:
+            return True
+        if self._bytes(pair) > MODEL_BYTES:
+            self.failed[pair] = "its coefficients would need too much memory"
+            self.tell(f"{pair[0]}: {pair[1]}: left out, {self.failed[pair]}")
             return True
         # something has to be there in the end, however short the time
         safe = bool(self.found) or self.fallback is not None
