@@ -96,7 +96,9 @@ def run_decoder(names: tuple[str, ...] = ("yeast", "enron", "bibtex")) -> Any:
         if not sp.issparse(train):
             scaler = StandardScaler().fit(train)
             train, test = scaler.transform(train), scaler.transform(test)
-        truth, unseen = (sp.csr_array(part).toarray() for part in (data.Y_train, data.Y_test))
+        # int8 would not hold the numbers of 159 labels, which scikit-learn puts there
+        sets = (data.Y_train, data.Y_test)
+        truth, unseen = (sp.csr_array(part).toarray().astype(int) for part in sets)
         model = OneVsRestClassifier(LogisticRegression(max_iter=300), n_jobs=-1)
         folds = KFold(5, shuffle=True, random_state=0)
         with warnings.catch_warnings():

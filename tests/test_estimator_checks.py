@@ -29,8 +29,8 @@ from fbeta import (
         FBetaReduction(LogisticRegression()),
         # repeated rows and weighted ones are solved in other coordinates: compare solutions
         SizedClassifier(alpha=10.0, tol=1e-14),
-        CardinalityClassifier(alpha=10.0, tol=1e-14),
-        LabelSetClassifier(alpha=10.0, tol=1e-14),
+        CardinalityClassifier(alpha=100.0, tol=1e-14),
+        LabelSetClassifier(alpha=100.0, tol=1e-14),
         FBetaForest(n_estimators=5),
         # the shortest of limits leaves the first candidate
         FBetaAuto(time_limit=1e-6, cv=2, random_state=0),

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from fbeta._array import Array, cumulative_sum
-from fbeta._bernoulli import size_ratios
+from fbeta._odds import size_ratios
 
 FAR = -650.0  # a score that far below the largest counts for no more
 
@@ -44,6 +44,7 @@ def size_law(xp: Any, u: Array, g: Array) -> tuple[Array, Array, Array]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> size_law(np, np.zeros((2, 1)), np.zeros((3, 1)))[1][:, 0].round(3).tolist()
     [0.25, 0.5, 0.25]
     """
@@ -82,6 +83,7 @@ def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> u, g = np.array([[5.0], [5.0]]), np.array([[-np.inf], [0.0]])
     >>> _, z, steps = size_law(np, u, g)
     >>> tilted(np, u, z, steps)[0][:, 0].round(3).tolist()
@@ -161,3 +163,47 @@ def backward(xp: Any, p: Array, q: Array, A: Array, B: Array, change: Array | No
         B = q[j, :] * B[:, : min(j, K) + 1, :]
         B[:, :count, :] += moved
     return xp.stack(out[::-1], axis=0)
+
+
+def second_moments(xp: Any, p: Array, q: Array, factors: Array) -> tuple[Array, Array, Array]:
+    """Return the expectations of labels, and of their products with each other and with sizes.
+
+    Parameters
+    ----------
+    xp, p, q
+        As for :func:`forward`.
+    factors : array of shape (1 + K, n)
+        Potentials of the sizes, as factors that make the weights of all sets sum to 1.
+
+    Returns
+    -------
+    mean : array of shape (s, n)
+        ``P(y_j = 1)``.
+    pairs : array of shape (s, s, n)
+        ``P(y_i = y_j = 1)``.
+    joint : array of shape (s, 1 + K, n)
+        ``P(|y| = k, y_j = 1)``.
+    """
+    (s, n), K = p.shape, factors.shape[0] - 1
+    there = {"dtype": p.dtype, "device": p.device}
+    B = xp.zeros((s + 1, K + 1, n), **there)
+    B[s, :, :] = factors
+    for j in reversed(range(s)):
+        B[j, :, :] = q[j, :] * B[j + 1, :, :]
+        B[j, :K, :] += p[j, :] * B[j + 1, 1:, :]
+    pairs = xp.zeros((s, s, n), **there)
+    # the probability of c labels so far, and of those among them that have a given label
+    S = xp.zeros((s + 1, K + 1, n), **there)
+    S[0, 0, :] = xp.ones_like(p[0, :])
+    for j in range(s):
+        width = min(j + 1, K)
+        moved = p[j, :] * S[: j + 1, :width, :]
+        both = xp.sum(moved * B[j + 1, 1 : width + 1, :], axis=1)
+        pairs[j, j, :] = both[0, :]
+        pairs[j, :j, :] = both[1:, :]
+        pairs[:j, j, :] = both[1:, :]
+        S[: j + 1, :, :] *= q[j, :]
+        S[: j + 1, 1 : width + 1, :] += moved
+        S[j + 1, 1 : width + 1, :] = moved[0, :, :]
+    mean = xp.stack([pairs[j, j, :] for j in range(s)], axis=0)
+    return mean, pairs, S[1:, :, :] * factors

@@ -170,8 +170,8 @@ class SizedCode(Code):
     >>> code = SizedCode.of(Y)
     >>> code.sizes.tolist(), code.targets(Y).toarray().tolist()[1]
     ([1, 2], [0, 1, 1, 0])
-    >>> code.statistics(np.array([[0.9, 0.5, 0.2, 0.6]])).cardinality_distribution().tolist()
-    [[0.0, 0.25, 0.75]]
+    >>> code.statistics(np.array([[0.9, 0.5, 0.2, 0.2]])).cardinality_distribution().tolist()
+    [[0.0, 0.5, 0.5]]
     """
 
     sizes: NDArray[np.intp]  # (C,), those seen, 0 among them where a row had no labels

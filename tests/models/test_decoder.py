@@ -16,7 +16,7 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import StandardScaler
 
-from fbeta import FBetaDecoder, LabelStatistics, decode, fbeta_score
+from fbeta import AlphaSearchCV, FBetaDecoder, LabelStatistics, decode, fbeta_score
 from fbeta.datasets import load
 from fbeta.decoding import expected_fbeta
 
@@ -140,6 +140,19 @@ def test_limits_weights_and_copies():
         clone(decoder).predict(NEW)
 
 
+def test_the_search_for_alpha():
+    P = expit(LOGITS[:600])
+    search = AlphaSearchCV(FBetaDecoder(), alphas=[1.0, 1e8], cv=3).fit(P, Y[:600])
+    held_out = []
+    for train, test in KFold(3, shuffle=True, random_state=0).split(P):
+        # probabilities are cut by the rows of all folds in the search, and here by those of one
+        decoder = FBetaDecoder().fit(P[train], Y[:600][train])
+        held_out.append(decoder.score(P[test], Y[:600][test]))
+    assert search.cv_results_["mean_test_score"][0] == pytest.approx(np.mean(held_out), abs=0.005)
+    assert search.alpha_ == 1.0
+    np.testing.assert_array_equal(search.predict(P), FBetaDecoder().fit(P, Y[:600]).predict(P))
+
+
 @pytest.mark.parametrize(
     ("parameters", "P", "labels", "message"),
     [
@@ -187,7 +200,7 @@ def test_above_thresholds_and_independence(mulan, name):
     if name == "yeast":
         scaler = StandardScaler().fit(train)
         train, test = scaler.transform(train), scaler.transform(test)
-    truth = [sp.csr_array(part).toarray() for part in (data.Y_train, data.Y_test)]
+    truth = [sp.csr_array(part).toarray().astype(int) for part in (data.Y_train, data.Y_test)]
     model = OneVsRestClassifier(LogisticRegression(solver="liblinear"))
     folds = KFold(3, shuffle=True, random_state=0)
     held_out = cross_val_predict(model, train, truth[0], cv=folds, method="predict_proba")

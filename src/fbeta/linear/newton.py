@@ -150,7 +150,7 @@ class Block:
         """Return the losses at a step along a change of the scores, and their slope, (m,) each."""
         xp, value, slope = self.xp, 0.0, 0.0
         for y, u, v, c in zip(self.targets, scores, changes, self.weights, strict=True):
-            f, g, _ = self.objective.evaluate(y, u + self.spread(step) * v, None)
+            f, g = self.objective.slopes(y, u + self.spread(step) * v)
             f, g = (f, g) if c is None else (c * f, c * g)
             value = value + xp.sum(f, axis=0)
             slope = slope + self.total(xp.sum(g * v, axis=0))

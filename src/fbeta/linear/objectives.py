@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fbeta._array import array_namespace, namespace_and_device
 from fbeta._factored import labels_first
 from fbeta._rows import map_rows, row_tasks
-from fbeta._tilted import backward, forward, size_law, tilted
+from fbeta._tilted import backward, forward, second_moments, size_law, tilted
 from fbeta.losses import Loss
 
 __all__ = ["Binary", "Cardinality", "Multinomial", "Objective"]
@@ -55,6 +55,10 @@ class Objective(ABC):
         astray. What the curvature consists of is the objective's own affair; it is not negative,
         and Hessians grow with each of its entries.
         """
+
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Return losses and gradients only, where nobody asks for the curvature."""
+        return self.evaluate(y, u, None)[:2]
 
     @abstractmethod
     def response(self, curvature: Array, v: Array) -> Array:
@@ -196,9 +200,9 @@ class Cardinality(Objective):
     """The exact log-linear law of labels with scores, and potentials of their number.
 
     The first s scores are those of the labels, the others those of the sizes; y holds 0/1 for
-    both, (rows, s + C). The curvature is kept as the labels' probabilities of presence and absence
-    under a tilt, the potentials as factors, and the expectations of y: each row's Hessian is the
-    covariance of y under its law.
+    both, (rows, s + C). Each row's Hessian is the covariance of y under its law. The curvature is
+    kept as the labels' probabilities of presence and absence under a tilt, the potentials as
+    factors, and the expectations of y; or, where it is small enough, as the covariance itself.
 
     Parameters
     ----------
@@ -206,13 +210,15 @@ class Cardinality(Objective):
         Labels s.
     sizes : int ndarray of shape (C,)
         Increasing sizes that are possible.
+    dense : bool
+        Whether to keep covariances: more work at each point, and less for each product.
     """
 
     joint = True
     ridge, least = 1e-5, 1e-7
 
-    def __init__(self, n_labels: int, sizes: NDArray[np.intp]) -> None:
-        self.n_labels, self.sizes = n_labels, sizes
+    def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
+        self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
         self.width = n_labels + len(sizes)
 
     @cached_property
@@ -231,7 +237,8 @@ class Cardinality(Objective):
         return values - (values @ flat) @ flat.T
 
     def _tasks(self, u: Array) -> list[slice]:
-        row_bytes = 32 * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
+        kinds = 1 + self.dense * self.n_labels // 8
+        row_bytes = 32 * kinds * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
         return row_tasks(namespace_and_device(u=u), u.shape[0], row_bytes)
 
     def _spread(self, potentials: Array, fill: float) -> Array:
@@ -275,6 +282,9 @@ class Cardinality(Objective):
             A = forward(xp, p, q, K)
             reached = A[-1, 0, :, :]
             factors = xp.where(reached > 0, z / xp.where(reached > 0, reached, 1.0), 0 * z)
+            if self.dense:
+                mean, kept = self._covariance(p, q, factors, z)
+                return log_total, labels_first(xp, mean), labels_first(xp, kept)
             mean = xp.concat([backward(xp, p, q, A, factors[None, :, :]), self._gather(z)], axis=0)
             kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
             return log_total, labels_first(xp, mean), labels_first(xp, kept)
@@ -283,8 +293,34 @@ class Cardinality(Objective):
         loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
         return loss[:, None], mean - y, kept
 
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Return losses and gradients, without covariances."""
+        plain = Cardinality(self.n_labels, self.sizes)
+        return Cardinality.evaluate(plain, y, u, None)[:2]
+
+    def _covariance(self, p: Array, q: Array, factors: Array, z: Array) -> tuple[Array, Array]:
+        """Return the expectation of y, (s + C, n), and its covariance in one axis, with it."""
+        xp, c, n = array_namespace(p), self.width, p.shape[1]
+        labels, pairs, joint = second_moments(xp, p, q, factors)
+        sizes = self._gather(z)
+        mean = xp.concat([labels, sizes], axis=0)
+        with_sizes = xp.stack([self._gather(joint[j, :, :]) for j in range(self.n_labels)], axis=0)
+        own = xp.eye(len(self.sizes), dtype=p.dtype, device=p.device)[:, :, None] * sizes
+        upper = xp.concat([pairs, with_sizes], axis=1)
+        lower = xp.concat([xp.permute_dims(with_sizes, (1, 0, 2)), own], axis=1)
+        covariance = xp.concat([upper, lower], axis=0) - mean[:, None, :] * mean[None, :, :]
+        return mean, xp.concat([xp.reshape(covariance, (c * c, n)), mean], axis=0)
+
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply with the covariance of y: that of y with the change of the whole score."""
+        if not self.dense:
+            return self._sweep(curvature, v)
+        c, xp = self.width, array_namespace(v)
+        covariance = xp.reshape(curvature[:, : c * c], (-1, c, c))
+        return (covariance @ v[:, :, None])[:, :, 0]
+
+    def _sweep(self, curvature: Array, v: Array) -> Array:
+        """Multiply by a derivative of the sweeps."""
         xp, s, C = array_namespace(v), self.n_labels, len(self.sizes)
         K = int(self.sizes[-1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -146,6 +147,10 @@ class FBetaDecoder(StatisticsClassifier):
             raise ValueError(f"P has {X.shape[1]} columns, but y has {Y.shape[1]} labels")
         logits: NDArray[np.float64] = to_numpy(X)
         super()._fit(logits, Y, weight)
+
+    def alpha_shared(self, X: Any, weight: Weight) -> Any:
+        """Return the logits, which are the same for all folds and strengths of a search."""
+        return to_numpy(copy(self)._validate_X(X, reset=True))
 
     def _make_code(self, Y: Indicator) -> CardinalityCode:
         return CardinalityCode.of(Y)
