@@ -293,3 +293,26 @@ def test_short_texts():
     clf = make_pipeline(TfidfVectorizer(), FBetaAuto(time_limit=45, cv=3, random_state=0))
     predicted = clf.fit(texts, tags).predict(new_texts)
     assert fbeta_per_instance(new_tags, predicted).mean() >= 0.825
+
+
+def test_weights_come_from_as_many_samples_as_there_is_time_for(data, monkeypatch):
+    monkeypatch.setattr(searching, "BAGS", 8)
+    search = prepared(*data, Clock(lambda: 0.0, 10.0))
+    for model in ("sized", "joint"):
+        search._try(("raw", model))
+    parts = [candidate.statistics.unfolded() for candidate in search.found.values()]
+    done = []
+
+    def score(rng=None):
+        # the time is over in the sixth sample
+        done.append(rng)
+        if len(done) > 5:
+            raise TimeUpError
+        return lambda statistics: 1.0
+
+    object.__setattr__(search.trial, "score", score)
+    assert search._bagged(parts).tolist() == [1.0, 0.0]
+    assert len(done) == 6
+    done[:] = [None] * 3
+    with pytest.raises(TimeUpError):
+        search._bagged(parts)

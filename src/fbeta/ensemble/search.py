@@ -47,7 +47,8 @@ BEHIND = 0.05
 KEPT_BYTES, DECODED = 1 << 29, 3e7
 MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PAIRS = 24  # that are kept, about
-BAGS = 20  # bootstrap samples of the rows that weights are averaged over
+BAGS = 20  # bootstrap samples of the rows that weights are averaged over, and
+FEWEST_BAGS = 4  # how many of them will do
 LEAST_WEIGHT = 0.02  # below, a member is left out
 PILOT = 2000  # rows of the first model, where there are more and time is short
 
@@ -264,8 +265,7 @@ class Search:
             single = score(parts[best])
             counts, value = greedy_counts(parts, score)
             weights = counts / counts.sum()
-            bagged = np.mean([self._bag(parts) for _ in range(BAGS)], axis=0)
-            bagged[bagged < LEAST_WEIGHT] = 0
+            bagged = self._bagged(parts)
             mean = score(LabelStatistics.mixture(parts, bagged))
             if mean >= single:
                 weights, value = bagged / bagged.sum(), mean
@@ -273,9 +273,19 @@ class Search:
             self.tell("no more time to choose weights")
         return weights, value
 
-    def _bag(self, parts: Sequence[LabelStatistics]) -> NDArray[np.float64]:
-        counts, _ = greedy_counts(parts, self.trial.score(self.rng))
-        return np.asarray(counts / counts.sum(), dtype=np.float64)
+    def _bagged(self, parts: Sequence[LabelStatistics]) -> NDArray[np.float64]:
+        """Return the mean weights over as many bootstrap samples as there is time for."""
+        shares: list[NDArray[Any]] = []
+        try:
+            for _ in range(BAGS):
+                counts, _ = greedy_counts(parts, self.trial.score(self.rng))
+                shares.append(counts / counts.sum())
+        except TimeUpError:
+            if len(shares) < FEWEST_BAGS:
+                raise
+            self.clock.deadline = np.inf  # for one more decode
+        mean = np.mean(shares, axis=0)
+        return np.where(mean < LEAST_WEIGHT, 0.0, mean)
 
 
 def _models(beta: float, seed: int) -> dict[str, Any]:
