@@ -28,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.fixes import parse_version
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaReduction
+from fbeta import AlphaSearchCV, FBetaAuto, FBetaClassifier, FBetaReduction
 from fbeta.files import write_atomically, write_text
 from fbeta.losses import get_loss
 from fbeta.methods import METHODS, PARTS, load_part, make_method
@@ -54,6 +54,7 @@ def fitted(**parameters: Any) -> FBetaClassifier:
 ESTIMATORS = {
     "loss object": lambda: fitted(loss=get_loss("exponential")),
     "costs": lambda: fitted(loss=CostedLogistic(3.0, 1.0)),
+    "auto": lambda: FBetaAuto(time_limit=0.3, cv=2).fit(X, Y),
     "splitter": lambda: AlphaSearchCV(FBetaClassifier(), alphas=[1.0], cv=KFold(2)).fit(X, Y),
     "calibrated": lambda: FBetaReduction(LinearSVC()).fit(X, Y),
     "bayes": lambda: FBetaReduction(make_pipeline(StandardScaler(), GaussianNB())).fit(X, Y),
@@ -115,7 +116,7 @@ def same(first: Any, second: Any) -> None:
         assert first == second or (first != first and second != second)
 
 
-@pytest.mark.parametrize("name", [*METHODS, *ESTIMATORS])
+@pytest.mark.parametrize("name", dict.fromkeys([*METHODS, *ESTIMATORS]))
 def test_nothing_is_lost_or_changed(name: str, tmp_path: Path) -> None:
     model = ESTIMATORS[name]() if name in ESTIMATORS else make_method(name).fit(X, Y)
     save_model(tmp_path / "m.skops", model)

@@ -195,6 +195,18 @@ def test_what_fails_is_left_out(data, few_trees):
     assert "tol" in search.failed["raw", "broken"]
 
 
+def test_what_needs_too_much_memory_is_left_out(data, monkeypatch):
+    search = prepared(*data, Clock(lambda: 0.0, None))
+    # 2 labels with 2 sizes and 6 features; the kernel has a landmark for every row
+    assert search._bytes(("raw", "joint")) == 8 * 6 * 5
+    assert search._bytes(("kernel 0.25", "sized")) == 8 * 100 * 4
+    monkeypatch.setattr(searching, "MODEL_BYTES", 8 * 6 * 5 - 1)
+    assert search._try(("raw", "joint"))
+    assert search._try(("raw", "sized"))
+    assert list(search.found) == [("raw", "sized")]
+    assert "memory" in search.failed["raw", "joint"]
+
+
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 def test_gaps_in_the_features(data, few_trees, form):
     X, Y = data
@@ -281,3 +293,26 @@ def test_short_texts():
     clf = make_pipeline(TfidfVectorizer(), FBetaAuto(time_limit=45, cv=3, random_state=0))
     predicted = clf.fit(texts, tags).predict(new_texts)
     assert fbeta_per_instance(new_tags, predicted).mean() >= 0.825
+
+
+def test_weights_come_from_as_many_samples_as_there_is_time_for(data, monkeypatch):
+    monkeypatch.setattr(searching, "BAGS", 8)
+    search = prepared(*data, Clock(lambda: 0.0, 10.0))
+    for model in ("sized", "joint"):
+        search._try(("raw", model))
+    parts = [candidate.statistics.unfolded() for candidate in search.found.values()]
+    done = []
+
+    def score(rng=None):
+        # the time is over in the sixth sample
+        done.append(rng)
+        if len(done) > 5:
+            raise TimeUpError
+        return lambda statistics: 1.0
+
+    object.__setattr__(search.trial, "score", score)
+    assert search._bagged(parts).tolist() == [1.0, 0.0]
+    assert len(done) == 6
+    done[:] = [None] * 3
+    with pytest.raises(TimeUpError):
+        search._bagged(parts)

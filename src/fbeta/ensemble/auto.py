@@ -111,7 +111,7 @@ class FBetaAuto(StatisticsClassifier):
     what greedy selection chooses, as in :class:`fbeta.FBetaEnsemble`; those below 0.02 are dropped.
     Of large data, as many rows are kept for this as fit into half a gigabyte. With a time limit
     and more than 2000 rows, a first model is fitted to 2000 of them, and is what remains if nothing
-    else is ready in time.
+    else is ready in time. Models with more than a gigabyte of coefficients are left out.
 
     Examples
     --------

@@ -45,8 +45,10 @@ TRY = 0.75
 BEHIND = 0.05
 # bytes of the statistics that are kept of all pairs, and numbers that one decode may read
 KEPT_BYTES, DECODED = 1 << 29, 3e7
+MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PAIRS = 24  # that are kept, about
-BAGS = 20  # bootstrap samples of the rows that weights are averaged over
+BAGS = 20  # bootstrap samples of the rows that weights are averaged over, and
+FEWEST_BAGS = 4  # how many of them will do
 LEAST_WEIGHT = 0.02  # below, a member is left out
 PILOT = 2000  # rows of the first model, where there are more and time is short
 
@@ -177,9 +179,21 @@ class Search:
         fits = sum(c.seconds for c in best) / len(self.trial.folds)
         return min(TRY * self.clock.limit, self.clock.limit - 1.5 * fits)
 
+    def _bytes(self, pair: Pair) -> float:
+        """Return what the coefficients of a linear model over a map need, about."""
+        kernel = next((s for s in self.maps[pair[0]] if hasattr(s, "n_components")), None)
+        d = self.X.shape[1] if kernel is None else kernel.n_components
+        s, K = self.Y.shape[1], max(1, len(observed_cardinalities(self.Y)))
+        problems = {JOINT: 1 + K * s, "label sets": s}.get(pair[1], s + K)
+        return 0.0 if "forest" in pair[1] else 8.0 * d * problems
+
     def _try(self, pair: Pair) -> bool:
         """Try a pair that has not been tried, and tell whether there is time for more."""
         if pair in self.found or pair in self.failed:
+            return True
+        if self._bytes(pair) > MODEL_BYTES:
+            self.failed[pair] = "its coefficients would need too much memory"
+            self.tell(f"{pair[0]}: {pair[1]}: left out, {self.failed[pair]}")
             return True
         # something has to be there in the end, however short the time
         safe = bool(self.found) or self.fallback is not None
@@ -251,8 +265,7 @@ class Search:
             single = score(parts[best])
             counts, value = greedy_counts(parts, score)
             weights = counts / counts.sum()
-            bagged = np.mean([self._bag(parts) for _ in range(BAGS)], axis=0)
-            bagged[bagged < LEAST_WEIGHT] = 0
+            bagged = self._bagged(parts)
             mean = score(LabelStatistics.mixture(parts, bagged))
             if mean >= single:
                 weights, value = bagged / bagged.sum(), mean
@@ -260,9 +273,19 @@ class Search:
             self.tell("no more time to choose weights")
         return weights, value
 
-    def _bag(self, parts: Sequence[LabelStatistics]) -> NDArray[np.float64]:
-        counts, _ = greedy_counts(parts, self.trial.score(self.rng))
-        return np.asarray(counts / counts.sum(), dtype=np.float64)
+    def _bagged(self, parts: Sequence[LabelStatistics]) -> NDArray[np.float64]:
+        """Return the mean weights over as many bootstrap samples as there is time for."""
+        shares: list[NDArray[Any]] = []
+        try:
+            for _ in range(BAGS):
+                counts, _ = greedy_counts(parts, self.trial.score(self.rng))
+                shares.append(counts / counts.sum())
+        except TimeUpError:
+            if len(shares) < FEWEST_BAGS:
+                raise
+            self.clock.deadline = np.inf  # for one more decode
+        mean = np.mean(shares, axis=0)
+        return np.where(mean < LEAST_WEIGHT, 0.0, mean)
 
 
 def _models(beta: float, seed: int) -> dict[str, Any]:
