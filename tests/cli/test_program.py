@@ -59,7 +59,8 @@ def test_output_in_a_pipe_has_no_colours(model: Path, tmp_path: Path) -> None:
 
 def test_names_of_any_script_are_printed_anywhere(tmp_path: Path) -> None:
     train = tmp_path / "a.csv"
-    lines = [f"{i % 7},{'gr\u00fcn;wei\u00df' if i % 2 else 'blau'}" for i in range(40)]
+    tags = ("blau", "gr\u00fcn;wei\u00df")
+    lines = [f"{i % 7},{tags[i % 2]}" for i in range(40)]
     train.write_text("\n".join(["gr\u00f6\u00dfe,tags", *lines]), encoding="utf-8")
     options = ("--label-column", "tags", "--alpha", 1, "-o", tmp_path / "m.skops")
     result = program("fit", train, *options, PYTHONIOENCODING="ascii")
