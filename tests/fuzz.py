@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 import random
-import resource
 import sys
 import tempfile
 import warnings
@@ -188,6 +187,8 @@ def fuzz_readers(count: int, rng: random.Random, folder: Path) -> dict[str, int]
 
 def main(kind: str, count: int, seed: int) -> None:
     """Fuzz under the limit."""
+    import resource  # of POSIX
+
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
     warnings.simplefilter("ignore")
     fuzz = {"models": fuzz_models, "readers": fuzz_readers}[kind]
