@@ -16,13 +16,14 @@ import scipy
 import sklearn
 from threadpoolctl import threadpool_limits
 
-from benchmarks import decode, solver
+from benchmarks import decode, models, solver
 from benchmarks.cases import data_folder, solver_cases
 from benchmarks.report import markdown
 from fbeta._threads import n_threads
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("solver", "path", "memory", "scaling", "decode", "factored", "efp")
+PARTS = ("solver", "path", "memory", "scaling", "decode", "factored", "efp", "wide",
+         "decoder")  # fmt: skip
 
 
 def run_part(part: str) -> Any:
@@ -30,6 +31,10 @@ def run_part(part: str) -> Any:
         return decode.run()
     if part == "factored":
         return decode.run_factored()
+    if part == "wide":
+        return models.run_wide()
+    if part == "decoder":
+        return models.run_decoder()
     if part == "memory":
         return solver.run_memory()
     if part == "scaling":

@@ -97,6 +97,34 @@ SECTIONS: list[tuple[str, str, str, dict[str, str]]] = [
             "same_values": "same values",
         },
     ),
+    (
+        "wide",
+        "Many labels",
+        "19,000 sparse texts with 30,000 words and 2,000 tags, and predictions for 1,000 more: the "
+        "paper's model, and labels with a model of their number.",
+        {
+            "method": "method",
+            "fit_s": "fit, s",
+            "predict_s": "predict, s",
+            "peak_gib": "peak, GiB",
+            "added_gib": "added, GiB",
+            "F_1": "F_1",
+        },
+    ),
+    (
+        "decoder",
+        "The decoder over one-against-rest models",
+        "scikit-learn's logistic regressions, cross-fitted in five folds: F_1 on the test set with "
+        "the best single threshold, with the exact decode under independence, and with "
+        "`FBetaDecoder`.",
+        {
+            "set": "data set",
+            "threshold": "threshold",
+            "independent": "independent",
+            "decoder": "decoder",
+            "fit_s": "fit, s",
+        },
+    ),
     ("efp", "EFP's multinomial fits at Enron's size", "Against one scikit-learn fit a label.", {}),
 ]
 

@@ -22,7 +22,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaReduction
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaDecoder, FBetaReduction
 from fbeta.losses import get_loss
 from fbeta.methods import METHODS, make_method
 from fbeta.rivals import BinaryRelevance
@@ -48,6 +48,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "cv": lambda: FBetaClassifierCV([0.1, 1.0], cv=2).fit(X, Y),
     "search": lambda: AlphaSearchCV(BinaryRelevance(), alphas=[0.1, 1.0], cv=KFold(2)).fit(X, Y),
     "reduction": lambda: FBetaReduction(LogisticRegression()).fit(X, Y[:, :1]),
+    "decoder": lambda: FBetaDecoder().fit(X, np.column_stack([Y, X[:, 2] > 0.1])),
     "pipeline": lambda: make_pipeline(StandardScaler(), FBetaClassifier()).fit(X, Y),
     "loss": lambda: FBetaClassifier(loss=get_loss("squared")).fit(X, Y),
     "form-sets": lambda: FBetaClassifier().fit(X, SETS),

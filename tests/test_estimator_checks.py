@@ -5,7 +5,16 @@ from __future__ import annotations
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaReduction
+from fbeta import (
+    AlphaSearchCV,
+    CardinalityClassifier,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    FBetaForest,
+    FBetaReduction,
+    LabelSetClassifier,
+    SizedClassifier,
+)
 
 
 @parametrize_with_checks(
@@ -16,6 +25,11 @@ from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, FBetaReduct
         FBetaClassifierCV(),
         AlphaSearchCV(FBetaClassifier()),
         FBetaReduction(LogisticRegression()),
+        # repeated rows and weighted ones are solved in other coordinates: compare solutions
+        SizedClassifier(alpha=10.0, tol=1e-14),
+        CardinalityClassifier(alpha=100.0, tol=1e-14),
+        LabelSetClassifier(alpha=100.0, tol=1e-14),
+        FBetaForest(n_estimators=5),
     ]
 )
 def test_scikit_learn_conventions(estimator, check):

@@ -100,6 +100,19 @@ def test_expected_f_is_near_what_is_achieved(run):
     assert gain["few rows"] < gain["many rows"]
 
 
+def test_the_decoder_mends_a_forest(run):
+    numbers = run("decoder")
+    half, threshold, independent, decoder = (
+        numbers[f"F_1, {name}"]
+        for name in ("cut at 1/2", "best threshold", "independent labels", "decoder")
+    )
+    assert half < independent < threshold < decoder - 0.02
+    assert numbers["F_1 that the decoder expects"] == pytest.approx(decoder, abs=0.02)
+    sizes = {name: numbers[f"labels per row, {name}"] for name in ("cut at 1/2", "truth")}
+    assert sizes["cut at 1/2"] < 0.5 * sizes["truth"] < numbers["labels per row, decoder"]
+    assert numbers["F_1, decoder with at most 2 labels"] < decoder
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_documented_numbers_are_those_of_the_script(run, path):
     text = (ROOT / "docs" / "gallery" / f"{path.stem}.txt").read_text(encoding="utf-8")

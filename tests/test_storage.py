@@ -94,6 +94,9 @@ def same(first: Any, second: Any) -> None:
     if isinstance(first, dict):
         assert first.keys() == second.keys()
         first, second = list(first.values()), list(second.values())
+    if sp.issparse(first):
+        assert first.shape == second.shape
+        first, second = ((a.data, a.indices, a.indptr) for a in (first, second))
     if isinstance(first, np.ndarray):
         assert first.dtype == second.dtype
         np.testing.assert_array_equal(first, second)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.base import clone
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, SizedClassifier
 from fbeta.datasets import make_calibrated
 from fbeta.rivals import BinaryRelevance
 from fbeta.storage import load_model, save_model
@@ -21,6 +21,7 @@ ESTIMATORS = [
     FBetaClassifierCV(alphas=[0.1, 1.0, 100.0], cv=3, tol=1e-10),
     AlphaSearchCV(BinaryRelevance(decode="independent", tol=1e-10), alphas=[0.1, 10.0], cv=3),
     BinaryRelevance(alpha=0.5, tol=1e-10),
+    SizedClassifier(alpha=0.5, tol=1e-10),
 ]
 
 

@@ -18,6 +18,7 @@ from math import exp, log
 from typing import Any
 
 from fbeta._array import Array, astype, cumulative_sum, host_integers
+from fbeta._odds import scaled_odds, size_ratios
 
 # what is left out of a Poisson-binomial distribution at each end, and for each label, is below
 # exp(-NEGLIGIBLE) = 6e-26: the best expected F_beta of s labels is at least 1 / (s + 1), so that
@@ -331,16 +332,9 @@ def conditional_law(xp: Any, P: Array, empty: Array, weights: Array) -> Conditio
     >>> [q[:, :, 0].tolist() for _, q in law.joint(P, at_once=2)]
     [[[0.1, 0.0], [0.1, 0.0]], [[0.0, 0.8], [0.0, 0.8]]]
     """
-    s, n = P.shape
-    K = weights.shape[0]
+    s, K = P.shape[0], weights.shape[0]
     odds = scaled_odds(xp, P)
-    ratios = xp.zeros((K + _margin(K, s), n), dtype=P.dtype, device=P.device)
-    # with one more label R_k' = R_k + w R_{k-1}: only sums and ratios of positive numbers
-    for j in range(s if K else 0):
-        width = min(j + 1, ratios.shape[0])
-        raised = ratios[:width, :] + odds[j, :]
-        ratios[1:width, :] = ratios[: width - 1, :] * (raised[1:, :] / raised[:-1, :])
-        ratios[0, :] = raised[0, :]
+    ratios = size_ratios(xp, odds, K + _margin(K, s) if K else 0)
     certain, possible = (
         xp.sum(xp.where(mask, xp.ones_like(P), xp.zeros_like(P)), axis=0)
         for mask in (P >= 1, P > 0)
@@ -362,28 +356,3 @@ def _margin(K: int, s: int) -> int:
         steps += 1
         error += log(K / (K + steps) * ((s - K - steps + 1) / (s - K + 1)))
     return steps
-
-
-def scaled_odds(xp: Any, P: Array) -> Array:
-    """Return ``p / (1 - p)`` times a constant that leaves room at both ends.
-
-    Only ratios of odds matter. Certain labels get odds beyond all others, impossible ones below.
-
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    P : array
-        Probabilities.
-
-    Returns
-    -------
-    array
-        Positive numbers whose sums do not overflow.
-    """
-    info = xp.finfo(P.dtype)
-    least, most = float(info.smallest_normal) * 2**20, float(info.max) / 2**20
-    inside = (P > 0) & (P < 1)
-    safe = xp.where(inside, P, xp.full_like(P, 0.5))
-    outside = xp.where(P > 0, xp.full_like(P, most), xp.full_like(P, least))
-    return xp.where(inside, safe * float(info.max) ** 0.5 / (1 - safe), outside)

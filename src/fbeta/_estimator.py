@@ -26,6 +26,7 @@ from fbeta.codes import Code, Estimates
 from fbeta.encoding import LabelStatistics
 from fbeta.labels import Indicator, LabelForm, form_of
 from fbeta.learners import Alphas, Learner, Model, Rows, Weight, count_rows, take_rows
+from fbeta.measures import Measure
 from fbeta.metrics import fbeta_score
 from fbeta.rules import ExactDecode, StatisticsRule
 
@@ -201,10 +202,18 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             chunk = slice(start, start + rows)
             yield self._output(X if rows >= n else take_rows(X, chunk))
 
-    def _predict_indicator(self, X: Any, beta: float) -> Any:
+    def _predict_indicator(self, X: Any, beta: float, **goal: Any) -> Any:
         """Predict label sets for validated X, as booleans of shape (n, s)."""
-        parts = [self._rule(output, beta) for output in self._chunks(X)]
+        parts = [self._rule(output, beta, **goal) for output in self._chunks(X)]
         return concat(parts)
+
+    def _predict(self, X: Any, beta: float | None, **goal: Any) -> Any:
+        """Predict label sets, in the form of those in ``fit``."""
+        if is_blocks(X):
+            return self._answer("predict", X, "labels", beta=beta, **goal)
+        index = X.index if hasattr(X, "iloc") else None
+        predicted = self._predict_indicator(*self._read_features(X, beta), **goal)
+        return self._label_form.write(predicted, index)
 
     def _by_class(self, marginals: Any) -> Any:
         """Return marginals as ``predict_proba`` does: by class where the target was 1-D."""
@@ -243,11 +252,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         labels of n instances
             In the form of the labels in ``fit``: array, sparse matrix, DataFrame or label sets.
         """
-        if is_blocks(X):
-            return self._answer("predict", X, "labels", beta=beta)
-        index = X.index if hasattr(X, "iloc") else None
-        predicted = self._predict_indicator(*self._read_features(X, beta))
-        return self._label_form.write(predicted, index)
+        return self._predict(X, beta)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the instance-averaged F_beta of the predictions.
@@ -362,6 +367,46 @@ class StatisticsClassifier(MultiLabelClassifier):
         parts = [estimates.statistics() for estimates in self._chunks(X)]
         return LabelStatistics.concatenate(parts)
 
+    def _goal(self, **goal: Any) -> dict[str, Any]:
+        """Return what differs from the plain decode; other rules know nothing else."""
+        plain = {"measure": "fbeta", "min_labels": 0, "max_labels": None}
+        goal = {key: value for key, value in goal.items() if value != plain[key]}
+        if goal and not isinstance(self._rule, ExactDecode):
+            raise ValueError(
+                f"{', '.join(goal)}: only the exact decode takes these, and this "
+                f"{type(self).__name__} decides by {type(self._rule).__name__}"
+            )
+        return goal
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        beta: float | None = None,
+        measure: str | Measure = "fbeta",
+        min_labels: int = 0,
+        max_labels: int | None = None,
+    ) -> Any:
+        """Predict label sets.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            The measure to be optimal for; that of the estimator by default.
+        measure, min_labels, max_labels
+            As for :func:`fbeta.decode`: another measure than F_beta, and limits on the number of
+            labels, within which predictions are optimal.
+
+        Returns
+        -------
+        labels of n instances
+            In the form of the labels in ``fit``: array, sparse matrix, DataFrame or label sets.
+        """
+        goal = self._goal(measure=measure, min_labels=min_labels, max_labels=max_labels)
+        return self._predict(X, beta, **goal)
+
     def predict_statistics(self, X: Any) -> LabelStatistics:
         """Estimate everything the decoder needs.
 
@@ -400,7 +445,14 @@ class StatisticsClassifier(MultiLabelClassifier):
         marginals = [estimates.marginals() for estimates in self._chunks(X)]
         return self._by_class(concat(marginals))
 
-    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> Any:
+    def expected_fbeta(
+        self,
+        X: Any,
+        *,
+        beta: float | None = None,
+        min_labels: int = 0,
+        max_labels: int | None = None,
+    ) -> Any:
         """Estimate the F_beta of each prediction, by the model's own statistics.
 
         Parameters
@@ -409,6 +461,8 @@ class StatisticsClassifier(MultiLabelClassifier):
             Features.
         beta : float, optional
             That of the estimator by default.
+        min_labels, max_labels
+            Limits on the number of labels of the predictions.
 
         Returns
         -------
@@ -417,8 +471,10 @@ class StatisticsClassifier(MultiLabelClassifier):
             decoder maximises may then exceed 1: it is cut there.
         """
         if is_blocks(X):
-            return self._answer("expected_fbeta", X, "vector", beta=beta)
+            limits = {"min_labels": min_labels, "max_labels": max_labels}
+            return self._answer("expected_fbeta", X, "vector", beta=beta, **limits)
         X, beta = self._read_features(X, beta)
-        parts = [self._rule.expected(estimates, beta) for estimates in self._chunks(X)]
+        goal = self._goal(min_labels=min_labels, max_labels=max_labels)
+        parts = [self._rule.expected(estimates, beta, **goal) for estimates in self._chunks(X)]
         expected = concat(parts)
         return array_namespace(expected).clip(expected, None, 1.0)

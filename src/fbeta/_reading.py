@@ -20,6 +20,31 @@ from fbeta._array import (
 from fbeta._forms import Form
 
 
+def read_matrix(P: Any) -> Array:
+    """Return probabilities or logits of labels, of shape (n, s), in a floating type.
+
+    Parameters
+    ----------
+    P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
+        As for :func:`read_marginals`, but of any size.
+
+    Returns
+    -------
+    array of shape (n, s)
+        NumPy's in double precision.
+    """
+    if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
+        P = _presence(P)
+    xp, device = namespace_and_device(P=P)
+    if xp is np:
+        P = np.asarray(P, dtype=np.float64)
+    elif not xp.isdtype(P.dtype, "real floating"):
+        P = astype(xp, P, widest_float(xp, device))
+    if P.ndim != 2 or P.shape[1] == 0:
+        raise ValueError(f"P must have shape (n, s) with s >= 1, got {tuple(P.shape)}")
+    return P
+
+
 def read_marginals(P: Any) -> Array:
     """Return marginals of shape (n, s) in a floating type, NumPy's in double precision.
 
@@ -37,15 +62,8 @@ def read_marginals(P: Any) -> Array:
     >>> read_marginals([np.array([[0.1, 0.9]]), np.array([[0.5, 0.5]])]).tolist()
     [[0.9, 0.5]]
     """
-    if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
-        P = _presence(P)
-    xp, device = namespace_and_device(P=P)
-    if xp is np:
-        P = np.asarray(P, dtype=np.float64)
-    elif not xp.isdtype(P.dtype, "real floating"):
-        P = astype(xp, P, widest_float(xp, device))
-    if P.ndim != 2 or P.shape[1] == 0:
-        raise ValueError(f"P must have shape (n, s) with s >= 1, got {tuple(P.shape)}")
+    P = read_matrix(P)
+    xp, _ = namespace_and_device(P=P)
     if not bool(xp.all((P >= 0) & (P <= 1))):
         raise ValueError("P must hold probabilities in [0, 1]")
     return P

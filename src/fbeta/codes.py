@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +20,8 @@ from fbeta.encoding import LabelStatistics, encode, observed_cardinalities
 from fbeta.labels import Indicator
 from fbeta.linear.binary import distinct_columns
 
-__all__ = ["Code", "Estimates", "JointCode", "MarginalCode", "PlugInCode"]
+__all__ = ["CardinalityCode", "Code", "Estimates", "JointCode", "LabelSetCode", "MarginalCode",
+           "PlugInCode", "SetTargets", "SizedCode", "SizedTargets"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,155 @@ class MarginalCode(Code):
     def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
         """Return the name of the label."""
         return f"label {column if labels is None else labels[column]!s}"
+
+
+@dataclass(frozen=True)
+class SizedCode(Code):
+    """Each label by itself, and each size of label sets that was seen.
+
+    Given their number, labels are independent: the statistics stay factored.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [1, 1]], dtype=np.int8))
+    >>> code = SizedCode.of(Y)
+    >>> code.sizes.tolist(), code.targets(Y).toarray().tolist()[1]
+    ([1, 2], [0, 1, 1, 0])
+    >>> code.statistics(np.array([[0.9, 0.5, 0.2, 0.2]])).cardinality_distribution().tolist()
+    [[0.0, 0.5, 0.5]]
+    """
+
+    sizes: NDArray[np.intp]  # (C,), those seen, 0 among them where a row had no labels
+
+    @classmethod
+    def of(cls, Y: Indicator) -> Self:
+        """Make the code of the labels and of the sizes of Y, of shape (n, s)."""
+        return cls(observed_cardinalities(Y), Y.shape[1], np.unique(np.diff(Y.indptr)))
+
+    def width(self) -> int:
+        """Return the number of targets, ``s + C``."""
+        return self.n_labels + len(self.sizes)
+
+    def targets(self, Y: Indicator) -> sp.csc_array:
+        """Return the labels of each row, and which size it has, of shape (n, s + C)."""
+        count = np.diff(Y.indptr)
+        place = np.searchsorted(self.sizes, count)
+        rows = np.flatnonzero(self.sizes[np.minimum(place, len(self.sizes) - 1)] == count)
+        ones = np.ones(len(rows), dtype=Y.dtype)
+        shape = (len(count), len(self.sizes))
+        of_size = sp.csc_array((ones, (rows, place[rows])), shape=shape)
+        return sp.csc_array(sp.hstack([Y.tocsc(), of_size]))
+
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums for each label over all sizes, and for each size."""
+        of_size = sums.sum(axis=1, dtype=sums.dtype)
+        if sums.dtype.kind != "u":
+            # a row of size k is in k sums; bits that stand for rows wrap around, and stay so
+            of_size = (of_size / np.maximum(sizes, 1)).astype(sums.dtype)
+        out = np.zeros(self.width(), sums.dtype)
+        out[: self.n_labels] = sums[sizes > 0].sum(axis=0, dtype=sums.dtype)
+        seen = np.isin(self.sizes, sizes)
+        out[self.n_labels :][seen] = of_size[np.searchsorted(sizes, self.sizes[seen])]
+        return out
+
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the statistics of labels that are independent given their number.
+
+        P, of shape (n, s + C), has the probabilities of the labels, and of the sizes up to a
+        factor.
+        """
+        xp, s = array_namespace(P), self.n_labels
+        sizes = P[:, s:]
+        total = xp.sum(sizes, axis=1, keepdims=True)
+        # what no model thinks possible is a tie
+        share = xp.where(total > 0, sizes, xp.ones_like(sizes))
+        share = share / xp.sum(share, axis=1, keepdims=True)
+        places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
+        places[self.sizes] = np.arange(len(self.sizes))
+        padded = xp.concat([share, xp.zeros_like(share[:, :1])], axis=1)
+        law = xp.take(padded, xp.asarray(places, device=P.device), axis=1)
+        return LabelStatistics.from_marginals(P[:, :s], law)
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return the label or the size that a target stands for."""
+        if column >= self.n_labels:
+            return f"size {self.sizes[column - self.n_labels]}"
+        return f"label {column if labels is None else labels[column]!s}"
+
+
+@dataclass(frozen=True)
+class SizedTargets:
+    """Targets of :class:`CardinalityCode`."""
+
+    matrix: sp.csc_array  # (n, s + C), labels and sizes
+    sizes: NDArray[np.intp]  # (C,), what the last columns stand for
+
+
+@dataclass(frozen=True)
+class CardinalityCode(SizedCode):
+    """The same, for a model that has to know which of its targets are sizes."""
+
+    def targets(self, Y: Indicator) -> SizedTargets:
+        """Return the labels and the sizes of each row."""
+        return SizedTargets(super().targets(Y), self.sizes)
+
+
+@dataclass(frozen=True)
+class SetTargets:
+    """Targets of :class:`LabelSetCode`."""
+
+    which: NDArray[np.intp]  # (n,), the set of each row
+    sets: sp.csr_array  # (L, s), 0/1
+
+
+@dataclass(frozen=True)
+class LabelSetCode(Code):
+    """The label sets that were seen, each as a whole.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [1, 1]], dtype=np.int8))
+    >>> code = LabelSetCode.of(Y)
+    >>> code.sets.toarray().tolist(), code.targets(Y).which.tolist()
+    ([[1, 1], [0, 1]], [0, 1, 0])
+    """
+
+    sets: sp.csr_array  # (L, s), 0/1, in the order in which they were seen
+
+    @classmethod
+    def of(cls, Y: Indicator) -> LabelSetCode:
+        """Make the code of the label sets of Y, of shape (n, s)."""
+        which = _number_sets(Y)
+        first = np.unique(which, return_index=True)[1]
+        return cls(observed_cardinalities(Y), Y.shape[1], sp.csr_array(Y[first]))
+
+    def width(self) -> int:
+        """Return the numbers of a row: L probabilities, and ``1 + K s`` statistics of them."""
+        return int(self.sets.shape[0]) + 1 + len(self.cardinalities) * self.n_labels
+
+    def targets(self, Y: Indicator) -> SetTargets:
+        """Return which of the sets each row has; all of them have to be known."""
+        both = _number_sets(sp.csr_array(sp.vstack([self.sets, Y])))
+        return SetTargets(both[self.sets.shape[0] :], self.sets)
+
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the statistics of the distribution P over the sets, of shape (n, L)."""
+        return LabelStatistics.from_distribution(P, self.sets)
+
+    def marginals(self, P: Any) -> Any:
+        """Return the probability of each label, of shape (n, s), none of them exactly 0 or 1."""
+        marginals = super().marginals(P)
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, float(xp.finfo(marginals.dtype).smallest_normal), None)
+
+
+def _number_sets(Y: Indicator) -> NDArray[np.intp]:
+    """Give equal rows of an indicator equal numbers, in the order they come: (n,)."""
+    Y = Y.copy()
+    Y.sort_indices()
+    seen: dict[bytes, int] = {}
+    rows = (Y.indices[a:b].tobytes() for a, b in zip(Y.indptr[:-1], Y.indptr[1:], strict=True))
+    return np.array([seen.setdefault(row, len(seen)) for row in rows], dtype=np.intp)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -119,10 +119,16 @@ class SolverLearner(Learner):
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 100
+    by_sums: ClassVar[bool] = False  # whether it can be fitted to blocks of rows
 
     def __post_init__(self) -> None:
         check_number("tol", self.tol, strict=True)
         check_count("max_iter", self.max_iter)
+
+    def share(self, X: Any, weight: Weight) -> Design:
+        """Return X in coordinates in which the problems are easy."""
+        rotate = rotation_pays(X.shape)
+        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
 
     @abstractmethod
     def problems(self, design: Design, targets: Any) -> Any:
@@ -165,6 +171,7 @@ class LinearLearner(SolverLearner):
     [0.34, 0.44, 0.56, 0.66]
     """
 
+    by_sums: ClassVar[bool] = True
     loss: Loss = LogisticLoss()  # noqa: RUF009 - it has no state
     unfold: bool = False  # keep coefficients for each target, also where targets are equal
 
@@ -185,11 +192,6 @@ class LinearLearner(SolverLearner):
             arrays = {k: take_along(values, model.problem) for k, values in arrays.items()}
             arrays["problem"] = np.arange(len(model.problem))
         return LinearProbabilities(**arrays, loss=self.loss)
-
-    def share(self, X: Any, weight: Weight) -> Design:
-        """Return X in coordinates in which the problems are easy."""
-        rotate = rotation_pays(X.shape)
-        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
 
     def problems(self, design: Design, targets: sp.csc_array) -> LinearProblems:
         """Return the binary problems."""

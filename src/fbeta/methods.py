@@ -15,7 +15,12 @@ PARTS: dict[str, str] = {
     # estimators
     "FBetaClassifier": "fbeta:FBetaClassifier",
     "FBetaClassifierCV": "fbeta:FBetaClassifierCV",
+    "CardinalityClassifier": "fbeta:CardinalityClassifier",
+    "FBetaDecoder": "fbeta:FBetaDecoder",
+    "FBetaForest": "fbeta:FBetaForest",
     "FBetaReduction": "fbeta:FBetaReduction",
+    "LabelSetClassifier": "fbeta:LabelSetClassifier",
+    "SizedClassifier": "fbeta:SizedClassifier",
     "AlphaSearchCV": "fbeta:AlphaSearchCV",
     "BinaryRelevance": "fbeta.rivals:BinaryRelevance",
     "CostSensitiveRelevance": "fbeta.rivals:CostSensitiveRelevance",
@@ -29,12 +34,19 @@ PARTS: dict[str, str] = {
     # what they hold
     "LabelForm": "fbeta.labels:LabelForm",
     "JointCode": "fbeta.codes:JointCode",
+    "CardinalityCode": "fbeta.codes:CardinalityCode",
+    "LabelSetCode": "fbeta.codes:LabelSetCode",
     "MarginalCode": "fbeta.codes:MarginalCode",
     "PlugInCode": "fbeta.codes:PlugInCode",
+    "SizedCode": "fbeta.codes:SizedCode",
     "ChainCode": "fbeta.rivals.chain:ChainCode",
     "LinearProbabilities": "fbeta.learners:LinearProbabilities",
     "LinearScores": "fbeta.learners:LinearScores",
+    "CardinalityModel": "fbeta.linear:CardinalityModel",
+    "LabelSetModel": "fbeta.linear:LabelSetModel",
+    "Recalibration": "fbeta.linear:Recalibration",
     "SoftmaxModel": "fbeta.linear:SoftmaxModel",
+    "ForestModel": "fbeta.models.forest:ForestModel",
     "ClassifierModel": "fbeta.models.reduction:ClassifierModel",
     "BundleModel": "fbeta.rivals._structured:BundleModel",
     "ChainModel": "fbeta.rivals.chain:ChainModel",
@@ -82,6 +94,10 @@ METHODS: dict[str, Method] = {
     "rml": Method("RML", "ReverseMultiLabel"),
     "sml": Method("SML", "SubmodularMultiLabel"),
     "macrof": Method("Macro-F SVM", "MacroFSvm"),
+    "sized": Method("Sized", "SizedClassifier"),
+    "cardinality": Method("Cardinality", "CardinalityClassifier"),
+    "labelsets": Method("Label sets", "LabelSetClassifier"),
+    "forest": Method("Forest", "FBetaForest", {"random_state": 0}),
 }
 
 

@@ -36,15 +36,15 @@ class StatisticsRule(ABC):
 class ExactDecode(StatisticsRule):
     """The label set with the highest expected F_beta."""
 
-    def __call__(self, output: Estimates, beta: float) -> Any:
-        """Decode the statistics."""
-        labels = decode(output.statistics(), beta)
+    def __call__(self, output: Estimates, beta: float, **goal: Any) -> Any:
+        """Decode the statistics, by the measure and within the limits of :func:`fbeta.decode`."""
+        labels = decode(output.statistics(), beta, **goal)
         xp = array_namespace(labels)
         return xp.astype(labels, xp.bool)
 
-    def expected(self, output: Estimates, beta: float) -> Any:
+    def expected(self, output: Estimates, beta: float, **goal: Any) -> Any:
         """Return the value that the decoder maximises."""
-        return decode(output.statistics(), beta, return_expected=True)[1]
+        return decode(output.statistics(), beta, return_expected=True, **goal)[1]
 
 
 @dataclass(frozen=True)

@@ -294,9 +294,9 @@ class AlphaSearchCV(MultiLabelClassifier):
         check_is_fitted(self)
         return self.best_estimator_
 
-    def predict(self, X: Any, *, beta: float | None = None) -> Any:
-        """Predict label sets, by the best estimator."""
-        return self._best().predict(X, beta=beta)
+    def predict(self, X: Any, *, beta: float | None = None, **goal: Any) -> Any:
+        """Predict label sets, by the best estimator, which may take limits or another measure."""
+        return self._best().predict(X, beta=beta, **goal)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the instance-averaged F_beta of the best estimator."""
@@ -313,6 +313,6 @@ class AlphaSearchCV(MultiLabelClassifier):
         return self._best().predict_proba(X)
 
     @_if_estimator_has("expected_fbeta")
-    def expected_fbeta(self, X: Any, *, beta: float | None = None) -> Any:
+    def expected_fbeta(self, X: Any, *, beta: float | None = None, **limits: Any) -> Any:
         """Estimate the F_beta of each prediction, by the statistics of the best estimator."""
-        return self._best().expected_fbeta(X, beta=beta)
+        return self._best().expected_fbeta(X, beta=beta, **limits)

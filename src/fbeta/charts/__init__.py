@@ -18,7 +18,8 @@ PALETTE = (
     ("#0b62b0", "#6cb2f5"), ("#b34700", "#f79a5b"), ("#1a7a4c", "#63cf98"),
     ("#8a3ea8", "#cf94e8"), ("#a3700a", "#e3b85c"), ("#0a7d8c", "#5cc9d8"),
     ("#b0255f", "#f285b1"), ("#7a4a2b", "#c9a07c"), ("#5c6b00", "#b6c957"),
-    ("#3f4bb0", "#9ba6f7"), ("#555b63", "#a9b0b8"),
+    ("#3f4bb0", "#9ba6f7"), ("#8c1d18", "#f2928c"), ("#2f6f8f", "#8fc7e3"),
+    ("#6b2f6b", "#d79ad7"), ("#3d6b1f", "#9fd47c"), ("#555b63", "#a9b0b8"),
 )  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def colour_of(name: str) -> int:
     Examples
     --------
     >>> colour_of("fbeta-all"), colour_of("br"), colour_of("BinaryRelevance"), colour_of("mine")
-    (0, 3, 3, 10)
+    (0, 3, 3, 14)
     """
     classes = list(dict.fromkeys(method.estimator for method in METHODS.values()))
     class_ = METHODS[name].estimator if name in METHODS else name

@@ -154,6 +154,18 @@ class Design:
         """Whether ``matrix`` is not centred although the coordinates are."""
         return self.mean is not None and sp.issparse(self.matrix)
 
+    def rows(self, size: int, dtype: Any) -> Rows:
+        """Return the rows in blocks of a size, for products in a floating type."""
+        return Rows(self, size, dtype)
+
+    def columns(self, width: int) -> int:
+        """Return how many columns of coefficients give so many scores: as many."""
+        return width
+
+    def penalty(self, alpha: float, ridge: float) -> Array:
+        """Return the penalties of the coefficients, (p, 1), with that of an intercept given."""
+        return alpha * self.penalised + ridge * (1 - self.penalised)
+
     def forward(self, W: Array) -> Array:
         """Return what ``matrix`` has to be multiplied with to get the scores of W, (p, m)."""
         if not self.shifted:
@@ -322,6 +334,21 @@ class Rows:
             part = tile.T @ respond(at, tile @ moved)
             total = part if total is None else total + part
         return self.design.backward(total)
+
+    def diagonal(self, total: Array) -> Array:
+        """Return the diagonal of ``Z' B Z``, (p, m), if B did not depend on Z and summed to this.
+
+        ``total`` has the sum over the rows for each column, (m,). The intercept's is exact.
+        """
+        spread, xp = self.design.spread, self.design.xp
+        if self.design.intercept:
+            spread = xp.concat([spread[:-1, :], xp.ones_like(spread[-1:, :])], axis=0)
+        return spread * total
+
+    def least_ratio(self, penalty: Array, D: Array) -> Array:
+        """Return a lower bound of ``penalty / D`` for all that is mixed by a projection."""
+        xp = self.design.xp
+        return xp.min(xp.min(xp.broadcast_to(penalty, D.shape), axis=1) / xp.max(D, axis=1))
 
     def sandwich(self, weights: list[Array], *, positive: bool) -> Array:
         """Return ``Z' diag(weight) Z``, (p, p), for (rows, 1) blocks of weights."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from fbeta.linear.design import Design, Rows
 from fbeta.linear.objectives import Objective
-from fbeta.linear.preconditioners import Eliminating, Factored, Preconditioner
+from fbeta.linear.preconditioners import Diagonal, Eliminating, Factored, Preconditioner
 
 __all__ = ["Block", "Result", "minimise"]
 
@@ -78,14 +78,15 @@ class Block:
         self, design: Design, light: Design, objective: Objective, targets: Array, alpha: float
     ) -> None:
         self.design, self.objective, self.xp = design, objective, design.xp
-        self.alpha, self.penalty = alpha, alpha * design.penalised
+        self.alpha = max(alpha, objective.least)
+        self.penalty = design.penalty(self.alpha, objective.ridge)
         self.width = objective.width
         p = design.matrix.shape[1]
         scores = CACHE if "cpu" in str(design.device).lower() else MEMORY
         columns = max(targets.shape[1] * self.width, 1)
         size = max(scores // columns, 2 * min(p, 2048), 256)
-        self.heavy = Rows(design, size, self.xp.float64)
-        self.light = Rows(light, size, light.matrix.dtype)
+        self.heavy = design.rows(size, self.xp.float64)
+        self.light = light.rows(size, light.matrix.dtype)
         self.targets = self.heavy.split(targets)
         self.weights: list[Any] = [None] * len(self.targets)
         if design.weight is not None:
@@ -93,16 +94,21 @@ class Block:
 
     def total(self, values: Array) -> Array:
         """Sum over the columns of each problem: (..., m c) to (..., m)."""
+        if self.objective.joint:
+            return self.xp.sum(values, axis=-1, keepdims=True)
         if self.width == 1:
             return values
         return self.xp.sum(self.xp.reshape(values, (*values.shape[:-1], -1, self.width)), axis=-1)
 
     def spread(self, values: Array) -> Array:
         """Repeat the value of a problem for its columns: (m,) to (m c,)."""
-        return values if self.width == 1 else self.xp.repeat(values, self.width)
+        alike = self.width == 1 or self.objective.joint
+        return values if alike else self.xp.repeat(values, self.width)
 
     def columns(self, problems: Array) -> Array:
         """Return the columns of some problems."""
+        if self.objective.joint:
+            return self.xp.arange(self.design.columns(self.width), device=self.design.device)
         if self.width == 1:
             return problems
         own = self.xp.arange(self.width, dtype=problems.dtype, device=self.design.device)
@@ -128,7 +134,7 @@ class Block:
         xp = self.xp
         cautious = self.spread(far) if far is not None and bool(xp.any(far)) else None
         value = 0.5 * self.total(xp.sum(self.penalty * W * W, axis=0))
-        total, residuals, curvature = xp.zeros_like(W[0, :]), [], []
+        total, residuals, curvature = 0.0, [], []
         for y, u, c in zip(self.targets, scores, self.weights, strict=True):
             f, g, h = self.objective.evaluate(y, u, cautious)
             diagonal = self.objective.diagonal(h)
@@ -144,7 +150,7 @@ class Block:
         """Return the losses at a step along a change of the scores, and their slope, (m,) each."""
         xp, value, slope = self.xp, 0.0, 0.0
         for y, u, v, c in zip(self.targets, scores, changes, self.weights, strict=True):
-            f, g, _ = self.objective.evaluate(y, u + self.spread(step) * v, None)
+            f, g = self.objective.slopes(y, u + self.spread(step) * v)
             f, g = (f, g) if c is None else (c * f, c * g)
             value = value + xp.sum(f, axis=0)
             slope = slope + self.total(xp.sum(g * v, axis=0))
@@ -217,7 +223,8 @@ def minimise(
     stalled = xp.zeros(m, dtype=budget.dtype, device=block.design.device)
     scores = block.heavy.product(W)
     point = block.evaluate(W, scores, far)
-    make = Factored if direct else Eliminating
+    make: type[Preconditioner] = Diagonal if block.objective.joint else Eliminating
+    make = Factored if direct else make
     preconditioner, steps = None, None
     iteration = 0
     while True:
@@ -226,7 +233,8 @@ def minimise(
         search = conjugate_gradients(block, point, preconditioner, limit, far, max_steps)
         converged = (search.upper <= limit) & ~far
         # conjugate gradients ended without a word on what is left, or cost too much
-        hard = ~converged & ((search.steps >= max_steps) | (search.lower <= limit)) & ~far
+        silent = (search.lower <= limit) & ~(search.upper <= (1 + FORCING) * search.lower)
+        hard = ~converged & ((search.steps >= max_steps) | silent) & ~far
         hard = hard & (not direct)
         lost = ~xp.isfinite(point.value) | (stalled >= MAX_STALLED)
         ended = converged | hard | lost | (iteration >= budget)

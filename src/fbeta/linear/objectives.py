@@ -9,15 +9,19 @@ shape (rows, m c) for m problems with c columns each, the columns of a problem s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace
+from fbeta._array import array_namespace, namespace_and_device
+from fbeta._factored import labels_first
+from fbeta._rows import map_rows, row_tasks
+from fbeta._tilted import backward, forward, second_moments, size_law, tilted
 from fbeta.losses import Loss
 
-__all__ = ["Binary", "Multinomial", "Objective"]
+__all__ = ["Binary", "Cardinality", "Multinomial", "Objective"]
 
 Array = Any
 TINY = 1e-150
@@ -30,9 +34,18 @@ class Objective(ABC):
     ----------
     width : int
         Columns c of a problem.
+    joint : bool
+        Whether there is one problem only, with too many columns for more than the diagonal of
+        their Hessian.
+    ridge, least : float
+        Penalty of the intercepts, and the least penalty of anything else, where nothing else would
+        bound them.
     """
 
     width: int = 1
+    joint: bool = False
+    ridge: float = 0.0
+    least: float = 0.0
 
     @abstractmethod
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
@@ -42,6 +55,10 @@ class Objective(ABC):
         astray. What the curvature consists of is the objective's own affair; it is not negative,
         and Hessians grow with each of its entries.
         """
+
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Return losses and gradients only, where nobody asks for the curvature."""
+        return self.evaluate(y, u, None)[:2]
 
     @abstractmethod
     def response(self, curvature: Array, v: Array) -> Array:
@@ -177,3 +194,154 @@ class Multinomial(Objective):
         out = Multinomial(self.counts[np.asarray(problems)])
         out.width = self.width
         return out
+
+
+class Cardinality(Objective):
+    """The exact log-linear law of labels with scores, and potentials of their number.
+
+    The first s scores are those of the labels, the others those of the sizes; y holds 0/1 for
+    both, (rows, s + C). Each row's Hessian is the covariance of y under its law. The curvature is
+    kept as the labels' probabilities of presence and absence under a tilt, the potentials as
+    factors, and the expectations of y; or, where it is small enough, as the covariance itself.
+
+    Parameters
+    ----------
+    n_labels : int
+        Labels s.
+    sizes : int ndarray of shape (C,)
+        Increasing sizes that are possible.
+    dense : bool
+        Whether to keep covariances: more work at each point, and less for each product.
+    """
+
+    joint = True
+    ridge, least = 1e-5, 1e-7
+
+    def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
+        self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
+        self.width = n_labels + len(sizes)
+
+    @cached_property
+    def _flat(self) -> NDArray[np.float64]:
+        """What no law depends on, (s + C, 2): all potentials, and all labels against their number.
+
+        Orthonormal columns.
+        """
+        labels = np.arange(self.width) < self.n_labels
+        number = np.concatenate([np.ones(self.n_labels), -self.sizes])
+        return np.asarray(np.linalg.qr(np.stack([~labels, number], axis=1))[0])
+
+    def project(self, values: Array) -> Array:
+        """Remove what no law depends on."""
+        flat = array_namespace(values).asarray(self._flat, device=values.device)
+        return values - (values @ flat) @ flat.T
+
+    def _tasks(self, u: Array) -> list[slice]:
+        kinds = 1 + self.dense * self.n_labels // 8
+        row_bytes = 32 * kinds * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
+        return row_tasks(namespace_and_device(u=u), u.shape[0], row_bytes)
+
+    def _spread(self, potentials: Array, fill: float) -> Array:
+        """Return what belongs to the possible sizes for all sizes up to the largest."""
+        xp = array_namespace(potentials)
+        places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
+        places[self.sizes] = np.arange(len(self.sizes))
+        padded = xp.concat([potentials, xp.full_like(potentials[:1, :], fill)], axis=0)
+        return xp.take(padded, xp.asarray(places, device=potentials.device), axis=0)
+
+    def _gather(self, values: Array) -> Array:
+        xp = array_namespace(values)
+        return xp.take(values, xp.asarray(self.sizes, device=values.device), axis=0)
+
+    def law(self, u: Array) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Return ``ln Z``, (n,), and the laws of the sizes and of tilted labels, (1 + K or s, n).
+
+        ``u``, (s + C, n), has the instances in its last axis.
+        """
+        xp, s = array_namespace(u), self.n_labels
+        log_total, z, steps = size_law(xp, u[:s, :], self._spread(u[s:, :], -float("inf")))
+        return log_total, z, tilted(xp, u[:s, :], z, steps)
+
+    def probabilities(self, u: Array) -> Array:
+        """Return the laws of tilted labels and of the possible sizes, (rows, s + C)."""
+        xp = array_namespace(u)
+
+        def work(rows: slice) -> tuple[Array]:
+            _, z, (p, _) = self.law(labels_first(xp, u[rows, :]))
+            return (labels_first(xp, xp.concat([p, self._gather(z)], axis=0)),)
+
+        return map_rows(xp, work, self._tasks(u))[0]
+
+    def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
+        """Return the negative log-likelihood, its gradient and what the Hessian consists of."""
+        xp, K = array_namespace(u), int(self.sizes[-1])
+
+        def work(rows: slice) -> tuple[Array, ...]:
+            scores = labels_first(xp, u[rows, :])
+            log_total, z, (p, q) = self.law(scores)
+            A = forward(xp, p, q, K)
+            reached = A[-1, 0, :, :]
+            factors = xp.where(reached > 0, z / xp.where(reached > 0, reached, 1.0), 0 * z)
+            if self.dense:
+                mean, kept = self._covariance(p, q, factors, z)
+                return log_total, labels_first(xp, mean), labels_first(xp, kept)
+            mean = xp.concat([backward(xp, p, q, A, factors[None, :, :]), self._gather(z)], axis=0)
+            kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
+            return log_total, labels_first(xp, mean), labels_first(xp, kept)
+
+        log_total, mean, kept = map_rows(xp, work, self._tasks(u))
+        loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
+        return loss[:, None], mean - y, kept
+
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Return losses and gradients, without covariances."""
+        plain = Cardinality(self.n_labels, self.sizes)
+        return Cardinality.evaluate(plain, y, u, None)[:2]
+
+    def _covariance(self, p: Array, q: Array, factors: Array, z: Array) -> tuple[Array, Array]:
+        """Return the expectation of y, (s + C, n), and its covariance in one axis, with it."""
+        xp, c, n = array_namespace(p), self.width, p.shape[1]
+        labels, pairs, joint = second_moments(xp, p, q, factors)
+        sizes = self._gather(z)
+        mean = xp.concat([labels, sizes], axis=0)
+        with_sizes = xp.stack([self._gather(joint[j, :, :]) for j in range(self.n_labels)], axis=0)
+        own = xp.eye(len(self.sizes), dtype=p.dtype, device=p.device)[:, :, None] * sizes
+        upper = xp.concat([pairs, with_sizes], axis=1)
+        lower = xp.concat([xp.permute_dims(with_sizes, (1, 0, 2)), own], axis=1)
+        covariance = xp.concat([upper, lower], axis=0) - mean[:, None, :] * mean[None, :, :]
+        return mean, xp.concat([xp.reshape(covariance, (c * c, n)), mean], axis=0)
+
+    def response(self, curvature: Array, v: Array) -> Array:
+        """Multiply with the covariance of y: that of y with the change of the whole score."""
+        if not self.dense:
+            return self._sweep(curvature, v)
+        c, xp = self.width, array_namespace(v)
+        covariance = xp.reshape(curvature[:, : c * c], (-1, c, c))
+        return (covariance @ v[:, :, None])[:, :, 0]
+
+    def _sweep(self, curvature: Array, v: Array) -> Array:
+        """Multiply by a derivative of the sweeps."""
+        xp, s, C = array_namespace(v), self.n_labels, len(self.sizes)
+        K = int(self.sizes[-1])
+
+        def work(rows: slice) -> tuple[Array]:
+            kept, change = labels_first(xp, curvature[rows, :]), labels_first(xp, v[rows, :])
+            p, q, factors, mean = (
+                kept[a:b, :] for a, b in ((0, s), (s, 2 * s), (2 * s, 2 * s + C), (2 * s + C, None))
+            )
+            of_labels = change[:s, :]
+            of_sizes = change[s:, :] - xp.sum(mean * change, axis=0)
+            A = forward(xp, p, q, K, of_labels)
+            both = xp.stack([factors, factors * of_sizes], axis=0)
+            B = xp.stack([self._spread(both[i, :, :], 0.0) for i in (0, 1)], axis=0)
+            of_all = self._gather(A[-1, 1, :, :]) * factors
+            of_all = of_all + self._gather(A[-1, 0, :, :]) * both[1, :, :]
+            out = xp.concat([backward(xp, p, q, A, B, of_labels), of_all], axis=0)
+            return (labels_first(xp, out),)
+
+        return map_rows(xp, work, self._tasks(v))[0]
+
+    def diagonal(self, curvature: Array) -> Array:
+        """Return the variances of y."""
+        mean = curvature[:, -self.width :]
+        return mean * (1 - mean)

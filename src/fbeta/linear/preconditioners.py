@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from fbeta.linear.newton import Block, Point
 
-__all__ = ["Eliminating", "Factored", "Preconditioner"]
+__all__ = ["Diagonal", "Eliminating", "Factored", "Preconditioner"]
 
 Array = Any
 ROUNDING = 8.0  # units of rounding by which a product with H may be off, relative to its diagonal
@@ -145,6 +145,45 @@ class Eliminating(Preconditioner):
         """Return it in another floating type."""
         arrays = {k: self.xp.astype(self.arrays[k], dtype) for k in ("inverse", "B", "small")}
         return type(self)(self.block, **(self.arrays | arrays))
+
+
+class Diagonal(Preconditioner):
+    """The diagonal alone, for one problem with many columns.
+
+    It is the penalty plus what the curvature would give if it were independent of the features,
+    and acts on what the loss depends on only. There the Hessian is no less than the penalty, so
+    that no eigenvalue of ``M^-1 H`` is below the smallest ratio of the penalty of a feature to the
+    largest entry of M for it.
+    """
+
+    single = False
+
+    def __init__(self, block: Block, inverse: Array, smallest: Array) -> None:
+        self.block, self.xp = block, block.xp
+        self.inverse, self.smallest = inverse, smallest
+
+    @classmethod
+    def at(cls, block: Block, point: Point, before: Any, steps: Array | None) -> Self:
+        """Make one for a point; there is nothing to take over from before."""
+        xp = block.xp
+        D = xp.clip(block.penalty + block.heavy.diagonal(point.total), TINY, None)
+        smallest = block.heavy.least_ratio(block.penalty, D)
+        return cls(block, 1 / D, xp.reshape(smallest, (1,)))
+
+    def apply(self, r: Array) -> tuple[Array, Array]:
+        """Return ``M^-1 r`` and ``r' M^-1 r``."""
+        project = self.block.objective.project
+        r = project(r)  # rounding leaves a trace, and the size below must not be negative
+        z = self.inverse * r
+        return project(z), self.block.total(self.xp.sum(r * z, axis=0))
+
+    def take(self, problems: Array, columns: Array) -> Self:
+        """Return itself: there is one problem only."""
+        return self
+
+    def astype(self, dtype: Any) -> Self:
+        """Return it in another floating type."""
+        return type(self)(self.block, self.xp.astype(self.inverse, dtype), self.smallest)
 
 
 class Factored(Preconditioner):

@@ -68,6 +68,7 @@ class Problems(ABC):
     first: NDArray[np.intp]
     open: NDArray[np.intp]
     compiled: Compiled | None
+    factorises = True  # whether hard problems are solved with factorised Hessians
 
     def __init__(self, design: Design, *, memory: int = MEMORY) -> None:
         self.design, self.memory = design, memory
@@ -138,7 +139,7 @@ class Problems(ABC):
                 max_steps=self._max_steps(1),
             )  # fmt: skip
             left, cold = left[~converged[left]], False
-        for direct in (False, True):
+        for direct in (False, True) if self.factorises else (False,):
             now = left[hard[left] == direct]
             self._run(now, W, n_iter, converged, hard, alpha, tol, max_iter, cold, direct)
             left, cold = left[~converged[left]], False
@@ -186,7 +187,7 @@ class Problems(ABC):
         def run(names: NDArray[np.intp]) -> Result:
             objective = self.objective(names)
             block = Block(design, light, objective, self.targets(names), alpha)
-            start = self._gather(W, names, objective.width)
+            start = W if objective.joint else self._gather(W, names, objective.width)
             with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
                 result = minimise(
                     block, self._turn(start, to=True) if turn else start, tol=tol,

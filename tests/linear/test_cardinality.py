@@ -1,0 +1,257 @@
+"""The objectives of whole label sets, against all 2^s of them, differences and another solver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax, logsumexp, softmax
+
+from fbeta.codes import LabelSetCode, SizedCode
+from fbeta.linear import Design, fit_cardinality, fit_labelsets, fit_recalibration, solve_path
+from fbeta.linear.cardinality import CardinalityProblems, laws
+from fbeta.linear.labelsets import LabelSetProblems
+from fbeta.linear.objectives import Cardinality
+
+from ..places import TENSORS, fetch, put
+from ..reference import label_sets
+
+RNG = np.random.default_rng(0)
+
+
+def features(s, sizes):
+    """What the scores multiply, for each possible label set: labels, and which size it has."""
+    sets = np.array([y for y in label_sets(s) if sum(y) in sizes])
+    return np.concatenate([sets, sets.sum(axis=1)[:, None] == sizes], axis=1).astype(float)
+
+
+@st.composite
+def laws_of_rows(draw):
+    s = draw(st.integers(1, 7))
+    sizes = draw(st.sets(st.integers(0, s), min_size=1))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    scale = draw(st.sampled_from([0.0, 0.5, 5.0, 50.0]))
+    return s, np.array(sorted(sizes)), scale * rng.normal(size=(4, s + len(sizes))), rng
+
+
+@given(laws_of_rows())
+def test_value_gradient_and_covariance_of_all_sets(law):
+    s, sizes, u, rng = law
+    F, objective = features(s, sizes), Cardinality(s, sizes)
+    y = F[rng.integers(len(F), size=len(u))]
+    p = softmax(u @ F.T, axis=1)
+    mean = p @ F
+    v = rng.normal(size=u.shape)
+    centred = F[None] - mean[:, None]
+    covariance = np.einsum("nl,nli,nlj->nij", p, centred, centred)
+    value, gradient, kept = objective.evaluate(y, u, None)
+    expected = logsumexp(u @ F.T, axis=1) - (u * y).sum(axis=1)
+    np.testing.assert_allclose(value[:, 0], expected, atol=1e-13 * (1 + np.abs(u).sum()))
+    np.testing.assert_allclose(gradient, mean - y, atol=1e-12)
+    np.testing.assert_allclose(
+        objective.response(kept, v), np.einsum("nij,nj->ni", covariance, v), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        objective.diagonal(kept), np.einsum("nii->ni", covariance), atol=1e-12
+    )
+    dense = Cardinality(s, sizes, dense=True)
+    again = dense.evaluate(y, u, None)
+    np.testing.assert_allclose(again[1], gradient, atol=1e-12)
+    np.testing.assert_allclose(again[2][:, : -u.shape[1]].reshape(covariance.shape), covariance,
+                               atol=1e-12)  # fmt: skip
+    for other in (dense.response(again[2], v) - objective.response(kept, v),
+                  dense.diagonal(again[2]) - objective.diagonal(kept)):  # fmt: skip
+        np.testing.assert_allclose(other, 0, atol=1e-12)
+    # what no set depends on is flat, and nothing else
+    flat = v - objective.project(v)
+    np.testing.assert_allclose(flat @ F.T, (flat @ F.T)[:, :1] + 0 * p, atol=1e-12)
+    assert np.linalg.matrix_rank(objective._flat) == 2
+
+
+def log_total(u, g):
+    """``ln Z`` by sums of logarithms: slow, and no number is ever too small."""
+    logs = np.full((len(g), u.shape[0]), -np.inf)
+    logs[0] = 0.0
+    for j in range(u.shape[1]):
+        logs[1:] = np.logaddexp(logs[1:], logs[:-1] + u[:, j])
+    return logsumexp(logs + np.asarray(g)[:, None], axis=0)
+
+
+@pytest.mark.parametrize(("s", "scale"), [(300, 3.0), (300, 50.0), (2000, 50.0)])
+def test_many_labels_with_extreme_scores(s, scale):
+    sizes = np.array([0, 1, 2, 5, 40])
+    objective, u = Cardinality(s, sizes), scale * RNG.uniform(-1, 1, size=(3, s + 5))
+    g = np.full(41, -np.inf)
+    value, gradient, kept = objective.evaluate(np.zeros_like(u), u, None)
+    for i in range(3):
+        g[sizes] = u[i, s:]
+        total = log_total(u[i : i + 1, :s], g)
+        np.testing.assert_allclose(value[i], total, rtol=1e-12)
+        for j in np.argsort(-gradient[i, :s])[[0, 3, 10, s // 2]]:
+            moved = u[i : i + 1, :s].copy()
+            moved[0, j] += 1e-3
+            up = log_total(moved, g)
+            moved[0, j] -= 2e-3
+            slope = (up - log_total(moved, g)) / 2e-3
+            np.testing.assert_allclose(gradient[i, j], slope[0], atol=1e-6)
+    # the numbers of labels agree with each other
+    number = gradient[:, s:] @ sizes
+    np.testing.assert_allclose(gradient[:, :s].sum(axis=1), number, rtol=1e-9)
+    np.testing.assert_allclose(gradient[:, s:].sum(axis=1), 1, rtol=1e-12)
+    v, step = RNG.normal(size=u.shape), 1e-5
+    ahead, back = (objective.evaluate(0 * u, u + h * v, None)[1] for h in (step, -step))
+    change = (ahead - back) / (2 * step)
+    np.testing.assert_allclose(objective.response(kept, v), change, atol=1e-6)
+
+
+@pytest.mark.parametrize("place", TENSORS)
+def test_tensors_give_the_same(place):
+    objective, u = Cardinality(4, np.array([0, 1, 3])), RNG.normal(size=(5, 7))
+    v = RNG.normal(size=u.shape)
+    value, gradient, kept = objective.evaluate(0 * u, u, None)
+    found = objective.evaluate(put(0 * u, place), put(u, place), None)
+    for mine, theirs in zip((value, gradient, kept), found, strict=True):
+        np.testing.assert_allclose(fetch(theirs, place), mine, atol=1e-12)
+    response = objective.response(put(kept, place), put(v, place))
+    np.testing.assert_allclose(fetch(response, place), objective.response(kept, v), atol=1e-12)
+    dense = Cardinality(4, np.array([0, 1, 3]), dense=True)
+    own = dense.evaluate(put(0 * u, place), put(u, place), None)[2]
+    again = dense.response(own, put(v, place))
+    np.testing.assert_allclose(fetch(again, place), objective.response(kept, v), atol=1e-12)
+    law = laws(put(u, place), objective.sizes)
+    np.testing.assert_allclose(fetch(law, place), laws(u, objective.sizes), atol=1e-12)
+
+
+def toy(n=60, d=3, s=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    Y = (X @ rng.normal(size=(d, s)) + rng.normal(size=(n, s)) > 0.5).astype(np.int8)
+    Y[:, -1] = 0  # a label that is never there
+    return X, sp.csr_array(Y), rng.uniform(0.5, 2, size=n)
+
+
+def best_by_enumeration(X, Y, weight, alpha, F, split, fixed=1e-5):
+    """Minimise the same objective over all sets of features F by another solver: the value."""
+    n, d = X.shape
+    c = F.shape[1]
+    sets = {tuple(y): i for i, y in enumerate(F[:, : Y.shape[1]])}
+    which = np.array([sets[tuple(y)] for y in Y.toarray()])
+
+    def objective(w):
+        W, b = w[: d * c].reshape(c, d) * split[:, None], w[d * c :]
+        scores = (X @ W.T + b) @ F.T
+        logs = log_softmax(scores, axis=1)
+        residual = weight[:, None] * (np.exp(logs) - np.eye(len(F))[which])
+        of_scores = residual @ F
+        value = -(weight * logs[np.arange(n), which]).sum()
+        value += alpha / 2 * (W**2).sum() + fixed / 2 * (b**2).sum()
+        gradient = (of_scores.T @ X + alpha * W) * split[:, None]
+        return value, np.concatenate([gradient.ravel(), of_scores.sum(axis=0) + fixed * b])
+
+    options = {"maxiter": 20000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-9}
+    start = np.zeros(c * (d + 1))
+    return minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 10.0])
+def test_the_cardinality_model_is_the_optimum(alpha):
+    X, Y, weight = toy()
+    code = SizedCode.of(Y)
+    F = features(4, code.sizes)
+    best = best_by_enumeration(X, Y, weight, alpha, F, np.ones(F.shape[1]))
+    targets = code.targets(Y)
+    model = fit_cardinality(X, targets, code.sizes, alpha, weight=weight, tol=1e-10)
+    assert model.converged.all()
+    u = X @ model.coef.T + model.intercept
+    losses = logsumexp(u @ F.T, axis=1) - (u * targets.toarray()).sum(axis=1)
+    value = (weight * losses).sum() + alpha / 2 * (model.coef**2).sum()
+    # the penalty of the intercepts is not counted here
+    assert best.fun * (1 - 1e-3) <= value <= best.fun * (1 + 1e-7)
+    coef = best.x[: F.shape[1] * 3].reshape(-1, 3)
+    theirs = softmax((X @ coef.T + best.x[-F.shape[1] :]) @ F.T, axis=1)
+    np.testing.assert_allclose(softmax(u @ F.T, axis=1), theirs, atol=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 10.0])
+@pytest.mark.parametrize("d", [3, 70])
+def test_label_sets_are_the_optimum(alpha, d):
+    X, Y, weight = toy(d=d)
+    code = LabelSetCode.of(Y)
+    sets = code.sets.toarray().astype(float)
+    F = np.concatenate([sets, np.eye(len(sets))], axis=1)
+    split = (np.arange(F.shape[1]) < 4).astype(float)  # offsets of sets have no features
+    best = best_by_enumeration(X, Y, weight, alpha, F, split)
+    targets = code.targets(Y)
+    model = fit_labelsets(X, targets.which, targets.sets, alpha, weight=weight, tol=1e-10)
+    assert model.converged.all()
+    P = model.probabilities(X)
+    value = -(weight * np.log(P[np.arange(len(P)), targets.which])).sum()
+    value += alpha / 2 * (model.coef**2).sum()
+    # the penalty of the offsets is not counted here
+    assert best.fun * (1 - 1e-3) <= value <= best.fun * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_path_ends_where_single_solves_end(sparse, intercept):
+    X, Y, weight = toy(d=6)
+    X = sp.csr_array(X * (RNG.uniform(size=X.shape) < 0.5)) if sparse else X
+    design = Design.of(X, weight, intercept=intercept)
+    sized, code = SizedCode.of(Y), LabelSetCode.of(Y)
+    targets = code.targets(Y)
+    problems = (
+        CardinalityProblems(design, sized.targets(Y), sized.sizes),
+        LabelSetProblems(design, targets.which, targets.sets),
+    )
+    singles = (
+        lambda alpha: fit_cardinality(
+            X, sized.targets(Y), sized.sizes, alpha, weight=weight, fit_intercept=intercept,
+            tol=1e-10,
+        ),
+        lambda alpha: fit_labelsets(
+            X, targets.which, targets.sets, alpha, weight=weight, fit_intercept=intercept,
+            tol=1e-10,
+        ),
+    )  # fmt: skip
+    for problem, single in zip(problems, singles, strict=True):
+        for alpha, solution in solve_path(problem, [10.0, 0.1], tol=1e-10):
+            assert solution.converged.all()
+            there = problem.probabilities(solution, design)
+            np.testing.assert_allclose(there, single(alpha).probabilities(X), atol=1e-4)
+            np.testing.assert_allclose(problem.model(solution).probabilities(X), there, atol=1e-8)
+
+
+def test_recalibration_is_the_optimum():
+    rng = np.random.default_rng(0)
+    n, s, alpha = 80, 3, 0.7
+    logits = 2 * rng.normal(size=(n, s))
+    Y = sp.csr_array((rng.uniform(size=(n, s)) < 1 / (1 + np.exp(-0.5 * logits))).astype(np.int8))
+    code, weight = SizedCode.of(Y), rng.uniform(0.5, 2, size=n)
+    F, targets = features(s, code.sizes), code.targets(Y).toarray()
+    model = fit_recalibration(logits, code.targets(Y), code.sizes, alpha, weight=weight, tol=1e-10)
+    curve = np.interp(logits, model.knots, model.values)
+    assert (np.diff(model.values) >= 0).all()
+    number = ((1 / (1 + np.exp(-curve))).sum(axis=1) - model.centre) / model.scale
+
+    def value(w):
+        places = np.cumsum([s, s, len(code.sizes), len(code.sizes)])
+        slope, offset, constant, factor, rest = np.split(w, places)
+        labels = curve * slope + (logits - curve) * rest + offset
+        u = np.concatenate([labels, constant + number[:, None] * factor], axis=1)
+        losses = logsumexp(u @ F.T, axis=1) - (u * targets).sum(axis=1)
+        distance = w - np.repeat([1.0, 0.0], [s, len(w) - s])
+        return (weight * losses).sum() + alpha / 2 * (distance**2).sum()
+
+    found = np.concatenate([model.slope, model.offset, model.potential.ravel(), [model.rest]])
+    best = minimize(value, found * 0, method="BFGS")
+    assert model.converged.all()
+    np.testing.assert_allclose(found, best.x, atol=1e-3)
+    assert value(found) <= best.fun * (1 + 1e-7)
+    # with a strong penalty nothing is mended
+    strong = fit_recalibration(logits, code.targets(Y), code.sizes, 1e8)
+    np.testing.assert_allclose(strong.slope, 1, atol=1e-4)
+    inside = np.abs(strong.knots) < np.log(2 * n - 1)
+    np.testing.assert_allclose(strong.values[inside], strong.knots[inside], atol=1e-4)
