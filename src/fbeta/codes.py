@@ -226,6 +226,18 @@ class SizedCode(Code):
         of_size = sp.csc_array((ones, (rows, place[rows])), shape=shape)
         return sp.csc_array(sp.hstack([Y.tocsc(), of_size]))
 
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums for each label over all sizes, and for each size."""
+        of_size = sums.sum(axis=1, dtype=sums.dtype)
+        if sums.dtype.kind != "u":
+            # a row of size k is in k sums; bits that stand for rows wrap around, and stay so
+            of_size = (of_size / np.maximum(sizes, 1)).astype(sums.dtype)
+        out = np.zeros(self.width(), sums.dtype)
+        out[: self.n_labels] = sums[sizes > 0].sum(axis=0, dtype=sums.dtype)
+        seen = np.isin(self.sizes, sizes)
+        out[self.n_labels :][seen] = of_size[np.searchsorted(sizes, self.sizes[seen])]
+        return out
+
     def statistics(self, P: Any) -> LabelStatistics:
         """Return the statistics of labels that are independent given their number.
 

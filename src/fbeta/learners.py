@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -119,6 +119,7 @@ class SolverLearner(Learner):
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 100
+    by_sums: ClassVar[bool] = False  # whether it can be fitted to blocks of rows
 
     def __post_init__(self) -> None:
         check_solver(self.fit_intercept, self.tol, self.max_iter)
@@ -169,6 +170,7 @@ class LinearLearner(SolverLearner):
     [0.34, 0.44, 0.56, 0.66]
     """
 
+    by_sums: ClassVar[bool] = True
     loss: Loss = LogisticLoss()  # noqa: RUF009 - it has no state
     unfold: bool = False  # keep coefficients for each target, also where targets are equal
 

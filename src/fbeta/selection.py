@@ -137,6 +137,8 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     state_version = 2
 
+    calibration_: Calibration | None = None
+
     def __init__(
         self,
         estimator: Any,
@@ -214,7 +216,6 @@ class AlphaSearchCV(MultiLabelClassifier):
         else:
             grid, code = check_grid(self.alphas), best._make_code(scanned.witnesses)
             search = BlockSearch(scanned, best._make_learner(), code, grid, self.cv)
-            self.calibration_ = None
             self._rank(grid, search.scores(partial(_score_rows, self.estimator)))
             best.set_params(alpha=self.alpha_)
             best._code, best._model = code, search.fit(self.alpha_, best._namer(code))
@@ -247,7 +248,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         chosen = [fold[self.alpha_] for fold in found]
         _warn_of_edge(grid, best, found, share)
         achieved, expected, _ = zip(*chosen, strict=True)
-        self.calibration_: Calibration | None = None
+        self.calibration_ = None
         if expected[0] is not None:
             self.calibration_ = Calibration.of(
                 self.beta, np.concatenate(expected), np.concatenate(achieved), share

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.naive_bayes import GaussianNB
 
 import fbeta.blocks.source
-from fbeta import FBetaClassifier, FBetaReduction
+from fbeta import CardinalityClassifier, FBetaClassifier, FBetaReduction, SizedClassifier
 from fbeta.blocks import RowBlocks
 from fbeta.losses import get_loss
 from fbeta.rivals import BinaryRelevance
@@ -172,3 +172,13 @@ def test_a_failed_fit_changes_nothing():
     with pytest.raises(ValueError, match="X, row 3999: Input X contains NaN"):
         clf.fit(RowBlocks(bad, Y, memory=SMALL))
     assert clf.coef_ is before
+
+
+@pytest.mark.parametrize("Estimator", [CardinalityClassifier, SizedClassifier])
+def test_models_of_sizes(Estimator):
+    X, Y = make_rows(3000, 5, 3)
+    blocks = RowBlocks(X, Y, memory=SMALL)
+    found, inside = Estimator(tol=1e-7).fit(blocks), Estimator(tol=1e-7).fit(X, Y)
+    assert 2 < blocks.passes <= 20
+    np.testing.assert_allclose(found.predict_proba(X), inside.predict_proba(X), atol=3e-3)
+    assert (found.predict(X) == inside.predict(X)).mean() > 0.999

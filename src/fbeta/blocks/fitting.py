@@ -19,7 +19,7 @@ from fbeta.blocks.solving import BlockProblems, Settings
 from fbeta.blocks.source import Source, Streamed
 from fbeta.codes import Code, JointCode
 from fbeta.labels import Indicator
-from fbeta.learners import Learner, LinearLearner, LinearProbabilities
+from fbeta.learners import Learner, LinearLearner, SolverLearner
 
 __all__ = ["Scanned", "fit_blocks", "open_source", "scan"]
 
@@ -90,15 +90,16 @@ def fit_blocks(
     code: Code,
     alpha: Any,
     describe: Callable[[int], str] = str,
-) -> LinearProbabilities:
+) -> Any:
     """Fit to rows that are not in memory.
 
     Parameters
     ----------
     scanned : Scanned
-    learner : LinearLearner
+    learner : SolverLearner
+        That needs no more than sums over rows.
     code : Code
-        Whose targets are sums over sizes and labels.
+        That has sums over blocks of rows.
     alpha : float >= 0
         Strength of the penalty.
     describe : callable
@@ -106,7 +107,7 @@ def fit_blocks(
 
     Returns
     -------
-    LinearProbabilities
+    LinearProbabilities, or CardinalityModel
     """
     settings, alpha = settings_of(learner), check_number("alpha", alpha)
     problems = BlockProblems(scanned.source, scanned.summary, code, settings)
@@ -116,14 +117,20 @@ def fit_blocks(
     states = problems.solve([(-1, alpha)], checkpoint)
     model = problems.model(states, -1, alpha, describe)
     checkpoint.remove()
-    return learner.wrap(model)  # type: ignore[attr-defined, no-any-return]
+    return wrap(learner, model)
+
+
+def wrap(learner: Learner, model: Any) -> Any:
+    """Return a model as the learner gives it."""
+    return learner.wrap(model) if isinstance(learner, LinearLearner) else model
 
 
 def settings_of(learner: Learner) -> Settings:
     """Return how a learner solves, if it can do so over blocks."""
-    if not isinstance(learner, LinearLearner):
+    if not isinstance(learner, SolverLearner) or not learner.by_sums:
         raise TypeError(f"{type(learner).__name__} cannot be fitted to blocks of rows")
-    return Settings(learner.loss, learner.fit_intercept, learner.tol, learner.max_iter)
+    loss = getattr(learner, "loss", None)
+    return Settings(loss, learner.fit_intercept, learner.tol, learner.max_iter)
 
 
 def fingerprint(summary: Summary, code: Code, settings: Settings, alphas: Any, *more: Any) -> str:

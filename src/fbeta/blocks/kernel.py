@@ -190,6 +190,7 @@ class _Work:
         if self.shifted:
             self.offset = self.offset - point.mean @ self.coef
         every = np.array_equal(point.names, np.arange(rows.targets.shape[1]))
+        every = every or point.objective.joint
         self.targets = rows.targets if every else rows.targets[:, point.names]
         self.quick = isinstance(point.objective, Binary) and bool((self.targets.data == 1).all())
         self.quick = self.quick and (total is None or type(_loss(point)) is LogisticLoss)
@@ -206,8 +207,11 @@ class _Work:
             # that of the logistic loss, the only one to come here where it is asked for
             curvature = None if self.inverse is None else np.abs(residual) - residual * residual
         else:
-            y = self.targets[part].toarray()
-            losses, residual, curvature = self.point.objective.evaluate(y, scores, None)
+            y, objective = self.targets[part].toarray(), self.point.objective
+            if self.inverse is None:
+                losses, residual = objective.slopes(y, scores)
+            else:
+                losses, residual, curvature = objective.evaluate(y, scores, None)
         weight = self._weight(part, scores.dtype)
         if weight is not None:
             losses, residual = losses * weight, residual * weight

@@ -14,22 +14,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta.linear.binary import LinearProblems
+from fbeta.linear.cardinality import CardinalityProblems
 from fbeta.linear.design import Design
 from fbeta.linear.newton import Block, Point, Search, conjugate_gradients
-from fbeta.linear.objectives import Binary, Objective
+from fbeta.linear.objectives import Binary, Cardinality, Objective
 from fbeta.linear.path import solve_path
-from fbeta.linear.preconditioners import Eliminating, Factored
+from fbeta.linear.preconditioners import Diagonal, Eliminating, Factored, Preconditioner
 from fbeta.linear.problems import FEW_STEPS, MAX_FACTORED
 from fbeta.losses import Loss
 
-__all__ = ["BinaryFamily", "Coordinates", "Directions", "Held", "Sample", "curvature", "newton"]
+__all__ = ["BinaryFamily", "CardinalityFamily", "Coordinates", "Directions", "Family", "Held",
+           "Sample", "curvature", "newton"]  # fmt: skip
 
 Array = Any
 _lock = threading.Lock()
@@ -76,6 +78,39 @@ class BinaryFamily:
                 W[-1, unknown] = self.loss.link(self.mean[names[unknown]])
             out[alpha] = np.where(np.isfinite(W), W, 0.0)
         return out
+
+
+@dataclass(frozen=True)
+class CardinalityFamily:
+    """The one problem of a cardinality model, with a column for each label and size.
+
+    Attributes
+    ----------
+    n_labels : int
+    sizes : ndarray of shape (C,)
+    """
+
+    n_labels: int
+    sizes: NDArray[np.intp]
+
+    def objective(self, names: NDArray[np.intp]) -> Objective:
+        """Return the objective."""
+        return Cardinality(self.n_labels, self.sizes)
+
+    def floor(self, weight: float) -> float:
+        """Return what is added to objectives, for a total weight of the rows."""
+        return 1e-4 * weight * float(np.log(2))
+
+    def start(
+        self, held: Held, names: NDArray[np.intp], alphas: Sequence[float], max_iter: int
+    ) -> dict[float, NDArray[np.float64]]:
+        """Return where to start: the solutions for the rows held, (p, s + C)."""
+        problems = CardinalityProblems(held.design, sp.csc_array(held.targets), self.sizes)
+        path = solve_path(problems, alphas, tol=ROUGH, max_iter=max_iter)
+        return {alpha: np.asarray(solution.W) for alpha, solution in path}
+
+
+Family: TypeAlias = BinaryFamily | CardinalityFamily
 
 
 @dataclass(frozen=True)
@@ -255,6 +290,12 @@ class Sample:
         return self.__dict__ | {"_held": {}, "_light": []}
 
 
+def _dense(held: Held, objective: Objective, names: NDArray[np.intp]) -> Array:
+    """Return the targets of some problems; those of a joint one are all."""
+    targets = held.targets if objective.joint else held.targets[:, names]
+    return targets.toarray().astype(np.float64)
+
+
 def curvature(
     held: Held,
     objective: Objective,
@@ -263,7 +304,7 @@ def curvature(
     W: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the curvature of all rows together, (m c,), by those held; arguments as elsewhere."""
-    targets = held.targets[:, names].toarray().astype(np.float64)
+    targets = _dense(held, objective, names)
     block = Block(held.design, held.light, objective, targets, alpha)
     return np.asarray(block.evaluate(W).total)
 
@@ -299,19 +340,20 @@ def newton(
     -------
     Directions
     """
-    targets = held.targets[:, names].toarray().astype(np.float64)
+    targets = _dense(held, objective, names)
     block = Block(held.design, held.light, objective, targets, alpha)
     with np.errstate(all="ignore"):
         point = block.evaluate(W, far)
         point = replace(point, gradient=gradient)
         order, limit = W.shape[0] * objective.width, limit * held.share
         steps = max(FEW_STEPS, order // 4) if order <= MAX_FACTORED else 2 * order
-        preconditioner = Eliminating.at(block, point, None, None)
+        make: type[Preconditioner] = Diagonal if objective.joint else Eliminating
+        preconditioner = make.at(block, point, None, None)
         search = conjugate_gradients(
             block, point, preconditioner, limit, far, steps, forcing=FORCING
         )
         hard = (search.upper > limit) & ((search.steps >= steps) | (search.lower <= limit)) & ~far
-        if order <= MAX_FACTORED:
+        if order <= MAX_FACTORED and not objective.joint:
             _factorise(block, point, search, limit, np.flatnonzero(hard), 4 * steps)
     return Directions(search.direction, search.lower, search.upper / held.share, point.total)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +13,18 @@ from sklearn.model_selection import KFold
 
 from fbeta._validation import check_count
 from fbeta.blocks.checkpoint import Checkpoint
-from fbeta.blocks.fitting import Scanned, fingerprint, settings_of
+from fbeta.blocks.fitting import Scanned, fingerprint, settings_of, wrap
 from fbeta.blocks.scan import Rows
 from fbeta.blocks.solving import BlockProblems
 from fbeta.blocks.tally import random_bits
 from fbeta.codes import Code
-from fbeta.learners import LinearLearner, LinearProbabilities
+from fbeta.learners import Model
 
 __all__ = ["BlockSearch", "deal_folds"]
 
 SHUFFLED = 1 << 26  # rows up to which folds are those of arrays
 
-Score = Callable[[Code, LinearProbabilities, Rows], tuple[float, float]]
+Score = Callable[[Code, Model, Rows], tuple[float, float]]
 
 
 def deal_folds(n: int, cv: Any) -> NDArray[np.int16]:
@@ -55,7 +55,7 @@ class BlockSearch:
     Parameters
     ----------
     scanned : Scanned
-    learner : LinearLearner
+    learner : SolverLearner
     code : Code
         Of all rows.
     alphas : sequence of float
@@ -68,7 +68,7 @@ class BlockSearch:
     ) -> None:
         self.source, self.code, self.alphas = scanned.source, code, list(alphas)
         settings = settings_of(learner)
-        self.learner: LinearLearner = learner
+        self.learner = learner
         self.folds = deal_folds(self.source.n_rows(), cv)
         self.count = int(self.folds.max()) + 1
         tallies = self.source.tallies(self.folds)
@@ -106,12 +106,11 @@ class BlockSearch:
             .T
         )
 
-    def _model(
-        self, states: Any, fold: int, alpha: float, describe: Callable[[int], str]
-    ) -> LinearProbabilities:
-        return self.learner.wrap(self.problems.model(states, fold, alpha, describe))
+    def _model(self, states: Any, fold: int, alpha: float, describe: Callable[[int], str]) -> Model:
+        found = self.problems.model(states, fold, alpha, describe)
+        return cast(Model, wrap(self.learner, found))
 
-    def fit(self, alpha: float, describe: Callable[[int], str]) -> LinearProbabilities:
+    def fit(self, alpha: float, describe: Callable[[int], str]) -> Model:
         """Fit to all rows."""
         checkpoint = self.final(self.mark([alpha]))
         states = self.problems.solve([(-1, alpha)], checkpoint)
@@ -125,7 +124,7 @@ def score_rows(
     rows: Rows,
     folds: NDArray[Any],
     code: Code,
-    models: dict[tuple[int, float], LinearProbabilities],
+    models: dict[tuple[int, float], Model],
     score: Score,
 ) -> NDArray[np.float64]:
     """Return sums of scores and weights of a block, for each fold and strength."""

@@ -15,13 +15,21 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta.blocks.checkpoint import Checkpoint
 from fbeta.blocks.kernel import Draw, Sums
-from fbeta.blocks.sample import BinaryFamily, Coordinates, Sample, curvature
+from fbeta.blocks.sample import (
+    BinaryFamily,
+    CardinalityFamily,
+    Coordinates,
+    Family,
+    Sample,
+    curvature,
+)
 from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.source import Layout, Source, folds_known, folds_of
 from fbeta.blocks.steps import CERTIFIED, Group, State, advance, trial_point
 from fbeta.blocks.tally import Tally, random_bits
 from fbeta.codes import Code
 from fbeta.linear.binary import LinearModel
+from fbeta.linear.cardinality import CardinalityModel
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.problems import WIDTH, round_coefficients
 from fbeta.losses import Loss
@@ -38,9 +46,9 @@ FELT = 0.01  # share of what may be left to gain that rounding in single precisi
 
 @dataclass(frozen=True)
 class Settings:
-    """How problems are solved, as for :func:`fbeta.linear.fit_linear`."""
+    """How problems are solved, as for :func:`fbeta.linear.fit_linear`; without a loss, jointly."""
 
-    loss: Loss
+    loss: Loss | None
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 100
@@ -75,17 +83,18 @@ class BlockProblems:
         self.source, self.summary, self.settings = source, summary, settings
         _check_reach(summary)
         tally = summary.tally
-        keys = [code.column_sums(tally.sizes, key) for key in tally.keys]
-        _, first, which = np.unique(np.stack(keys), axis=1, return_index=True, return_inverse=True)
-        # the distinct targets in the order in which they come
-        order = np.argsort(first)
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        self.problem, distinct = place[which.reshape(-1)], first[order]
+        if settings.loss is None:
+            self.problem = distinct = np.arange(code.width())
+        else:
+            self.problem, distinct = _distinct(code, tally)
         self.layout, self.folds = Layout(code, distinct), folds
         self.tallies = [*(tally - own for own in tallies), tally]
         self.mean, self.constant = zip(*map(self._means, self.tallies), strict=True)
-        self.family = BinaryFamily(settings.loss, self.mean[-1])
+        self.family: Family
+        if settings.loss is not None:
+            self.family = BinaryFamily(settings.loss, self.mean[-1])
+        else:
+            self.family = CardinalityFamily(code.n_labels, code.sizes)  # type: ignore[attr-defined]
         self.summary = summary = _useful(summary)
         build = partial(
             make_sample, summary=summary, layout=self.layout, settings=settings,
@@ -100,7 +109,7 @@ class BlockProblems:
         weight = code.column_sums(tally.sizes, tally.weights)[own]
         n = int(tally.rows.sum())
         constant = np.where(count == 0, 0.0, np.where(count == n, 1.0, np.nan))
-        if not self.settings.fit_intercept:
+        if not self.settings.fit_intercept or self.settings.loss is None:
             constant = np.full(len(own), np.nan)
         return weight / max(_total_weight(tally), 1e-300), constant
 
@@ -158,6 +167,8 @@ class BlockProblems:
         jobs = []
         for fold, alphas in by_fold.items():
             names = np.flatnonzero(np.isnan(self.constant[fold]))
+            if self.settings.loss is None:
+                names = np.zeros(1, np.intp)  # the one problem
             jobs += [(fold, alphas, part) for part in self._parts(names)]
         begin = partial(_begin, family=self.family, max_iter=self.settings.max_iter)
         found = self.source.each(begin, jobs)
@@ -191,7 +202,8 @@ class BlockProblems:
 
     def _dtype(self, states: Sequence[State], points: Sequence[Any]) -> Any:
         """Return the type of a pass: single where neither X nor the certificates need more."""
-        if self.summary.dtype != np.float32 or self.settings.tol < SINGLE:
+        joint = self.settings.loss is None
+        if joint or self.summary.dtype != np.float32 or self.settings.tol < SINGLE:
             return np.float64
         floor = self.family.floor(self.summary.weight)
         eps = float(np.finfo(np.float32).eps)
@@ -208,23 +220,29 @@ class BlockProblems:
 
     def model(
         self, states: Sequence[State], fold: int, alpha: float, describe: Callable[[int], str]
-    ) -> LinearModel:
+    ) -> LinearModel | CardinalityModel:
         """Return the models of a fold and a strength, and warn of those that are not certified."""
-        m, p = len(self.layout.distinct), len(self.coordinates.penalised)
-        W, n_iter = np.zeros((p, m)), np.zeros(m, np.intp)
+        columns, p = len(self.layout.distinct), len(self.coordinates.penalised)
+        joint = self.settings.loss is None
+        m = 1 if joint else columns
+        W, n_iter = np.zeros((p, columns)), np.zeros(m, np.intp)
         converged = np.ones(m, np.bool_)
         for state in states:
             if (state.group.fold, state.group.alpha) == (fold, alpha):
                 own = state.group.names
-                W[:, own], n_iter[own] = state.W, state.n_iter
+                W[:, slice(None) if joint else own], n_iter[own] = state.W, state.n_iter
                 converged[own] = state.status == CERTIFIED
         self._warn(converged, fold, alpha, describe)
         coef, offset = self.coordinates.outward(W)
         if self.coordinates.mean is not None:
             offset = offset - self.coordinates.mean @ coef
+        summary = self.summary
+        if self.settings.loss is None:
+            coef, offset = round_coefficients(coef, offset, summary.dtype, summary.reach)
+            sizes = self.layout.code.sizes  # type: ignore[attr-defined]
+            return CardinalityModel(coef, offset, sizes, n_iter, converged)
         constant = self.constant[fold]
         offset = np.where(np.isnan(constant), offset, self.settings.loss.link(constant))
-        summary = self.summary
         coef, offset = round_coefficients(coef, offset, summary.dtype, summary.reach)
         return LinearModel(coef, offset, self.problem, n_iter, converged)
 
@@ -237,13 +255,23 @@ class BlockProblems:
         names = [describe(int(np.argmax(self.problem == m))) for m in failed[:10]]
         where = "" if fold < 0 else f" in fold {fold}"
         warnings.warn(
-            f"{len(failed)} of {len(converged)} binary problems did not converge in "
+            f"{len(failed)} of {len(converged)} problems did not converge in "
             f"{self.source.passes} passes at alpha = {alpha:g}{where} ({', '.join(names)}"
             f"{', ...' if len(failed) > 10 else ''}): increase max_iter, memory or alpha, or "
             "scale X",
             ConvergenceWarning,
             stacklevel=6,
         )
+
+
+def _distinct(code: Code, tally: Tally) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return for each target the distinct one it equals, and where each of these comes first."""
+    keys = np.stack([code.column_sums(tally.sizes, key) for key in tally.keys])
+    _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place[which.reshape(-1)], first[order]
 
 
 def _total_weight(tally: Tally) -> float:
@@ -303,7 +331,7 @@ def make_sample(
 
 
 def _begin(
-    sample: Sample, job: tuple[int, list[float], Any], family: BinaryFamily, max_iter: int
+    sample: Sample, job: tuple[int, list[float], Any], family: Family, max_iter: int
 ) -> list[State]:
     """Return the states of some problems before the first pass, for each strength."""
     fold, alphas, names = job
@@ -316,6 +344,6 @@ def _begin(
     return states
 
 
-def _step(sample: Sample, item: tuple[State, Sums], family: BinaryFamily, tol: float) -> State:
+def _step(sample: Sample, item: tuple[State, Sums], family: Family, tol: float) -> State:
     state, sums = item
     return advance(sample, family, state, sums, tol)

@@ -63,7 +63,8 @@ class Layout:
 
     def targets(self, Y: Any) -> sp.csr_array:
         """Return the distinct targets of label sets, of shape (n, m)."""
-        targets = self.code.targets(Y)
+        found = self.code.targets(Y)
+        targets = getattr(found, "matrix", found)
         if len(self.distinct) < targets.shape[1]:
             targets = targets[:, self.distinct]
         return sp.csr_array(targets)

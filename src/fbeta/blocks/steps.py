@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta.blocks.kernel import Point, Sums
-from fbeta.blocks.sample import BinaryFamily, Coordinates, Directions, Sample, newton
+from fbeta.blocks.sample import Coordinates, Directions, Family, Sample, newton
 from fbeta.linear.newton import FAR, MAX_STALLED
 
 __all__ = ["CERTIFIED", "LOST", "OPEN", "Group", "State", "advance", "trial_point"]
@@ -100,7 +100,7 @@ class State:
         return np.flatnonzero(self.status == OPEN)
 
 
-def trial_point(coordinates: Coordinates, family: BinaryFamily, state: State) -> Point:
+def trial_point(coordinates: Coordinates, family: Family, state: State) -> Point:
     """Return where the open problems of a group are to be evaluated."""
     open_, group = state.open, state.group
     names = group.names[open_]
@@ -109,13 +109,13 @@ def trial_point(coordinates: Coordinates, family: BinaryFamily, state: State) ->
     return Point(objective, names, coef, offset, coordinates.mean, group.fold)
 
 
-def advance(sample: Sample, family: BinaryFamily, state: State, sums: Sums, tol: float) -> State:
+def advance(sample: Sample, family: Family, state: State, sums: Sums, tol: float) -> State:
     """Take in what a pass found at the trial points, and choose the next ones.
 
     Parameters
     ----------
     sample : Sample
-    family : BinaryFamily
+    family : Family
     state : State
         Changed in place.
     sums : Sums
@@ -132,7 +132,7 @@ def advance(sample: Sample, family: BinaryFamily, state: State, sums: Sums, tol:
         return state
     width = family.objective(state.group.names[open_]).width
     columns = _columns(open_, width)
-    value, gradient = _whole(sample.coordinates, state, sums, columns, width)
+    value, gradient = _whole(sample.coordinates, family, state, sums, columns, width)
     good = _is_good(state, open_, columns, width, value, gradient)
     _shorten(state, open_[~good], columns, width, gradient, good)
     own = open_[good]
@@ -160,12 +160,14 @@ def _dot(a: Array, b: Array, width: int) -> Array:
 
 
 def _whole(
-    coordinates: Coordinates, state: State, sums: Sums, columns: Array, width: int
+    coordinates: Coordinates, family: Family, state: State, sums: Sums, columns: Array, width: int
 ) -> tuple[Array, Array]:
     """Return objectives and gradients with the penalty, in the coordinates of the problems."""
-    gradient = coordinates.inward(sums.gradient, sums.total)
-    penalty, W = state.group.alpha * coordinates.penalised, state.trial[:, columns]
-    return sums.value + 0.5 * _dot(penalty * W, W, width), gradient + penalty * W
+    objective, penalised = family.objective(state.group.names), coordinates.penalised
+    alpha = max(state.group.alpha, objective.least)
+    penalty, W = alpha * penalised + objective.ridge * (1 - penalised), state.trial[:, columns]
+    gradient = coordinates.inward(sums.gradient, sums.total) + penalty * W
+    return sums.value + 0.5 * _dot(penalty * W, W, width), objective.project(gradient)
 
 
 def _is_good(
@@ -218,9 +220,7 @@ def _accept(state: State, own: Array, width: int, value: Array, gradient: Array)
     state.shortened[own] = 0
 
 
-def _turn(
-    sample: Sample, family: BinaryFamily, state: State, own: Array, width: int, tol: float
-) -> None:
+def _turn(sample: Sample, family: Family, state: State, own: Array, width: int, tol: float) -> None:
     """Choose new directions for problems at good points, and certify those that have converged."""
     held, names = sample.held(state.group.fold), state.group.names[own]
     columns = _columns(own, width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_number
@@ -18,6 +18,8 @@ __all__ = ["CardinalityClassifier", "CardinalityLearner"]
 @dataclass(frozen=True)
 class CardinalityLearner(SolverLearner):
     """The model of :mod:`fbeta.linear.cardinality`."""
+
+    by_sums: ClassVar[bool] = True
 
     def fit(
         self, X: Any, targets: SizedTargets, weight: Weight, alpha: float, name: Names = str
