@@ -22,6 +22,8 @@ from fbeta.codes import CardinalityCode, JointCode, MarginalCode, SizedCode
 from fbeta.learners import LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.rules import CutAtHalf
+from fbeta.tables import TableEncoder
+from fbeta.tables.parts import NumberColumn
 
 __all__ = ["to_onnx"]
 
@@ -45,7 +47,7 @@ def to_onnx(
         A fitted :class:`fbeta.FBetaClassifier`, :class:`fbeta.SizedClassifier`,
         :class:`fbeta.CardinalityClassifier` or :class:`fbeta.rivals.BinaryRelevance`, one of
         these with its alpha chosen by cross-validation, or a pipeline of scalers that ends with
-        one.
+        one; also with a table of numbers without gaps before it.
     label_names, feature_names : sequence of str, optional
         For the metadata; by default those of the estimator.
     features : {"float64", "float32"}
@@ -101,10 +103,12 @@ def _take_apart(estimator: Any) -> tuple[list[Any], Any]:
     last = getattr(last, "best_estimator_", last)
     before = [step for step in before if step not in (None, "passthrough")]
     for step in before:
-        if not isinstance(step, (StandardScaler, MaxAbsScaler, MinMaxScaler)):
+        table = isinstance(step, TableEncoder) and all(map(_is_number, step.parts_))
+        if not table and not isinstance(step, (StandardScaler, MaxAbsScaler, MinMaxScaler)):
             raise TypeError(
                 f"a pipeline with {type(step).__name__} cannot be exported: expected "
-                "StandardScaler, MaxAbsScaler or MinMaxScaler before the classifier"
+                "StandardScaler, MaxAbsScaler or MinMaxScaler before the classifier, or a table of "
+                "numbers without gaps"
             )
     code = getattr(last, "_code", None)
     known = isinstance(last, StatisticsClassifier) and (
@@ -117,9 +121,17 @@ def _take_apart(estimator: Any) -> tuple[list[Any], Any]:
     return before, last
 
 
+def _is_number(part: Any) -> bool:
+    """Tell whether a column of a table is one feature, and a number."""
+    return isinstance(part, NumberColumn) and not part.gaps
+
+
 def _scale(g: Graph, scaler: Any, X: str) -> str:
     """Return scaled features; every scaler is ``x a + b``."""
-    if isinstance(scaler, StandardScaler):
+    if isinstance(scaler, TableEncoder):
+        scale = np.array([1 / part.scale for part in scaler.parts_])
+        shift = -np.array([part.mean for part in scaler.parts_]) * scale
+    elif isinstance(scaler, StandardScaler):
         ones = np.ones(scaler.n_features_in_)
         scale = ones if scaler.scale_ is None else 1 / scaler.scale_
         shift = -(0 * ones if not scaler.with_mean else scaler.mean_) * scale

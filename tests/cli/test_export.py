@@ -18,7 +18,7 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="graphs are run by onnxr
 
 @pytest.mark.parametrize("single", [False, True])
 def test_the_graph_predicts_the_same(run: Run, model: Path, tmp_path: Path, single: bool) -> None:
-    graph, test = tmp_path / "new" / "model.onnx", write_csv(tmp_path / "test.csv", TEST[0])
+    graph, test = tmp_path / "model.onnx", write_csv(tmp_path / "test.csv", TEST[0])
     code, out, err = run("export", model, "-o", graph, *(["--float32"] if single else []))
     assert (code, out, err) == (0, "", f"wrote {graph}: 3 labels\n")
     options = onnxruntime.SessionOptions()

@@ -10,7 +10,7 @@ import typer
 from fbeta._cli.app import app
 from fbeta._cli.console import UserError, mendable
 from fbeta.export import to_onnx
-from fbeta.files import write_atomically
+from fbeta.files import check_output, write_atomically
 from fbeta.storage import load_model
 
 
@@ -24,6 +24,7 @@ def export(
 ) -> None:
     """Write a model with its exact decode as an ONNX graph."""
     with mendable():
+        check_output(output, [model])
         stored = load_model(model)
         features = "float32" if single else "float64"
         try:

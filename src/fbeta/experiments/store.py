@@ -76,6 +76,7 @@ class ResultStore:
     def note_left_out(self, reasons: Mapping[str, str]) -> None:
         """Keep why data sets were left out, for the report."""
         text = json.dumps({**self.left_out(), **reasons}, indent=1) + "\n"
+        (self.folder / "cells").mkdir(parents=True, exist_ok=True)
         write_text(self.folder / "cells" / "left-out.json", text)
 
     def left_out(self) -> dict[str, str]:

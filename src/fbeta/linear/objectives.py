@@ -56,6 +56,10 @@ class Objective(ABC):
         and Hessians grow with each of its entries.
         """
 
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Return losses and gradients only, where nobody asks for the curvature."""
+        return self.evaluate(y, u, None)[:2]
+
     @abstractmethod
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply the Hessian of each row's loss with a change of its scores, (rows, m c)."""
@@ -290,6 +294,11 @@ class Cardinality(Objective):
         log_total, mean, kept = map_rows(xp, work, self._tasks(u))
         loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
         return loss[:, None], mean - y, kept
+
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Return losses and gradients, without covariances."""
+        plain = Cardinality(self.n_labels, self.sizes)
+        return Cardinality.evaluate(plain, y, u, None)[:2]
 
     def _covariance(self, p: Array, q: Array, factors: Array, z: Array) -> tuple[Array, Array]:
         """Return the expectation of y, (s + C, n), and its covariance in one axis, with it."""

@@ -214,6 +214,10 @@ class Mended(Cardinality):
         base = np.pad(y[:, self.width :], ((0, 0), (0, len(self.sizes))))
         return super().evaluate(y[:, : self.width], u + base, cautious)
 
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Evaluate at the sum of both."""
+        return self.evaluate(y, u, None)[:2]
+
     def project(self, values: Array) -> Array:
         """Return what there is: everything is penalised."""
         return values
