@@ -129,8 +129,9 @@ def _is_number(part: Any) -> bool:
 def _scale(g: Graph, scaler: Any, X: str) -> str:
     """Return scaled features; every scaler is ``x a + b``."""
     if isinstance(scaler, TableEncoder):
-        scale = np.array([1 / part.scale for part in scaler.parts_])
-        shift = -np.array([part.mean for part in scaler.parts_]) * scale
+        parts = [part for part in scaler.parts_ if isinstance(part, NumberColumn)]
+        scale = np.array([1 / part.scale for part in parts])
+        shift = -np.array([part.mean for part in parts]) * scale
     elif isinstance(scaler, StandardScaler):
         ones = np.ones(scaler.n_features_in_)
         scale = ones if scaler.scale_ is None else 1 / scaler.scale_
