@@ -84,3 +84,22 @@ def test_only_the_command_line_imports_the_experiments() -> None:
             "_cli/reproduce.py", "_cli/demo.py"
         ):  # fmt: skip
             assert "fbeta.experiments" not in path.read_text(encoding="utf-8"), place
+
+
+HEAVY = ("dask", "distributed", "torch", "typer", "matplotlib")
+
+
+def test_optional_packages_are_not_imported() -> None:
+    program = f"import sys, fbeta, fbeta.blocks; print(*[n for n in {HEAVY} if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == []
+
+
+def test_blocks_know_arrays_codes_and_solvers_but_no_estimators() -> None:
+    above = {"_estimator", "selection", "models", "rivals", "methods", "storage", "_cli"}
+    for path in (SOURCE / "blocks").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and "fbeta." in node.module:
+                assert node.module.split(".")[1] not in above, path
