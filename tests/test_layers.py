@@ -89,10 +89,19 @@ def test_only_the_command_line_imports_the_experiments() -> None:
 
 
 def test_the_library_imports_no_optional_dependency() -> None:
-    names = ("torch", "torchmetrics", "skorch", "onnx", "triton", "dask", "matplotlib")
+    names = (
+        "torch",
+        "torchmetrics",
+        "skorch",
+        "onnx",
+        "triton",
+        "dask",
+        "distributed",
+        "matplotlib",
+    )
     program = f"""
 import sys
-import fbeta, fbeta.methods, fbeta.rivals, fbeta.storage, fbeta.export
+import fbeta, fbeta.blocks, fbeta.methods, fbeta.rivals, fbeta.storage, fbeta.export
 found = [name for name in {names} if name in sys.modules]
 assert not found, found
 """
@@ -107,3 +116,11 @@ def test_tables_know_nothing_of_files_and_models() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fbeta"):
                 assert str(node.module).startswith("fbeta.tables"), path
+
+
+def test_blocks_know_arrays_codes_and_solvers_but_no_estimators() -> None:
+    above = {"_estimator", "selection", "models", "rivals", "methods", "storage", "_cli"}
+    for path in (SOURCE / "blocks").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and "fbeta." in node.module:
+                assert node.module.split(".")[1] not in above, path

@@ -10,36 +10,23 @@ it had.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import optional_import
-from fbeta._threads import n_threads, one_blas_thread
-from fbeta.blocks.checks import Block
+from fbeta._threads import n_threads
+from fbeta.blocks import tasks
 from fbeta.blocks.kernel import Draw, Point, Sums
 from fbeta.blocks.rows import MEMORY, parse_memory
 from fbeta.blocks.sample import Sample
 from fbeta.blocks.scan import Rows, Summary
-from fbeta.blocks.source import (
-    PER_PART,
-    Layout,
-    Source,
-    checked,
-    evaluate_rows,
-    folds_of,
-    renewed,
-    row_capacity,
-    tally_folds,
-    thinned,
-)
+from fbeta.blocks.source import Layout, Source
 from fbeta.blocks.tally import Tally
-from fbeta.labels import LabelForm, form_of
+from fbeta.labels import LabelForm
 
 __all__ = ["Distributed", "chunks_of", "is_dask"]
 
@@ -140,7 +127,7 @@ class Distributed(Source):
             self.feature_names = names if all(isinstance(n, str) for n in names) else None
         self.width = len(X.columns) if hasattr(X, "columns") else int(X.shape[1])
         self.labels = labels
-        pack = self._delay(_pack)
+        pack = self._delay(tasks.pack)
         packed = zip(parts, labels, weights, strict=True)
         self.parts: list[Any] = [pack(number, *own) for number, own in enumerate(packed)]
         self._form: LabelForm | None = None
@@ -154,7 +141,7 @@ class Distributed(Source):
 
     def _shared(self, value: Any) -> Any:
         """Return a value as a task of its own, which many can depend on."""
-        return self.dask.delayed(_same, pure=False, traverse=False)(value)
+        return self.dask.delayed(tasks.same, pure=False, traverse=False)(value)
 
     def _tree(self, parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
         """Add up results in a tree of tasks."""
@@ -166,21 +153,21 @@ class Distributed(Source):
     def form(self) -> LabelForm:
         """Return the form of the labels, for which each chunk is asked."""
         if self._form is None:
-            form = self._delay(_form_of)
+            form = self._delay(tasks.form_of_chunk)
             found = self.dask.compute(*[form(at, own) for at, own in enumerate(self.labels)])
-            self._form = _merge_forms([form for form in found if form is not None])
+            self._form = tasks.merge_forms([form for form in found if form is not None])
         return self._form
 
     def scan(self, *, by_size: bool) -> Summary:
         """Check the chunks, count their labels, and pick the rows to be held."""
         form = self._shared(self.form())
-        check = self._delay(_check)
+        check = self._delay(tasks.check_chunk)
         checked_parts = [check(part, form, self.width) for part in self.parts]
         self._rows = list(self.dask.persist(*checked_parts))
-        look = self._delay(partial(_look, memory=self.memory, by_size=by_size))
-        total = self._tree([look(rows) for rows in self._rows], _add_summaries)
+        look = self._delay(partial(tasks.look, memory=self.memory, by_size=by_size))
+        total = self._tree([look(rows) for rows in self._rows], tasks.add_summaries)
         [self._summary] = self.dask.persist(total)
-        [found] = self.dask.compute(self._delay(_without_rows)(self._summary))
+        [found] = self.dask.compute(self._delay(tasks.without_rows)(self._summary))
         self.parts, self.labels, self.passes = [], [], 1
         if not found.n:
             raise ValueError("sample_weight is zero on every row: nothing is left")
@@ -191,15 +178,15 @@ class Distributed(Source):
         """Count the labels of each fold."""
         self._deal(folds)
         count = int(folds.max()) + 1
-        tally = self._delay(partial(_tally, count=count))
+        tally = self._delay(partial(tasks.tally_chunk, count=count))
         own = [tally(rows, fold) for rows, fold in zip(self._rows, self._own_folds(), strict=True)]
         self.passes += 1
-        [out] = self.dask.compute(self._tree(own, _add_lists))
+        [out] = self.dask.compute(self._tree(own, tasks.add_lists))
         return list(out)
 
     def lengths(self) -> list[int]:
         """Return the rows of each chunk, with those of weight zero."""
-        found = self.dask.compute(*[self._delay(_length)(rows) for rows in self._rows])
+        found = self.dask.compute(*[self._delay(tasks.length)(rows) for rows in self._rows])
         return [int(length) for length in found]
 
     def _deal(self, folds: NDArray[Any]) -> None:
@@ -222,21 +209,21 @@ class Distributed(Source):
         task = self._shared((layout, list(points), dtype, draw))
         own = self._own_folds() if folds is not None else [None] * len(self._rows)
         found = [
-            self._delay(_evaluate)(rows, fold, task)
+            self._delay(tasks.evaluate_chunk)(rows, fold, task)
             for rows, fold in zip(self._rows, own, strict=True)
         ]
-        sums = self._tree([self._delay(_first)(pair) for pair in found], _add_lists)
+        sums = self._tree([self._delay(tasks.first_of)(pair) for pair in found], tasks.add_lists)
         self.passes += 1
         if draw is None:
             return list(self.dask.compute(sums)[0])
-        drawn = [self._delay(_second)(pair) for pair in found]
-        sample = self._delay(_renew)(self._sample, drawn, own, task)
+        drawn = [self._delay(tasks.second_of)(pair) for pair in found]
+        sample = self._delay(tasks.renew_sample)(self._sample, drawn, own, task)
         done, self._sample = self.dask.persist(sums, sample)
         return list(self.dask.compute(done)[0])
 
     def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Work on each chunk."""
-        run = self._delay(partial(_quietly, work))
+        run = self._delay(partial(tasks.quietly, work))
         self.passes += 1
         pairs = zip(self._rows, self._own_folds(), strict=True)
         return list(self.dask.compute(*[run(rows, fold) for rows, fold in pairs]))
@@ -252,15 +239,15 @@ class Distributed(Source):
     def hold(self, build: Callable[[Rows], Sample], folds: NDArray[Any] | None = None) -> Any:
         """Bring the rows held together, as a task."""
         own = None if folds is None else self._own_folds()
-        sample = self._delay(partial(_build, build))(self._summary, own)
+        sample = self._delay(partial(tasks.build_sample, build))(self._summary, own)
         [self._sample] = self.dask.persist(sample)
         self._summary = None
-        [coordinates] = self.dask.compute(self._delay(_coordinates)(self._sample))
+        [coordinates] = self.dask.compute(self._delay(tasks.coordinates)(self._sample))
         return coordinates
 
     def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
         """Work with the sample, in a task for each item."""
-        run = self._delay(partial(_with_sample, work))
+        run = self._delay(partial(tasks.with_sample, work))
         return list(self.dask.compute(*[run(self._sample, item) for item in items]))
 
 
@@ -275,145 +262,3 @@ def _cluster() -> tuple[int, int]:
     limits = [worker["memory_limit"] or 4 * MEMORY for worker in workers]
     threads = sum(worker["nthreads"] for worker in workers)
     return min(limits, default=4 * MEMORY), max(1, threads)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _first(pair: Any) -> Any:
-    return pair[0]
-
-
-def _second(pair: Any) -> Any:
-    return pair[1]
-
-
-def _pack(number: int, X: Any, Y: Any, weight: Any) -> Block:
-    if hasattr(weight, "to_numpy"):
-        weight = weight.to_numpy()
-    return Block(f"chunk {number}", 0, X, Y, weight)
-
-
-def _form_of(number: int, Y: Any) -> LabelForm | None:
-    if not (Y.shape[0] if hasattr(Y, "shape") else len(Y)):
-        return None
-    try:
-        return form_of(Y, "y")
-    except ValueError as error:
-        raise ValueError(f"chunk {number}: {error}") from error
-
-
-def _merge_forms(forms: list[LabelForm]) -> LabelForm:
-    if not forms:
-        raise ValueError("X has no rows: at least one is required")
-    first = forms[0]
-    if first.kind == "sets":
-        names = sorted(set().union(*(form.classes.tolist() for form in forms)))
-        classes = np.empty(len(names), dtype=object)
-        classes[:] = names
-        return replace(first, classes=classes)
-    if first.kind == "single":
-        classes = np.unique(np.concatenate([form.classes for form in forms]))
-        return replace(form_of(classes, "y"), container=first.container)
-    return first
-
-
-def _check(block: Block, form: LabelForm, width: int) -> Rows:
-    number = int(block.part.rpartition(" ")[2])
-    if not len(block):
-        none = sp.csr_array((0, form.n_labels), dtype=np.int8)
-        return Rows(np.zeros((0, width)), none, None, np.zeros(0, np.uint64))
-    return checked(block, form, number * PER_PART, width, first=True)
-
-
-def _length(rows: Rows) -> int:
-    """Return how many rows there were, with those of weight zero that came before the last."""
-    return int(rows.ids[-1] % np.uint64(PER_PART)) + 1 if len(rows) else 0
-
-
-def _look(rows: Rows, memory: int, by_size: bool) -> Summary | None:
-    if not len(rows):
-        return None
-    return Summary.of(rows, row_capacity(memory, rows.X), by_size=by_size)
-
-
-def _add_summaries(found: list[Any]) -> Any:
-    some = [summary for summary in found if summary is not None]
-    if not some:
-        return None
-    # a task must not change what another may need again
-    total = replace(some[0], pieces=list(some[0].pieces))
-    for summary in some[1:]:
-        total.capacity = min(total.capacity, summary.capacity)
-        total.add(summary)
-    return total
-
-
-def _without_rows(summary: Summary | None) -> Summary:
-    if summary is None:
-        raise ValueError("X has no rows, or none with a positive weight")
-    return replace(summary, pieces=[])
-
-
-def _add_lists(found: list[Any]) -> Any:
-    total = found[0]
-    for own in found[1:]:
-        total = [a + b for a, b in zip(total, own, strict=True)]
-    return total
-
-
-def _tally(rows: Rows, folds: Any, count: int) -> list[Tally]:
-    return tally_folds(rows, folds, count)
-
-
-def _evaluate(rows: Rows, folds: Any, task: tuple[Any, ...]) -> Any:
-    layout, points, dtype, draw = task
-    with one_blas_thread():
-        return evaluate_rows(rows, layout, points, dtype, folds, draw)
-
-
-def _renew(sample: Sample, drawn: list[Any], folds: list[Any], task: tuple[Any, ...]) -> Sample:
-    layout, _, _, draw = task
-    joined = thinned([pair for pair in drawn if len(pair[0])], draw)
-    return renewed(sample, layout, joined, _PartFolds(folds))
-
-
-def _build(build: Callable[..., Sample], summary: Summary, folds: list[Any] | None) -> Sample:
-    own = replace(summary, pieces=list(summary.pieces))
-    with one_blas_thread():
-        return build(own.rows(), folds=None if folds is None else _PartFolds(folds))
-
-
-class _PartFolds:
-    """The folds of rows by their numbers, which say the chunk as well."""
-
-    def __init__(self, pieces: list[Any]) -> None:
-        self.pieces = pieces
-
-    def __bool__(self) -> bool:
-        return self.pieces[0] is not None
-
-    def of(self, ids: NDArray[np.uint64]) -> NDArray[Any]:
-        """Return the fold of each row."""
-        part = (ids // np.uint64(PER_PART)).astype(np.intp)
-        row = (ids % np.uint64(PER_PART)).astype(np.intp)
-        out = np.zeros(len(ids), np.int16)
-        for number in np.unique(part):
-            own = part == number
-            out[own] = self.pieces[number][row[own]]
-        return out
-
-
-def _coordinates(sample: Sample) -> Any:
-    return sample.coordinates
-
-
-def _with_sample(work: Callable[[Sample, Any], Any], sample: Sample, item: Any) -> Any:
-    with one_blas_thread():
-        return work(sample, item)
-
-
-def _quietly(work: Callable[[Rows, Any], Any], rows: Rows, folds: Any) -> Any:
-    with one_blas_thread():
-        return work(rows, folds_of(folds, rows.ids))

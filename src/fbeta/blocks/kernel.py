@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.losses import LogisticLoss, Loss
 
-__all__ = ["BlockRows", "Draw", "Point", "Sums", "add_up"]
+__all__ = ["BlockRows", "Draw", "Merged", "Point", "Sums", "add_up"]
 
 Array: TypeAlias = Any
 SCORES = 1 << 17  # scores that stay in a processor's cache, with what is computed from them
@@ -78,6 +78,61 @@ class Sums:
         return Sums(
             self.value + other.value, self.gradient + other.gradient, self.total + other.total
         )
+
+
+class Merged:
+    """Points with the same rows as one: a product with X for all of them together.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        Of one family.
+    """
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.points: list[Point] = []
+        self.places: list[tuple[int, Array]] = [(0, np.zeros(0, np.intp))] * len(points)
+        by_fold: dict[int, list[int]] = {}
+        for at, point in enumerate(points):
+            # those with several columns for a problem stay as they are
+            alone = point.objective.width > 1
+            by_fold.setdefault(-2 - at if alone else point.fold, []).append(at)
+        for own in by_fold.values():
+            some = [points[at] for at in own]
+            names = np.concatenate([point.names for point in some])
+            order = np.argsort(names, kind="stable")
+            place = np.argsort(order, kind="stable")
+            ends = np.cumsum([len(point.names) for point in some])
+            for at, part in zip(own, np.split(place, ends[:-1]), strict=True):
+                self.places[at] = (len(self.points), part)
+            if len(some) == 1:
+                self.places[own[0]] = (len(self.points), np.arange(len(names)))
+                self.points.append(some[0])
+                continue
+            self.points.append(
+                replace(
+                    some[0], names=names[order],
+                    coef=np.concatenate([point.coef for point in some], axis=1)[:, order],
+                    offset=np.concatenate([point.offset for point in some])[order],
+                )
+            )  # fmt: skip
+
+    def split(self, sums: Sequence[Sums]) -> list[Sums]:
+        """Return the sums of the points that were merged."""
+        out = []
+        for at, part in self.places:
+            own, width = sums[at], sums[at].gradient.shape[1] // len(sums[at].value)
+            columns = (part[:, None] * width + np.arange(width)).ravel()
+            out.append(Sums(own.value[part], own.gradient[:, columns], own.total[columns]))
+        return out
+
+    def join(self, values: Sequence[Array]) -> list[Array]:
+        """Return values of the columns of each point, merged as the points are."""
+        out = [np.zeros(point.coef.shape[1]) for point in self.points]
+        for (at, part), own in zip(self.places, values, strict=True):
+            width = len(own) // max(1, len(part))
+            out[at][(part[:, None] * width + np.arange(width)).ravel()] = own
+        return out
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta.blocks.checkpoint import Checkpoint
-from fbeta.blocks.kernel import Draw, Sums
+from fbeta.blocks.kernel import Draw, Merged, Sums
 from fbeta.blocks.sample import (
     BinaryFamily,
     CardinalityFamily,
@@ -149,9 +149,11 @@ class BlockProblems:
             now = [states[at] for at in places]
             self.source.report(open=sum(len(state.open) for state in now))
             points = [trial_point(self.coordinates, self.family, state) for state in now]
-            draw = self._draw(now, used) if used in RENEWED else None
+            merged = Merged(points)
+            draw = self._draw(now, merged, used) if used in RENEWED else None
             dtype = self._dtype(now, points)
-            sums = self.source.evaluate(self.layout, points, dtype, self.folds, draw)
+            found = self.source.evaluate(self.layout, merged.points, dtype, self.folds, draw)
+            sums = merged.split(found)
             moved = self.source.each(step, list(zip(now, sums, strict=True)))
             for at, state in zip(places, moved, strict=True):
                 states[at] = state
@@ -186,7 +188,7 @@ class BlockProblems:
         order = names[np.argsort(-self.mean[-1][names], kind="stable")]
         return [order[i::count] for i in range(count)]
 
-    def _draw(self, states: Sequence[State], used: int) -> Draw:
+    def _draw(self, states: Sequence[State], merged: Merged, used: int) -> Draw:
         """Say which rows are to be held for the problems that are still open.
 
         Few rows make up the Hessian of a problem with rare targets: those with targets, and those
@@ -198,7 +200,9 @@ class BlockProblems:
             totals.append(state.total[(state.open[:, None] * width + np.arange(width)).ravel()])
             state.pairs = []  # they belong to the Hessians of the rows that were held before
         half = min(self.summary.capacity, self.summary.n) / 2
-        return Draw(totals, self.coordinates.scale, half, half / self.summary.n, 100 + used)
+        return Draw(
+            merged.join(totals), self.coordinates.scale, half, half / self.summary.n, 100 + used
+        )
 
     def _dtype(self, states: Sequence[State], points: Sequence[Any]) -> Any:
         """Return the type of a pass: single where neither X nor the certificates need more."""

@@ -58,7 +58,8 @@ class ClassifierLearner(Learner):
     n_jobs: int | None = None  # classifiers that are fitted at the same time
 
     def __post_init__(self) -> None:
-        if not any(hasattr(self.estimator, n) for n in ("predict_proba", "decision_function")):
+        known = hasattr(self.estimator, "predict_proba")
+        if not known and not hasattr(self.estimator, "decision_function"):
             raise TypeError(
                 "estimator needs predict_proba or decision_function, which "
                 f"{type(self.estimator).__name__} does not have"
