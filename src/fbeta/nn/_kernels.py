@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,15 +16,12 @@ from fbeta.nn._law import HALVINGS
 MOST_LABELS = 4096
 
 
-@cache
-def has_triton() -> bool:
-    """Tell whether Triton is installed."""
-    return find_spec("triton") is not None
+HAS_TRITON = find_spec("triton") is not None
 
 
 def fuses(tensor: Tensor, n_labels: int) -> bool:
     """Tell whether there are kernels for a tensor."""
-    return tensor.device.type == "cuda" and n_labels <= MOST_LABELS and has_triton()
+    return tensor.device.type == "cuda" and n_labels <= MOST_LABELS and HAS_TRITON
 
 
 def fused_loss(logits: Tensor, n_labels: int) -> Callable[..., tuple[Tensor, Tensor]] | None:
