@@ -8,7 +8,13 @@ import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.base import clone
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, SizedClassifier
+from fbeta import (
+    AlphaSearchCV,
+    CardinalityClassifier,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    SizedClassifier,
+)
 from fbeta.datasets import make_calibrated
 from fbeta.rivals import BinaryRelevance
 from fbeta.storage import load_model, save_model
@@ -22,6 +28,7 @@ ESTIMATORS = [
     AlphaSearchCV(BinaryRelevance(decode="independent", tol=1e-10), alphas=[0.1, 10.0], cv=3),
     BinaryRelevance(alpha=0.5, tol=1e-10),
     SizedClassifier(alpha=0.5, tol=1e-10),
+    CardinalityClassifier(alpha=0.5, tol=1e-10),
 ]
 
 

@@ -49,13 +49,17 @@ class LinearModel:
     def scores(self, X: Any) -> Array:
         """Return the scores of the distinct problems, of shape (n, m)."""
         if is_tensor(X):
-            xp = array_namespace(X)
-            # a product needs one type, whatever X has that is asked about
-            dtype = xp.result_type(X, self.coef)
-            X, coef = (xp.astype(a, dtype, copy=False) for a in (X, self.coef))
-            return X @ coef.T + xp.astype(self.intercept, dtype, copy=False)
+            return tensor_scores(X, self.coef, self.intercept)
         with one_blas_thread(X.shape[0] * len(self.problem) < PARALLEL):
             return X @ self.coef.T + self.intercept
+
+
+def tensor_scores(X: Array, coef: Array, intercept: Array) -> Array:
+    """Return ``X @ coef.T + intercept``: a product needs one type, whatever X is asked about."""
+    xp = array_namespace(X)
+    dtype = xp.result_type(X, coef)
+    X, coef, intercept = (xp.astype(a, dtype, copy=False) for a in (X, coef, intercept))
+    return X @ coef.T + intercept
 
 
 class LinearProblems(Problems):

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace, to_numpy
-from fbeta.linear.binary import LinearProblems
+from fbeta._array import array_namespace, is_tensor, to_numpy
+from fbeta.linear.binary import LinearProblems, tensor_scores
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.objectives import Cardinality
 from fbeta.linear.problems import Problems, Solution
@@ -56,6 +56,8 @@ class CardinalityModel:
 
         Of shape (n, s + C), as :class:`fbeta.codes.SizedCode` has them.
         """
+        if is_tensor(X):
+            return laws(tensor_scores(X, self.coef, self.intercept), self.sizes)
         return laws(X @ self.coef.T + self.intercept, self.sizes)
 
     @property

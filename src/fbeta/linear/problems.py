@@ -165,7 +165,8 @@ class Problems(ABC):
     def _max_steps(self, width: int, direct: bool = False) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
         n, order = self.design.matrix.shape[0], int(self.design.matrix.shape[1]) * width
-        if is_accelerator(self.design.device) and order <= MAX_FACTORED and not direct:
+        early = is_accelerator(self.design.device) and self.factorises and not direct
+        if early and order <= MAX_FACTORED:
             return max(LEAST_STEPS, int(len(self) * n * order**2 / LAUNCHED))
         return max(FEW_STEPS, order // 4) if order <= MAX_FACTORED else 2 * order
 

@@ -90,6 +90,8 @@ class CardinalityClassifier(StatisticsClassifier):
     tol: float = 1e-4
     max_iter: int = 100
 
+    _any_array = True
+
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
     def _make_code(self, Y: Indicator) -> CardinalityCode:
