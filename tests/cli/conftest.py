@@ -30,3 +30,9 @@ def model(tmp_path: Path, run: Run) -> Path:
     code, _, err = run("fit", train, "--label-prefix", "is_", "--alpha", 1, "-o", path)
     assert (code, err) == (0, "")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The automatic method keeps what it has found after a moment."""
+    monkeypatch.setattr("fbeta._cli.fitting.TIME_LIMIT", 0.3)

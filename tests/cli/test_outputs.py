@@ -20,7 +20,7 @@ pytest.importorskip("typer", reason="typer is not installed")
 pytest.importorskip("skops", reason="skops is not installed")
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="files and signals of POSIX")
 
-FIT = ("--label-prefix", "is_", "--alpha", "1")
+FIT = ("--label-prefix", "is_", "--alpha", "1", "--method", "fbeta")
 
 
 def program(*arguments: object, **options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -157,7 +157,18 @@ sys.exit(run())
 def test_too_little_memory_is_told_in_a_line(tmp_path: Path) -> None:
     data, output = tmp_path / "a.svm", tmp_path / "m.skops"
     data.write_text("".join(f"{i % 7},{i % 5} {i + 1}:1 1000000:1\n" for i in range(50)))
-    command = [sys.executable, "-c", LIMITED, "fit", data, "--json", "-o", output]
+    command = [
+        sys.executable,
+        "-c",
+        LIMITED,
+        "fit",
+        data,
+        "--method",
+        "fbeta",
+        "--json",
+        "-o",
+        output,
+    ]
     done = subprocess.run(
         list(map(str, command)), capture_output=True, timeout=120, check=False,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},

@@ -64,6 +64,8 @@ def mendable() -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise UserError(f"{error.filename}: no such file or folder") from error
+    except BrokenPipeError:
+        raise  # not of the input: who reads the output has gone
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         raise UserError(f"{where}{error.strerror or error}") from error

@@ -11,6 +11,8 @@ from sklearn.model_selection import KFold, cross_val_score
 from fbeta.datasets import Dataset
 from fbeta.selection import AlphaSearchCV
 
+TIME_LIMIT = 600.0  # seconds that the automatic method takes at most, about, unless told otherwise
+
 
 def check_folds(cv: int | None, rows: int) -> None:
     """Raise before the work begins where there are more folds than rows."""
@@ -56,7 +58,8 @@ def fit_method(
         model = AlphaSearchCV(model, alphas=alphas, cv=cv, n_jobs=jobs).fit(data.X, data.Y)
         alpha, score = model.alpha_, model.best_score_
     else:
-        chosen = {"cv": cv, "n_jobs": jobs, "time_limit": time_limit}
+        limit = TIME_LIMIT if time_limit is None else time_limit
+        chosen = {"cv": cv, "n_jobs": jobs, "time_limit": limit}
         known = model.get_params(deep=False)
         model = model.set_params(**{key: value for key, value in chosen.items() if key in known})
         model = model.fit(data.X, data.Y)
