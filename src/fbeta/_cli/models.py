@@ -34,8 +34,6 @@ from fbeta.pages.evaluation import evaluation_page
 from fbeta.selection import ALPHAS
 from fbeta.storage import StoredModel, load_model, save_model
 
-ModelPath = Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
-
 
 @app.command(
     epilog="Example: [bold]fbeta fit scene-train.arff --labels scene.xml -o model.skops[/bold]"
@@ -135,7 +133,7 @@ def _check_strength(model: Any, method: str, alpha: float | None, others: dict[s
 @app.command(epilog="Example: [bold]fbeta evaluate model.skops scene-test.arff --json[/bold]")
 @o.gathers_options
 def evaluate(
-    model: ModelPath,
+    model: o.ModelPath,
     data: Annotated[Path, typer.Argument(help="File with the features and labels of the model.")],
     beta: o.OtherBeta = None,
     plots: Annotated[

@@ -269,6 +269,7 @@ Checkpoint = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+ModelPath = Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
 OtherBeta = Annotated[
     float | None,
     typer.Option("--beta", help="Another beta instead of that of the model.", **_BETA),

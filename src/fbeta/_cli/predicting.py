@@ -16,7 +16,6 @@ from fbeta._cli import options as o
 from fbeta._cli.app import app
 from fbeta._cli.console import UserError, echo_data, mendable, stderr
 from fbeta._cli.data import Later
-from fbeta._cli.models import ModelPath
 from fbeta._cli.sources import Source, words
 from fbeta._cli.streaming import stream_predict
 from fbeta.files import STDOUT, check_output, to_csv, write_atomically, write_text
@@ -62,7 +61,7 @@ SafeCsv = Annotated[
 @app.command(epilog="Example: [bold]fbeta predict model.skops new.csv -o out.csv --beta 2[/bold]")
 @o.gathers_options
 def predict(
-    model: ModelPath,
+    model: o.ModelPath,
     data: Annotated[Path, typer.Argument(help="File with the features of the model, or -.")],
     output: Output = None,
     beta: o.OtherBeta = None,
