@@ -98,6 +98,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     beta: float
     _any_array = False  # whether X may be of any library of the array API standard
+    _streams = False  # whether rows may be read in blocks
     _label_form: LabelForm
     _model: Any
     _rule: Any
@@ -149,6 +150,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> Source | None:
         """Return where the rows come from if they are not in memory."""
+        if isinstance(X, np.memmap) and not self._streams:
+            return None  # an array as good as any
         return open_source(X, y, sample_weight)
 
     def _fit_blocks(self, source: Source) -> None:

@@ -159,6 +159,10 @@ class AlphaSearchCV(MultiLabelClassifier):
         return {"prune": False, **params}, {"calibration_": None, **state}
 
     @property
+    def _streams(self) -> bool:  # type: ignore[override]
+        return bool(getattr(self.estimator, "_streams", False))
+
+    @property
     def beta(self) -> float:  # type: ignore[override]
         """The measure of the estimator."""
         return float(self.estimator.beta)

@@ -29,11 +29,11 @@ class ResultStore:
     Examples
     --------
     >>> import tempfile
-    >>> cell = Cell("table2", "toy", "br", {"seed": 0})
+    >>> cell = Cell("mine", "toy", "br", {"seed": 0})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = ResultStore(folder)
     ...     store.write(Record.now(cell, {"score": 0.5}, 1.0))
-    ...     store.find(cell).result, len(store.records("table2"))
+    ...     store.find(cell).result, len(store.records("mine"))
     ({'score': 0.5}, 1)
     """
 

@@ -91,6 +91,7 @@ class CardinalityClassifier(StatisticsClassifier):
     max_iter: int = 100
 
     _any_array = True
+    _streams = True
 
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
