@@ -12,16 +12,17 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8
 # the Markdown extension of the documentation is beside its pages
 SITE := PYTHONPATH=docs $(BIN)/zensical
 
-.PHONY: demo test test-fast test-oldest lint format docs serve bench bench-gpu dist clean
+.PHONY: demo test test-all test-oldest lint format docs serve bench bench-gpu dist clean
 
 demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL) --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
-
-test-fast: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+# with the slow ones, and what of src they cover
+test-all: $(STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
 
 # with the lowest versions that are allowed; what needs PyTorch or the documentation is skipped
 test-oldest: $(OLDEST)/.installed

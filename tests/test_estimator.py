@@ -82,7 +82,7 @@ def test_every_estimator_is_here():
 
 
 def test_no_stack_of_bases():
-    ours = {MultiLabelClassifier, StatisticsClassifier, AlphaSearchCV}
+    ours = {MultiLabelClassifier, StatisticsClassifier, AlphaSearchCV, BundleClassifier}
     for estimator in ESTIMATORS.values():
         bases = [c for c in type(estimator).__mro__[1:] if c.__module__.startswith("fbeta")]
         assert set(bases) <= ours

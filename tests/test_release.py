@@ -63,9 +63,9 @@ def test_all_brings_what_the_commands_and_forms_of_labels_need():
 
 
 def test_tests_run_in_parallel_and_measure_what_they_cover():
-    test = recipe("test")
-    assert "--cov-fail-under=95" in test
-    assert "$(PARALLEL)" in test
+    for name in ("test", "test-all"):
+        assert "$(PARALLEL)" in recipe(name)
+    assert "--cov-fail-under=95" in recipe("test-all")
     assert re.search(r"^PARALLEL := -n \$\(WORKERS\)", MAKEFILE, re.MULTILINE)
     assert PROJECT["tool"]["coverage"]["run"]["source"] == ["fbeta"]
     assert "omit" not in PROJECT["tool"]["coverage"]["run"]

@@ -50,7 +50,13 @@ def multinomial_objectives(case):
 
 
 @pytest.mark.parametrize("multinomial", [False, True])
-@pytest.mark.parametrize("seeds", [range(start, start + 50) for start in range(0, 300, 50)])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(start, start + 50), marks=[pytest.mark.slow] if start else [])
+        for start in range(0, 300, 50)
+    ],
+)
 def test_nothing_is_silently_wrong(seeds, multinomial):
     """3,000 problems of each kind; few of them may end in a warning."""
     warned = total = 0
