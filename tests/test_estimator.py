@@ -34,6 +34,7 @@ from fbeta._estimator import MultiLabelClassifier, StatisticsClassifier
 from fbeta.codes import Code
 from fbeta.encoding import observed_cardinalities
 from fbeta.learners import Learner
+from fbeta.rivals._structured import BundleClassifier
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 5))
