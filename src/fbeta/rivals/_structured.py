@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -66,9 +67,9 @@ class BundleClassifier(MultiLabelClassifier):
     objective_, gap_ = views("_model", "objective", "gap")
     (beta_,) = views("_rule", "beta")
 
+    @abstractmethod
     def _make_learner(self) -> Any:
         """Return what fits the scores, a :class:`BundleLearner`."""
-        raise NotImplementedError
 
     def _solver(self) -> tuple[float, bool, float, int]:
         """Return what every such learner takes."""
