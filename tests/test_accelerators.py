@@ -11,14 +11,15 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import array_namespace, dense_columns, is_accelerator, product_precision
-from fbeta.linear import Design, LinearProblems, fit_linear, newton
+from fbeta.linear import Design, LinearProblems, fit_linear
+from fbeta.linear.block import Block
 from fbeta.losses import LogisticLoss
 
 from .linear import hostile
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 LOGISTIC = LogisticLoss()
-USERS = ("fbeta._array", "fbeta.losses", "fbeta.linear.design", "fbeta.linear.newton",
+USERS = ("fbeta._array", "fbeta.losses", "fbeta.linear.design", "fbeta.linear.block",
          "fbeta.linear.binary", "fbeta.linear.problems")  # fmt: skip
 
 
@@ -58,13 +59,13 @@ def test_the_same_solutions(dtype, weighted, intercept):
 def test_single_precision_comes_first_and_double_has_the_last_word(monkeypatch):
     X, T = make()
     seen = []
-    losses = newton.Block.losses
+    losses = Block.losses
 
     def spy(block, *rest):
         seen.append(block.dtype)
         return losses(block, *rest)
 
-    monkeypatch.setattr(newton.Block, "losses", spy)
+    monkeypatch.setattr(Block, "losses", spy)
     problems = LinearProblems(Design.of(torch.asarray(X)), T, LOGISTIC)
     assert problems.solve(0.5).converged.all()
     assert seen == sorted(seen, key=str)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 Array: TypeAlias = Any
+_NAMESPACES: dict[type, ModuleType] = {}  # of arrays of a type, which are asked for all the time
 
 
 def is_tensor(array: Any) -> bool:
@@ -51,9 +52,15 @@ def array_namespace(*arrays: Any) -> ModuleType:
     """
     if all(isinstance(a, (np.ndarray, np.generic, float, int)) for a in arrays):
         return np
-    compat = optional_import("array_api_compat", "array-api", "computing with tensors")
-    namespace: ModuleType = compat.array_namespace(*arrays)
-    return namespace
+    kinds = {type(a) for a in arrays}
+    kind = kinds.pop()
+    if kinds or kind not in _NAMESPACES:
+        compat = optional_import("array_api_compat", "array-api", "computing with tensors")
+        namespace: ModuleType = compat.array_namespace(*arrays)
+        if kinds:
+            return namespace
+        _NAMESPACES[kind] = namespace
+    return _NAMESPACES[kind]
 
 
 def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:

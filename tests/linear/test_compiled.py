@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fbeta.linear import Design, LinearProblems, SoftmaxProblems, compiled, newton
-from fbeta.linear.newton import Block
+from fbeta.linear.block import Block
 from fbeta.linear.objectives import Binary
 from fbeta.linear.preconditioners import Factored
 from fbeta.losses import LOSSES, LogisticLoss

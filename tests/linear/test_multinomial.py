@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design, SoftmaxProblems, fit_softmax
+from fbeta.linear.block import Block
 from fbeta.linear.multinomial import softmax
-from fbeta.linear.newton import Block
 from fbeta.linear.objectives import Multinomial
 
 

@@ -17,7 +17,8 @@ from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
 from fbeta.linear.binary import constant_values, distinct_columns
-from fbeta.linear.newton import Block, minimise
+from fbeta.linear.block import Block
+from fbeta.linear.newton import minimise
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LOSSES, LogisticLoss
 

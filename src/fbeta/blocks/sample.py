@@ -21,9 +21,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta.linear.binary import LinearProblems
+from fbeta.linear.block import Block, Point
 from fbeta.linear.cardinality import CardinalityProblems
+from fbeta.linear.conjugate import Search, conjugate_gradients
 from fbeta.linear.design import Design
-from fbeta.linear.newton import Block, Point, Search, conjugate_gradients
 from fbeta.linear.objectives import Binary, Cardinality, Objective
 from fbeta.linear.path import solve_path
 from fbeta.linear.preconditioners import Diagonal, Eliminating, Factored, Preconditioner

@@ -95,7 +95,8 @@ class LinearProblems(Problems):
         super().__init__(design, memory=memory)
         self.loss = loss
         self.problem, first = distinct_columns(targets)
-        self.matrix = sp.csc_array(targets[:, first])
+        alone = len(first) == targets.shape[1]
+        self.matrix = sp.csc_array(targets if alone else targets[:, first])
         self.first = np.arange(len(first) + 1)
         self.mean = self._column_means()
         constant = constant_values(self.matrix)
@@ -257,18 +258,40 @@ def distinct_columns(matrix: sp.csc_array) -> tuple[NDArray[np.intp], NDArray[np
     >>> which.tolist(), first.tolist()
     ([0, 1, 0], [0, 1])
     """
-    matrix = sp.csc_array(matrix, copy=True)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    seen: dict[tuple[bytes, bytes], int] = {}
+    if not matrix.has_canonical_format or not matrix.data.all():
+        matrix = sp.csc_array(matrix, copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    seen: dict[tuple[int, int], list[int]] = {}
     which = np.empty(matrix.shape[1], dtype=np.intp)
     first: list[int] = []
-    for m, (start, stop) in enumerate(zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)):
-        key = (matrix.indices[start:stop].tobytes(), matrix.data[start:stop].tobytes())
-        which[m] = seen.setdefault(key, len(first))
+    keys = zip(np.diff(matrix.indptr).tolist(), _hashes(matrix).tolist(), strict=True)
+    for m, key in enumerate(keys):
+        alike = seen.setdefault(key, [])
+        which[m] = next((k for k in alike if _equal(matrix, first[k], m)), len(first))
         if which[m] == len(first):
+            alike.append(len(first))
             first.append(m)
     return which, np.array(first, dtype=np.intp)
+
+
+def _hashes(matrix: sp.csc_array) -> NDArray[np.uint64]:
+    """Return a number for each column: equal columns have equal ones."""
+    rows = np.random.default_rng(0).integers(0, 2**64, size=matrix.shape[0], dtype=np.uint64)
+    terms, data = rows[matrix.indices], matrix.data
+    if len(data) and (data != data[0]).any():
+        terms = terms * (data.astype(np.float64).view(np.uint64) | np.uint64(1))
+    out = np.zeros(matrix.shape[1], np.uint64)
+    some = np.flatnonzero(np.diff(matrix.indptr))
+    if len(some):
+        out[some] = np.add.reduceat(terms, matrix.indptr[some])
+    return out
+
+
+def _equal(matrix: sp.csc_array, one: int, other: int) -> bool:
+    a, b = (slice(*matrix.indptr[m : m + 2]) for m in (one, other))
+    same = np.array_equal(matrix.indices[a], matrix.indices[b])
+    return same and np.array_equal(matrix.data[a], matrix.data[b])
 
 
 def constant_values(targets: sp.csc_array) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._threads import n_threads, run_threaded, stoppable
-from fbeta.linear import newton
+from fbeta.linear import conjugate, newton
 from fbeta.linear.design import Design
 from fbeta.losses import LOSSES, Loss
 
@@ -213,8 +213,8 @@ class Compiled:
         problems = _compiled.Problems(
             n, p, self.arrays | arrays, W, n_iter, status, self.loss, single=single,
             intercept=self.design.intercept, width=width,
-            tol=max(tol, 32 * float(np.finfo(np.float64).eps)), aim=aim, forcing=newton.FORCING,
-            loose=newton.LOOSE, far=newton.FAR, flat_before=newton.FLAT[0],
+            tol=max(tol, 32 * float(np.finfo(np.float64).eps)), aim=aim, forcing=conjugate.FORCING,
+            loose=conjugate.LOOSE, far=newton.FAR, flat_before=newton.FLAT[0],
             flat_beyond=newton.FLAT[1], max_trials=newton.MAX_TRIALS, **settings,
         )  # fmt: skip
         columns, lanes = len(queue) * width, _compiled.LANES[single]

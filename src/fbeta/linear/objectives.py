@@ -19,6 +19,7 @@ from fbeta._array import array_namespace, namespace_and_device
 from fbeta._factored import labels_first
 from fbeta._rows import map_rows, row_tasks
 from fbeta._tilted import backward, forward, second_moments, size_law, tilted
+from fbeta.linear.fused import fuses_losses, logistic
 from fbeta.losses import Loss
 
 __all__ = ["Binary", "Cardinality", "Multinomial", "Objective"]
@@ -55,6 +56,22 @@ class Objective(ABC):
         astray. What the curvature consists of is the objective's own affair; it is not negative,
         and Hessians grow with each of its entries.
         """
+
+    def summed(
+        self, y: Array, u: Array, cautious: Array | None, weight: Array | None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Evaluate rows with weights, (rows, 1), and sum over them.
+
+        Returns the sums of the losses, (m,), the weighted gradients, the curvature without weights
+        and the sums of its weighted diagonal, (m c,); sums are in double precision.
+        """
+        xp = array_namespace(u)
+        f, g, h = self.evaluate(y, u, cautious)
+        diagonal = self.diagonal(h)
+        if weight is not None:
+            f, g, diagonal = weight * f, weight * g, weight * diagonal
+        value, total = (xp.astype(xp.sum(a, axis=0), xp.float64) for a in (f, diagonal))
+        return value, g, h, total
 
     def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
         """Return losses and gradients only, where nobody asks for the curvature."""
@@ -106,6 +123,14 @@ class Binary(Objective):
             average = (g - middle) / xp.where(wrong, u, xp.ones_like(u))
             h = xp.where(wrong & cautious, average, h)
         return f, g, h
+
+    def summed(
+        self, y: Array, u: Array, cautious: Array | None, weight: Array | None
+    ) -> tuple[Array, Array, Array, Array]:
+        """Evaluate and sum, in one kernel where there is one."""
+        if weight is None and fuses_losses(self.loss, u):
+            return logistic(y, u, cautious)
+        return super().summed(y, u, cautious, weight)
 
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply."""

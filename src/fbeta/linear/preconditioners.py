@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fbeta._array import to_numpy
 
 if TYPE_CHECKING:
+    from fbeta.linear.block import Block, Point
     from fbeta.linear.design import Rows
-    from fbeta.linear.newton import Block, Point
 
 __all__ = ["Diagonal", "Eliminating", "Factored", "Preconditioner"]
 

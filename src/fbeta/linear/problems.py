@@ -15,9 +15,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import array_namespace, device_memory, is_accelerator, to_numpy
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
+from fbeta.linear.block import Block
 from fbeta.linear.compiled import AIM, Compiled
 from fbeta.linear.design import Design
-from fbeta.linear.newton import Block, Result, minimise
+from fbeta.linear.newton import Result, minimise
 from fbeta.linear.objectives import Objective
 
 __all__ = ["Problems", "Solution", "round_coefficients"]

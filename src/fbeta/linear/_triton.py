@@ -1,0 +1,168 @@
+"""Kernels in Triton: a step of conjugate gradients, and logistic losses, in one launch each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+__all__ = ["MOST_FEATURES", "advance", "logistic"]
+
+MOST_FEATURES = 1024  # whose columns of coefficients fit a program's registers
+TILE = 2048  # entries of each matrix that a program has
+ROWS = 64  # rows of scores that a program goes through
+
+
+@triton.jit(do_not_specialize=["n", "m"])
+def _advance_kernel(
+    x_ptr, r_ptr, p_ptr, q_ptr, penalty_ptr, inverse_ptr, means_ptr, small_ptr, rz_ptr, lower_ptr,
+    upper_ptr, active_ptr, limit_ptr, share_ptr, n, m, residue, forcing, reach,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Do what ``Iterates.advance`` does after the product with the Hessians."""
+    i = tl.arange(0, HEIGHT)[:, None]
+    # one number for each problem is a row, too: all tensors have two axes
+    j = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)[None, :]
+    mine = j < m
+    inside = (i < n) & mine
+    at = i * m + j
+    p = tl.load(p_ptr + at, mask=inside, other=0.0)
+    q = tl.load(q_ptr + at, mask=inside, other=0.0)
+    q += tl.load(penalty_ptr + i, mask=i < n, other=0.0) * p
+    bend = tl.sum(p * q, axis=0, keep_dims=True).to(tl.float64)
+    rz = tl.load(rz_ptr + j, mask=mine, other=0.0)
+    # a direction without curvature is the end: rounding has the last word
+    going = (tl.load(active_ptr + j, mask=mine, other=0) != 0) & (bend > 0)
+    length = tl.where(going, rz / tl.where(going, bend, 1.0), 0.0)
+    wide = length.to(p.dtype)
+    x = tl.load(x_ptr + at, mask=inside, other=0.0) + wide * p
+    tl.store(x_ptr + at, x, mask=inside)
+    r = tl.load(r_ptr + at, mask=inside, other=0.0) - wide * q
+    tl.store(r_ptr + at, r, mask=inside)
+    # the preconditioner: the intercept, which is the last row, is eliminated exactly
+    means = tl.load(means_ptr + at, mask=inside, other=0.0)
+    small = tl.load(small_ptr + j, mask=mine, other=0.0)
+    last = tl.sum(tl.where(i == n - 1, r, 0.0), axis=0, keep_dims=True)
+    own = small * last
+    rest = r - means * own
+    z = tl.load(inverse_ptr + at, mask=inside, other=0.0) * rest
+    offset = own - small * tl.sum(means * z, axis=0, keep_dims=True)
+    new = (tl.sum(rest * z, axis=0, keep_dims=True) + last * own).to(tl.float64)
+    z = tl.where(i == n - 1, offset, z)
+    ratio = tl.where(going, new / tl.where(going, rz, 1.0), 0.0)
+    tl.store(p_ptr + at, z + ratio.to(p.dtype) * p, mask=inside)
+    # what is known, and which problems need another step
+    lower = tl.load(lower_ptr + j, mask=mine, other=0.0) + length * rz
+    after = tl.where(going, new, 0.0)
+    upper = lower + residue * after
+    limit = tl.load(limit_ptr + j, mask=mine, other=0.0)
+    accurate = (after <= tl.load(share_ptr + j, mask=mine, other=0.0)) & (lower > limit)
+    accurate &= (after <= 0.3 * limit) | (lower > reach * limit)
+    active = (upper > limit) & (after > 0) & ~(accurate | (upper <= (1 + forcing) * lower))
+    tl.store(rz_ptr + j, after, mask=mine)
+    tl.store(lower_ptr + j, lower, mask=mine)
+    tl.store(upper_ptr + j, upper, mask=mine)
+    tl.store(active_ptr + j, active.to(tl.int8), mask=mine)
+
+
+def advance(
+    arrays: tuple[Tensor, Tensor, Tensor], q: Tensor, fixed: tuple[Tensor, ...],
+    state: tuple[Tensor, ...], thresholds: tuple[Tensor, Tensor], numbers: tuple[float, ...],
+) -> None:  # fmt: skip
+    """Take a step of conjugate gradients, in place.
+
+    Parameters
+    ----------
+    arrays : x, r and p, of shape (p, m)
+        Contiguous; they are written to.
+    q : tensor of shape (p, m)
+        The Hessians without the penalty, times p.
+    fixed : penalty, inverse, means, small
+        Of shapes (p, 1), (p, m), (p, m) and (m,): the penalty, and the preconditioner.
+    state : rz, lower, upper, active
+        Of shape (m,), in double precision and as bytes; they are written to.
+    thresholds : limit, share
+        Of shape (m,), in double precision.
+    numbers : residue, forcing, reach
+        As of the estimates.
+    """
+    n, m = arrays[0].shape
+    height = triton.next_power_of_2(n)
+    width = min(64, max(2, TILE // height))
+    given = (t.contiguous() for t in (q, *fixed))
+    _advance_kernel[(triton.cdiv(m, width),)](
+        *arrays, *given, *state, *thresholds, n, m, *numbers, HEIGHT=height, WIDTH=width
+    )
+
+
+@triton.jit(do_not_specialize=["n", "m"])
+def _logistic_kernel(
+    y_ptr, u_ptr, cautious_ptr, g_ptr, h_ptr, value_ptr, total_ptr, n, m,
+    CAUTIOUS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Evaluate some rows of some problems, one row after the other."""
+    j = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    part = tl.program_id(1)
+    mine = j < m
+    value = tl.zeros([WIDTH], tl.float64)
+    total = tl.zeros([WIDTH], tl.float64)
+    careful = mine
+    if CAUTIOUS:
+        careful = tl.load(cautious_ptr + j, mask=mine, other=0) != 0
+    for k in range(ROWS):
+        row = part.to(tl.int64) * ROWS + k
+        inside = mine & (row < n)
+        at = row * m + j
+        u = tl.load(u_ptr + at, mask=inside, other=0.0)
+        y = tl.load(y_ptr + at, mask=inside, other=0.0).to(u.dtype)
+        e = tl.exp(-tl.abs(u))
+        w = 1 + e
+        # log(1 + e) with the rounding of 1 + e undone
+        log1p = tl.where(w == 1, e, tl.log(w) * e / tl.where(w == 1, 1.0, w - 1))
+        f = tl.maximum(u, 0.0) - y * u + log1p
+        g = tl.where(u >= 0, 1.0, e) / w - y
+        h = e / (w * w)
+        if CAUTIOUS:
+            wrong = (g * u > 0) & careful
+            h = tl.where(wrong, (g - (0.5 - y)) / tl.where(wrong, u, 1.0), h)
+        tl.store(g_ptr + at, g, mask=inside)
+        tl.store(h_ptr + at, h, mask=inside)
+        value += tl.where(inside, f, 0.0).to(tl.float64)
+        total += tl.where(inside, h, 0.0).to(tl.float64)
+    tl.store(value_ptr + part.to(tl.int64) * m + j, value, mask=mine)
+    tl.store(total_ptr + part.to(tl.int64) * m + j, total, mask=mine)
+
+
+def logistic(y: Tensor, u: Tensor, cautious: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Evaluate the logistic loss.
+
+    Parameters
+    ----------
+    y, u : tensor of shape (n, m)
+        Targets and scores.
+    cautious : bool tensor of shape (m,), or None
+        Problems whose rows on the wrong side get their average curvature on the way to score 0.
+
+    Returns
+    -------
+    value, total : tensor of shape (m,)
+        Sums of the losses and of the curvature, in double precision.
+    g, h : tensor of shape (n, m)
+        Derivative and curvature.
+    """
+    n, m = u.shape
+    y, u = y.contiguous(), u.contiguous()
+    g, h = torch.empty_like(u), torch.empty_like(u)
+    width = 256
+    parts = triton.cdiv(n, ROWS)
+    sums = torch.empty((2, parts, m), dtype=torch.float64, device=u.device)
+    flags = u if cautious is None else cautious.to(torch.int8)
+    _logistic_kernel[(triton.cdiv(m, width), parts)](
+        y, u, flags, g, h, sums[0], sums[1], n, m,
+        CAUTIOUS=cautious is not None, ROWS=ROWS, WIDTH=width,
+    )  # fmt: skip
+    value, total = sums.sum(dim=1)
+    return value, g, h, total
