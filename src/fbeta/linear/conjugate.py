@@ -84,7 +84,7 @@ def conjugate_gradients(
         over = steps >= max_steps or left.shape[0] <= few
         left = left[:0] if over else left
         if left.shape[0] <= block.shrink * at.active.shape[0]:
-            gone = xp.nonzero(xp.ones_like(at.active) if over else at.active == 0)[0]
+            gone = xp.nonzero(xp.ones_like(at.active) if over else ~at.active)[0]
             leaving.drop(gone, left, at.x, at.bounds.lower, at.bounds.upper, steps)
             if left.shape[0] == 0:
                 break

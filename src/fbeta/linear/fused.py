@@ -53,7 +53,6 @@ def fuses_steps(at: Iterates) -> bool:
 def prepare(at: Iterates) -> None:
     """Make the state one that the kernel can write to."""
     at.x, at.r, at.p = (a.contiguous() for a in (at.x, at.r, at.p))
-    at.active = at.block.xp.astype(at.active, at.block.xp.int8)
 
 
 def advance(at: Iterates, q: Array, residue: float) -> None:
@@ -64,7 +63,7 @@ def advance(at: Iterates, q: Array, residue: float) -> None:
     xp = at.block.xp
     penalty = xp.astype(at.block.penalty, q.dtype, copy=False)
     fixed = (penalty, kept.inverse, kept.B[0, :, :], kept.small[:, 0, 0])
-    state = (at.rz, at.bounds.lower, at.bounds.upper, at.active)
+    state = (at.rz, at.bounds.lower, at.bounds.upper, at.active.view(xp.int8))
     numbers = (residue, at.forcing, at.reach)
     with _device(q):
         advance((at.x, at.r, at.p), q, fixed, state, (at.limit, at.share), numbers)
