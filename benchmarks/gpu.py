@@ -317,7 +317,7 @@ def environment(device: str, scale: float) -> dict[str, str]:
         commit = ""
     found = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit.strip() or os.environ.get("FBETA_COMMIT", "unknown"),
+        "commit": os.environ.get("FBETA_COMMIT") or commit.strip() or "unknown",
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "CUDA": str(torch.version.cuda),
         "python": platform.python_version(),
