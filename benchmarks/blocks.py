@@ -23,7 +23,7 @@ FEATURES, LABELS, PART = 100, 14, 100_000
 ALLOWED = 1536 << 20  # bytes above those of the interpreter with the library
 BUDGET = "900MB"  # what the fit is told
 HERE = Path(__file__).parent
-SIZES = (100_000, 400_000, 1_000_000, 4_000_000)
+SIZES = (100_000, 400_000, 1_000_000, 2_000_000, 4_000_000)
 
 
 def write_parts(folder: Path, rows: int) -> None:
@@ -69,8 +69,9 @@ def fit_blocks(folder: Path, rows: int, limited: bool) -> dict[str, Any]:
 
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + ALLOWED, used + ALLOWED))
-    parts = {"scan": 0.0, "hold": 0.0, "each": 0.0, "evaluate": 0.0}
-    columns = []
+    times: dict[str, list[float]] = {"scan": [], "hold": [], "each": [], "evaluate": []}
+    columns: list[int] = []
+    held: list[int] = []
 
     def timed(name: str) -> None:
         work = getattr(source.Streamed, name)
@@ -78,14 +79,16 @@ def fit_blocks(folder: Path, rows: int, limited: bool) -> dict[str, Any]:
         def run(self: Any, *args: Any, **options: Any) -> Any:
             begin = time.perf_counter()
             out = work(self, *args, **options)
-            parts[name] += time.perf_counter() - begin
+            times[name].append(time.perf_counter() - begin)
             if name == "evaluate":
                 columns.append(sum(point.coef.shape[1] for point in args[1]))
+            if name == "each":
+                held.append(self._sample.design.matrix.shape[0])
             return out
 
         setattr(source.Streamed, name, run)
 
-    for name in parts:
+    for name in times:
         timed(name)
     files = [sorted(folder.glob(f"{k}-*.npy"))[: -(-rows // PART)] for k in "XY"]
     blocks = RowBlocks.read([*files[0], *files[1]], memory=BUDGET)
@@ -93,7 +96,8 @@ def fit_blocks(folder: Path, rows: int, limited: bool) -> dict[str, Any]:
     clf = FBetaClassifier().fit(blocks)
     return {
         "seconds": time.perf_counter() - begin, "problems": len(clf.coef_),
-        "passes": blocks.passes, "gigabytes": blocks.bytes_read / 1e9, "columns": columns, **parts,
+        "passes": blocks.passes, "gigabytes": blocks.bytes_read / 1e9, "columns": columns,
+        "held": held, **times,
         "certified": bool(clf._model.converged.all()),
     }  # fmt: skip
 
@@ -154,14 +158,35 @@ KINDS = {
 }
 
 
-def predicted(at: dict[str, Any], rows0: int, rows: int, columns: list[int]) -> float:
-    """Apply the cost model: constants from one fit, at another number of rows.
+def constants(at: dict[str, Any], rows: int) -> dict[str, float]:
+    """Return the constants of the cost model, in seconds, by one fit to some rows.
 
-    Reading and checking grow with the rows, passes with rows times problems still open, and the
-    work with the rows held does not grow.
+    Each pass reads and checks every row, and multiplies with the problems that are open; the rows
+    held are prepared once, solve all problems for the start, and turn after each pass those that
+    were open.
     """
-    per_score = at["evaluate"] / (rows0 * sum(at["columns"]))
-    return at["scan"] * rows / rows0 + per_score * rows * sum(columns) + at["each"] + at["hold"]
+    columns = np.array(at["columns"], dtype=float)
+    passes = np.array(at["evaluate"]) / rows
+    design = np.stack([np.ones_like(columns), columns], axis=1)
+    read, score = np.linalg.lstsq(design, passes, rcond=None)[0]
+    turned = np.array(at["each"][1:]).sum() / (np.array(at["held"][1:]) * columns).sum()
+    return {
+        "scan": at["scan"][0] / rows,
+        "read": float(max(read, 0.0)),
+        "score": float(score),
+        "hold": at["hold"][0] / at["held"][0],
+        "start": at["each"][0] / (at["held"][0] * at["problems"]),
+        "turn": float(turned),
+    }
+
+
+def predicted(c: dict[str, float], rows: int, at: dict[str, Any]) -> float:
+    """Apply the cost model to a fit with its passes, open problems and rows held."""
+    columns, held = np.array(at["columns"]), np.array(at["held"])
+    reading = c["scan"] * rows + c["read"] * rows * len(columns)
+    passes = c["score"] * rows * columns.sum()
+    begin = c["hold"] * held[0] + c["start"] * held[0] * at["problems"]
+    return float(reading + passes + begin + c["turn"] * (held[1:] * columns).sum())
 
 
 def run(folder: Path, rows: int, dask_rows: int, timeout: float) -> list[str]:
@@ -222,21 +247,26 @@ def _model(found: dict[int, dict[str, Any]]) -> list[str]:
     if len(sound) < 2:
         return [*lines, "Too few sizes beyond the memory to check it."]
     first, *others = sound
-    at = sound[first]
-    lines += [
-        f"Constants at {first:,} rows: {1e9 * at['scan'] / first:.0f} ns a row for the first pass, "
-        f"{1e9 * at['evaluate'] / (first * sum(at['columns'])):.2f} ns a row and problem, "
-        f"{at['each'] + at['hold']:.1f} s for the rows held.",
-        "",
-        "| rows | predicted | measured | ratio | problems a pass |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    c = constants(sound[first], first)
+    words = {
+        "scan": "the first pass, a row",
+        "read": "reading and checking in another pass, a row",
+        "score": "a row and problem that is open",
+        "hold": "preparing a row held",
+        "start": "the start, a row held and problem",
+        "turn": "a direction, a row held and problem that is open",
+    }
+    lines += [f"Constants, from the fit to {first:,} rows:", "", "| | ns |", "| --- | --- |"]
+    lines += [f"| {words[name]} | {1e9 * value:.3g} |" for name, value in c.items()]
+    lines += ["", "| rows | held | problems a pass | predicted, s | measured, s | ratio |"]
+    lines += ["| --- | --- | --- | --- | --- | --- |"]
     for n in others:
-        guess = predicted(at, first, n, sound[n]["columns"])
-        ratio = guess / sound[n]["seconds"]
-        counts = ", ".join(map(str, sound[n]["columns"]))
+        own = sound[n]
+        guess = predicted(c, n, own)
+        counts = ", ".join(map(str, own["columns"]))
         lines.append(
-            f"| {n:,} | {guess:.1f} | {sound[n]['seconds']:.1f} | {ratio:.2f} | {counts} |"
+            f"| {n:,} | {own['held'][0]:,} | {counts} | {guess:.1f} | {own['seconds']:.1f} | "
+            f"{guess / own['seconds']:.2f} |"
         )
     return lines
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, SizedClassifier
-from fbeta.calibration import GROUPS, ROWS, Calibration
+from fbeta.calibration import GROUPS, LINE, ROWS, SLOPE, Calibration
 from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.evaluation import calibration_bins
 from fbeta.folds import make_folds
@@ -28,7 +28,17 @@ def test_it_is_the_isotonic_regression_of_groups_of_rows(n, seed, ties):
     groups = np.array_split(np.argsort(expected, kind="stable"), np.clip(n // ROWS, 1, GROUPS))
     x = [round(np.average(expected[g], weights=weight[g]), 12) for g in groups]
     y = [np.average(achieved[g], weights=weight[g]) for g in groups]
-    plain = IsotonicRegression().fit(x, y, [weight[g].sum() for g in groups])
+    # a line, in which a slope of 1 counts for some rows, counts for some rows in every group
+    share = weight / weight.sum()
+    mean, got = expected @ share, achieved @ share
+    spread, both = (expected - mean) ** 2 @ share, (expected - mean) * (achieved - got) @ share
+    slope = max(0, (n * both + SLOPE * spread) / (n + SLOPE) / spread) if spread > 0 else 0
+    at = {value: [k for k in range(len(x)) if x[k] == value] for value in sorted(set(x))}
+    counts = np.array([n * sum(share[groups[k]].sum() for k in own) for own in at.values()])
+    sums = [n * sum(share[groups[k]].sum() * y[k] for k in own) for own in at.values()]
+    line = np.clip(got + slope * (np.array(list(at)) - mean), 0, 1)
+    values = (np.array(sums) + LINE * line) / (counts + LINE)
+    plain = IsotonicRegression().fit(list(at), values, counts + LINE)
     np.testing.assert_allclose(found(np.array(x)), plain.predict(x), atol=1e-9)
     grid = found(np.linspace(0, 1, 50))
     assert (np.diff(grid) >= -1e-12).all()

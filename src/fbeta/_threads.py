@@ -120,6 +120,33 @@ def stoppable(stop: Callable[[], object]) -> Iterator[None]:
         raise CancelledError
 
 
+@contextmanager
+def checked(check: Callable[[], object] | None) -> Iterator[None]:
+    """Have a function called now and then by long work, which ends if it raises an error."""
+    before = current_check()
+    _local.check = check
+    try:
+        yield
+    finally:
+        _local.check = before
+
+
+def current_check() -> Callable[[], object] | None:
+    """Return what long work on this thread calls now and then."""
+    check: Callable[[], object] | None = getattr(_local, "check", None)
+    return check
+
+
+def breathe() -> None:
+    """Let the work on this thread be ended, by an error of :func:`checked` or by who started it."""
+    scope: Scope | None = getattr(_local, "scope", None)
+    if scope is not None and scope.cancelled:
+        raise CancelledError
+    check = current_check()
+    if check is not None:
+        check()
+
+
 def run_threaded(
     work: Callable[[Task], Result],
     tasks: Sequence[Task],
@@ -154,11 +181,12 @@ def run_threaded(
     if workers == 1:
         with one_blas_thread(small):
             return [work(task) for task in tasks]
-    scope = Scope()
+    scope, check = Scope(), current_check()
 
     def run(task: Task) -> Result:
         _local.scope = scope
-        return work(task)
+        with checked(check):
+            return work(task)
 
     with one_blas_thread():
         pool = ThreadPoolExecutor(workers)

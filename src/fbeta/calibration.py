@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ __all__ = ["Calibration", "calibrate"]
 
 # rows in a group, at least, and groups, at most: a mean over fewer rows follows their noise
 ROWS, GROUPS = 25, 20
+# rows that a straight line counts for in every group, and the slope 1 in the line
+LINE, SLOPE = 25, 20
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,10 @@ class Calibration:
     """A non-decreasing map from the expected F_beta to the one that was achieved.
 
     Held-out rows are sorted by what was expected of them and put into groups of the same size, at
-    most 20 of them with at least 25 rows each. An isotonic regression of the mean F_beta that the
-    groups achieved on the mean that was expected gives the values at these means; the map is linear
-    between them and constant beyond the first and the last.
+    most 20 of them with at least 25 rows each. Few rows say little: in every group a straight line
+    through all rows counts for 25 more, and in the line a slope of 1 for 20. An isotonic regression
+    of the mean F_beta that the groups achieved on the mean that was expected gives the values at
+    these means; the map is linear between them and constant beyond the first and the last.
 
     Attributes
     ----------
@@ -70,6 +74,9 @@ class Calibration:
         # groups of which the same is expected, up to rounding, are one
         at, place = np.unique(np.round(x / total, 12), return_inverse=True)
         y, total = np.bincount(place, y), np.bincount(place, total)
+        # weights count rows, whatever their unit is
+        y, total = (a * (len(order) / total.sum()) for a in (y, total))
+        y, total = y + LINE * _line(expected, achieved, weight)(at), total + LINE
         values = isotonic_regression(y / total, sample_weight=total, y_min=0.0, y_max=1.0)
         return cls(float(beta), at, np.asarray(values, dtype=np.float64))
 
@@ -79,6 +86,18 @@ class Calibration:
         raw = to_numpy(expected)
         values = np.interp(raw, self.expected, self.achieved).astype(raw.dtype)
         return as_array(xp, device, values)
+
+
+def _line(
+    expected: NDArray[np.float64], achieved: NDArray[np.float64], weight: NDArray[np.float64]
+) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """Return a line through what was achieved, never falling, with values in [0, 1]."""
+    share = weight / weight.sum()
+    x, y = float(expected @ share), float(achieved @ share)
+    spread, both = ((expected - x) ** 2) @ share, ((expected - x) * (achieved - y)) @ share
+    n = len(expected)
+    slope = max(0.0, (n * both + SLOPE * spread) / ((n + SLOPE) * spread)) if spread > 0 else 0.0
+    return lambda at: np.clip(y + slope * (at - x), 0.0, 1.0)
 
 
 def calibrate(raw: Any, calibration: Calibration | None, beta: float | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.ensemble import search as searching
 from fbeta.ensemble.maps import feature_maps
 from fbeta.ensemble.search import Clock, Search, TimeUpError
+from fbeta.ensemble.stacking import stacked_weights
 from fbeta.folds import make_folds
 from fbeta.labels import form_of
 from fbeta.metrics import fbeta_per_instance
@@ -33,19 +35,18 @@ def data():
 
 @pytest.fixture(scope="module")
 def few_trees():
-    """Forests of few trees, and few bootstrap samples: the same search in less time."""
+    """Forests of few trees: the same search in less time."""
     patch = pytest.MonkeyPatch()
     models = searching._models
 
-    def small(beta, seed):
-        found = models(beta, seed)
+    def small(*settings):
+        found = models(*settings)
         return {
             name: model.set_params(n_estimators=10) if "forest" in name else model
             for name, model in found.items()
         }
 
     patch.setattr(searching, "_models", small)
-    patch.setattr(searching, "BAGS", 3)
     yield
     patch.undo()
 
@@ -134,14 +135,14 @@ def test_time_is_kept_by_a_clock_that_tests_can_turn(data, few_trees):
     model = search.run()
     whole = prepared(X, Y, Clock(lambda: 0.0, None))
     assert 1 <= len(search.found) < len(list(whole._order()))
-    assert clock.deadline <= 60.0
+    assert max(c.seconds for c in search.found.values()) < 60.0
     assert model.leaderboard
     # the first is always there, and nothing else where there is no time
     search = prepared(X, Y, Clock(lambda: float(next(ticks)), 1e-9))
     assert [row["name"] for row in search.run().leaderboard] == ["standardised: sized"]
 
 
-def test_a_step_that_goes_on_too_long_is_ended(data):
+def test_a_step_that_goes_on_too_long_is_ended(data, monkeypatch):
     X, Y = data
     now = [0.0]
     clock = Clock(lambda: now[0], 10.0)
@@ -149,12 +150,17 @@ def test_a_step_that_goes_on_too_long_is_ended(data):
     assert search._try(("standardised", "sized"))
     calls = itertools.count()
 
-    def check():
-        # the clock is past the limit in the middle of the second step
-        now[0] = 100.0 if next(calls) == 3 else now[0]
-        Clock.check(clock)
+    def check(own, at, then):
+        # the clock turns in the middle of a step
+        now[0] = then if next(calls) == at else now[0]
+        if own.is_over():
+            raise TimeUpError
 
-    object.__setattr__(search.trial, "check", check)
+    monkeypatch.setattr(Clock, "check", partial(check, clock, 3, 6.0))
+    # no pair may take more than half of what is left, but another may be tried
+    assert search._try(("raw", "cardinality"))
+    assert search.failed == {("raw", "cardinality"): "it took too long"}
+    monkeypatch.setattr(Clock, "check", partial(check, clock, 6, 100.0))
     assert not search._try(("raw", "joint"))
     assert list(search.found) == [("standardised", "sized")]
     with pytest.raises(TimeUpError):
@@ -295,24 +301,29 @@ def test_short_texts():
     assert fbeta_per_instance(new_tags, predicted).mean() >= 0.825
 
 
-def test_weights_come_from_as_many_samples_as_there_is_time_for(data, monkeypatch):
-    monkeypatch.setattr(searching, "BAGS", 8)
-    search = prepared(*data, Clock(lambda: 0.0, 10.0))
-    for model in ("sized", "joint"):
+def test_weights_are_those_of_least_squares_unless_one_alone_is_better(data, monkeypatch):
+    search = prepared(*data, Clock(lambda: 0.0, None))
+    for model in ("sized", "joint", "cardinality"):
         search._try(("raw", model))
-    parts = [candidate.statistics.unfolded() for candidate in search.found.values()]
-    done = []
-
-    def score(rng=None):
-        # the time is over in the sixth sample
-        done.append(rng)
-        if len(done) > 5:
-            raise TimeUpError
-        return lambda statistics: 1.0
-
-    object.__setattr__(search.trial, "score", score)
-    assert search._bagged(parts).tolist() == [1.0, 0.0]
-    assert len(done) == 6
-    done[:] = [None] * 3
-    with pytest.raises(TimeUpError):
-        search._bagged(parts)
+    candidates = list(search.found.values())
+    parts = [candidate.statistics.unfolded() for candidate in candidates]
+    rows, share = search.trial._kept_rows()
+    plain = stacked_weights(parts, search.Y[rows], 1.0, share)
+    kept = plain >= searching.LEAST_WEIGHT
+    again = np.zeros(3)
+    again[kept] = stacked_weights([p for p, k in zip(parts, kept, strict=True) if k],
+                                  search.Y[rows], 1.0, share)  # fmt: skip
+    weights, value = search._weights(candidates)
+    score = search.trial.score()
+    if score(LabelStatistics.mixture(parts, again)) >= max(map(score, parts)):
+        np.testing.assert_allclose(weights, again)
+    assert value >= max(candidate.score for candidate in candidates) - 1e-12
+    # an average that is worse than its best member is not taken
+    worst = int(np.argmin([candidate.score for candidate in candidates]))
+    monkeypatch.setattr(
+        type(search.trial), "stacked", lambda self, parts, of=None: np.eye(3)[worst]
+    )
+    object.__setattr__(candidates[worst], "statistics", parts[worst][::-1])
+    weights, value = search._weights(candidates)
+    best = int(np.argmax([candidate.score for candidate in candidates]))
+    assert weights.tolist() == np.eye(3)[best].tolist()

@@ -219,7 +219,9 @@ class Distributed(Source):
         drawn = [self._delay(tasks.second_of)(pair) for pair in found]
         sample = self._delay(tasks.renew_sample)(self._sample, drawn, own, task)
         done, self._sample = self.dask.persist(sums, sample)
-        return list(self.dask.compute(done)[0])
+        found = list(self.dask.compute(done)[0])
+        _spread(self._sample)
+        return found
 
     def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Work on each chunk."""
@@ -241,6 +243,7 @@ class Distributed(Source):
         own = None if folds is None else self._own_folds()
         sample = self._delay(partial(tasks.build_sample, build))(self._summary, own)
         [self._sample] = self.dask.persist(sample)
+        _spread(self._sample)
         self._summary = None
         [coordinates] = self.dask.compute(self._delay(tasks.coordinates)(self._sample))
         return coordinates
@@ -249,6 +252,19 @@ class Distributed(Source):
         """Work with the sample, in a task for each item."""
         run = self._delay(partial(tasks.with_sample, work))
         return list(self.dask.compute(*[run(self._sample, item) for item in items]))
+
+
+def _spread(value: Any) -> None:
+    """Copy a result to every worker: a scheduler would rather let others wait than move it."""
+    try:
+        from distributed import default_client, futures_of
+
+        client = default_client()
+    except (ImportError, ValueError):
+        return
+    futures = futures_of(value)
+    if futures and not client.asynchronous:
+        client.replicate(futures)
 
 
 def _cluster() -> tuple[int, int]:

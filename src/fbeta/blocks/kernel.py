@@ -211,12 +211,16 @@ def add_up(
     size = int(np.clip(SCORES // columns, 256, 4096))
     mean = points[0].mean if points else None
     mean = None if mean is None or sparse else mean.astype(dtype)
+    # arrays of this size, made anew for each tile, may cost more than what is done with them
+    room = np.empty((min(size, rows.X.shape[0]), rows.X.shape[1]), dtype) if not sparse else None
     with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
         for start in range(0, rows.X.shape[0], size):
             part = slice(start, min(start + size, rows.X.shape[0]))
-            tile = rows.X[part].astype(dtype, copy=False)
-            if mean is not None:
-                tile = tile - mean
+            tile = rows.X[part]
+            if mean is not None and room is not None:
+                tile = np.subtract(tile, mean, out=room[: len(tile)], dtype=dtype)
+            elif tile.dtype != dtype:
+                tile = tile.astype(dtype)
             for own in work:
                 own.add(tile, part)
     sums = [own.sums() for own in work]
@@ -237,6 +241,7 @@ class _Work:
         self, point: Point, rows: BlockRows, dtype: np.dtype[Any], total: Array | None
     ) -> None:
         self.point, self.rows = point, rows
+        self.spaces: dict[str, Array] = {}
         self.inverse = None if total is None else 1 / np.maximum(total, 1e-300)
         self.shares = np.zeros(rows.X.shape[0])
         self.coef = np.ascontiguousarray(point.coef, dtype=dtype)
@@ -255,7 +260,7 @@ class _Work:
 
     def add(self, tile: Any, part: slice) -> None:
         """Evaluate one tile of rows."""
-        scores = tile @ self.coef
+        scores = self._scores(tile)
         scores += self.offset
         if self.quick:
             losses, residual = self._binary(scores, part)
@@ -278,6 +283,18 @@ class _Work:
         self.gradient += tile.T @ residual
         self.total += residual.sum(axis=0, dtype=np.float64)
 
+    def _scores(self, tile: Any) -> Array:
+        """Multiply a tile with the coefficients, into memory that is used again."""
+        if sp.issparse(tile):
+            return tile @ self.coef
+        return np.matmul(tile, self.coef, out=self._space("scores", tile.shape[0]))
+
+    def _space(self, name: str, rows: int) -> Array:
+        """Return memory for some rows of scores."""
+        if name not in self.spaces or len(self.spaces[name]) < rows:
+            self.spaces[name] = np.empty((rows, self.coef.shape[1]), self.coef.dtype)
+        return self.spaces[name][:rows]
+
     def _weight(self, part: slice, dtype: Any) -> Array | None:
         """Return the weights of some rows, 0 where held out; None where all are 1."""
         rows, fold = self.rows, self.point.fold
@@ -296,7 +313,7 @@ class _Work:
         loss = _loss(self.point)
         if type(loss) is LogisticLoss and scores.max(initial=0) < HIGHEST:
             residual = np.exp(scores, out=scores)
-            losses = residual + 1
+            losses = np.add(residual, 1, out=self._space("losses", len(residual)))
             residual /= losses
             np.log(losses, out=losses)
         else:

@@ -109,6 +109,8 @@ class DaskStatistics:
         :class:`fbeta.LabelStatistics` of each chunk of rows.
     """
 
+    __dask_optimize__ = None  # there is nothing to be saved in their graph
+
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
 

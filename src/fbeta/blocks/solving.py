@@ -37,10 +37,11 @@ from fbeta.losses import Loss
 __all__ = ["BlockProblems", "Settings"]
 
 WORKING = 4  # the share of the memory that work with the rows held may use, one over it
-USEFUL = 4  # rows for one that is held at most, unless that makes too few
+USEFUL = 16  # rows for one that is held at most, unless that makes too few
 ENOUGH = 200  # rows held for each feature
 SINGLE = 1e-7  # tolerance below which a pass is in double precision
 RENEWED = (2, 4, 8, 16, 32, 64)  # passes after which other rows are held
+CAREFUL = 4  # times the curvature of all rows, as the rows held have it
 FELT = 0.01  # share of what may be left to gain that rounding in single precision may hide
 
 
@@ -213,10 +214,13 @@ class BlockProblems:
         eps = float(np.finfo(np.float32).eps)
         for state, point in zip(states, points, strict=True):
             size = np.sqrt((self.coordinates.scale[:, None] ** 2 * point.coef**2).sum(axis=0))
-            # a change of all scores by delta is felt as half the curvature times its square
-            felt = 0.125 * (2 * eps * (size + np.abs(point.offset))) ** 2 * self.summary.weight
             value = np.where(np.isfinite(state.value), state.value, 0)[state.open]
-            width = len(felt) // len(value)
+            width = point.coef.shape[1] // len(value)
+            own = (state.open[:, None] * width + np.arange(width)).ravel()
+            # by the rows held, and no more than it can be at all
+            bend = np.minimum(CAREFUL * state.total[own], 0.25 * self.summary.weight)
+            # a change of all scores by delta is felt as half the curvature times its square
+            felt = 0.5 * bend * (2 * eps * (size + np.abs(point.offset))) ** 2
             allowed = FELT * self.settings.tol * np.repeat(value + floor, width)
             if not (felt <= allowed).all():
                 return np.float64

@@ -80,7 +80,7 @@ class FBetaAuto(StatisticsClassifier):
         Folds that are run at the same time, in processes of joblib; by default on as many threads
         as BLAS uses.
     random_state : int, RandomState or None
-        Of forests, of the landmarks of kernels, and of the bootstrap samples that choose weights.
+        Of forests, of the landmarks of kernels, and of the rows that weights are chosen on.
     verbose : int
         Whether to print a line for everything that is tried.
 
@@ -107,11 +107,13 @@ class FBetaAuto(StatisticsClassifier):
     First come the quickest model over one map, and the paper's method on the raw features; then
     every map with the quickest model, and forests; then every model over the best map. What is
     left is tried in the order of what it may gain in a second, if the effects of maps and models on
-    score and time add up. Weights are the mean over 20 bootstrap samples of the held-out rows of
-    what greedy selection chooses, as in :class:`fbeta.FBetaEnsemble`; those below 0.02 are dropped.
-    Of large data, as many rows are kept for this as fit into half a gigabyte. With a time limit
-    and more than 2000 rows, a first model is fitted to 2000 of them, and is what remains if nothing
-    else is ready in time. Models with more than a gigabyte of coefficients are left out.
+    score and time add up. With a time limit nothing may take more than 60 % of what is left for
+    trials. Weights are those with which the average of the statistics of the held-out rows comes
+    closest, in the squared error of what the decoder makes of them, to the labels; those below
+    0.02 are dropped. If one candidate alone has the higher F_beta, it is taken. Of large data, as
+    many rows are kept for this as fit into half a gigabyte. With a time limit and more than 2000
+    rows, a first model is fitted to 2000 of them, and is what remains if nothing else is ready in
+    time. Models with more than a gigabyte of coefficients are left out.
 
     Examples
     --------

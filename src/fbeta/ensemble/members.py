@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -13,10 +13,12 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from fbeta._estimator import Fold, HeldOut, StatisticsClassifier, validate_features
+from fbeta._threads import breathe
 from fbeta._validation import check_takes_weight
 from fbeta.calibration import Calibration
 from fbeta.decoding import decode
 from fbeta.encoding import LabelStatistics
+from fbeta.ensemble.stacking import stacked_weights
 from fbeta.folds import HeldOutScores, over_folds, row_shares, score_table, stop_when_idle
 from fbeta.labels import Indicator
 from fbeta.learners import Rows, Weight, take_rows
@@ -69,8 +71,6 @@ class Trial:
         Folds that are run at the same time.
     kept : ndarray of bool of shape (n,), optional
         The rows whose statistics are kept; all by default.
-    check : callable
-        Is called now and then, and may raise an error that ends what is going on.
     """
 
     Y: Indicator
@@ -79,7 +79,6 @@ class Trial:
     beta: float
     n_jobs: int | None = None
     kept: NDArray[np.bool_] | None = None
-    check: Callable[[], None] = field(default=lambda: None)
 
     def try_out(self, name: str, estimator: Any, X: Any, alphas: Any) -> Candidate:
         """Fit to the training rows of every fold, and look at the others.
@@ -148,7 +147,7 @@ class Trial:
         labels, small, start = [], [], 0
         kept = self._kept(rows)
         for part in parts:
-            self.check()
+            breathe()
             labels.append(decode(part, self.beta))
             own = kept[(kept >= start) & (kept < start + len(part))] - start
             small.append((part if len(own) == len(part) else part[own]).astype(np.float32))
@@ -167,22 +166,27 @@ class Trial:
         share = [s[k] * (s.sum() / s[k].sum()) for s, k in zip(shares, kept, strict=True) if len(k)]
         return rows, np.concatenate(share)
 
-    def score(self, rng: Any = None) -> Callable[[LabelStatistics], float]:
-        """Return what computes the F_beta of decoded statistics of the rows that are kept.
-
-        With a generator, the rows count as often as they are in a bootstrap sample.
-        """
+    def score(self) -> Callable[[LabelStatistics], float]:
+        """Return what computes the F_beta of decoded statistics of the rows that are kept."""
         rows, share = self._kept_rows()
-        if rng is not None:
-            share = share * rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)))
-        truth, share = self.Y[rows], share / share.sum()
+        truth = self.Y[rows]
 
         def score(statistics: LabelStatistics) -> float:
-            self.check()
             labels = decode(statistics, self.beta)
             return float(fbeta_per_instance(truth, labels, self.beta) @ share)
 
         return score
+
+    def stacked(
+        self, parts: Sequence[LabelStatistics], of: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
+        """Return weights of statistics of the rows that are kept, zero but for some of them."""
+        rows, share = self._kept_rows()
+        chosen = np.arange(len(parts)) if of is None else np.flatnonzero(of)
+        weights = np.zeros(len(parts))
+        own = [parts[int(i)] for i in chosen]
+        weights[chosen] = stacked_weights(own, self.Y[rows], self.beta, share)
+        return weights
 
     def calibration(self, statistics: LabelStatistics) -> Calibration:
         """Compare what statistics of the kept rows make expect with what they achieve."""

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._threads import n_threads
+from fbeta._threads import breathe, checked, n_threads
 from fbeta.encoding import LabelStatistics, observed_cardinalities
 from fbeta.ensemble.average import AverageModel, leaderboard
-from fbeta.ensemble.greedy import greedy_counts
 from fbeta.ensemble.maps import RAW, feature_maps
 from fbeta.ensemble.members import Candidate, Trial, fit_member
 from fbeta.folds import ALPHAS, make_folds
@@ -41,15 +40,17 @@ QUICK = "sized"
 JOINT = "joint"
 # share of the time limit after which nothing new is begun
 TRY = 0.75
+# share of the time that is left which a pair may take
+SHARE = 0.6
 # what a pair may be behind the best, by what is known of its map and its model, to be tried
 BEHIND = 0.05
 # bytes of the statistics that are kept of all pairs, and numbers that one decode may read
 KEPT_BYTES, DECODED = 1 << 29, 3e7
 MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PAIRS = 24  # that are kept, about
-BAGS = 20  # bootstrap samples of the rows that weights are averaged over, and
-FEWEST_BAGS = 4  # how many of them will do
 LEAST_WEIGHT = 0.02  # below, a member is left out
+# features among which a split of a forest is chosen: a share of all, up to a number
+DRAWN, MOST_DRAWN = 0.3, 150
 PILOT = 2000  # rows of the first model, where there are more and time is short
 
 
@@ -74,9 +75,13 @@ class Clock:
         """Seconds since the beginning."""
         return self.now() - self.begin
 
+    def is_over(self) -> bool:
+        """Tell whether the deadline has passed."""
+        return self.elapsed > self.deadline
+
     def check(self) -> None:
         """Raise an error after the deadline."""
-        if self.elapsed > self.deadline:
+        if self.is_over():
             raise TimeUpError
 
 
@@ -106,10 +111,18 @@ class Search:
         """Prepare a search over validated X, of shape (n, d), and labels of shape (n, s)."""
         folds = make_folds(cv, X, Y, weight)
         kept = _kept_rows(Y, rng)
-        trial = Trial(Y, weight, folds, beta, n_jobs, kept, clock.check)
+        trial = Trial(Y, weight, folds, beta, n_jobs, kept)
         seed = int(rng.randint(2**31 - 1))
         return cls(
-            X, Y, weight, trial, clock, rng, tell, feature_maps(X, seed), _models(beta, seed)
+            X,
+            Y,
+            weight,
+            trial,
+            clock,
+            rng,
+            tell,
+            feature_maps(X, seed),
+            _models(beta, seed, X.shape[1]),
         )
 
     def run(self) -> AverageModel:
@@ -197,14 +210,19 @@ class Search:
             return True
         # something has to be there in the end, however short the time
         safe = bool(self.found) or self.fallback is not None
-        self.clock.deadline = self._end_of_trials() if safe else np.inf
+        end = self._end_of_trials() if safe else np.inf
+        # no pair may take more than a share of what is left for all of them
+        self.clock.deadline = self.clock.elapsed + SHARE * max(0.0, end - self.clock.elapsed)
         name, model = f"{pair[0]}: {pair[1]}", self.models[pair[1]]
         try:
-            self.clock.check()
             alphas = ALPHAS if hasattr(model, "alpha") else None
-            candidate = self.trial.try_out(name, model, self._features(pair[0])[1], alphas)
+            with checked(self.clock.check):
+                breathe()
+                candidate = self.trial.try_out(name, model, self._features(pair[0])[1], alphas)
         except TimeUpError:
-            return False
+            self.failed[pair] = "it took too long"
+            self.tell(f"{name}: left out, {self.failed[pair]}")
+            return self.clock.elapsed < end
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
             if not safe:
                 raise
@@ -250,50 +268,26 @@ class Search:
         )  # fmt: skip
 
     def _weights(self, candidates: Sequence[Candidate]) -> tuple[NDArray[np.float64], float]:
-        """Choose by greedy selection, on bootstrap samples of the rows if they do no harm.
-
-        Selection on one sample follows its noise; the mean of the weights over many does less so.
-        """
-        limit = self.clock.limit
-        self.clock.deadline = np.inf if limit is None else max(0.85 * limit, self.clock.elapsed)
+        """Choose by least squares, unless one alone has the better F_beta."""
         best = int(np.argmax([candidate.score for candidate in candidates]))
-        weights = np.eye(len(candidates))[best]
+        alone = np.eye(len(candidates))[best]
+        parts = [candidate.statistics.unfolded() for candidate in candidates]
         score = self.trial.score()
-        value = candidates[best].score
-        try:
-            parts = [candidate.statistics.unfolded() for candidate in candidates]
-            single = score(parts[best])
-            counts, value = greedy_counts(parts, score)
-            weights = counts / counts.sum()
-            bagged = self._bagged(parts)
-            mean = score(LabelStatistics.mixture(parts, bagged))
-            if mean >= single:
-                weights, value = bagged / bagged.sum(), mean
-        except TimeUpError:
-            self.tell("no more time to choose weights")
-        return weights, value
-
-    def _bagged(self, parts: Sequence[LabelStatistics]) -> NDArray[np.float64]:
-        """Return the mean weights over as many bootstrap samples as there is time for."""
-        shares: list[NDArray[Any]] = []
-        try:
-            for _ in range(BAGS):
-                counts, _ = greedy_counts(parts, self.trial.score(self.rng))
-                shares.append(counts / counts.sum())
-        except TimeUpError:
-            if len(shares) < FEWEST_BAGS:
-                raise
-            self.clock.deadline = np.inf  # for one more decode
-        mean = np.mean(shares, axis=0)
-        return np.where(mean < LEAST_WEIGHT, 0.0, mean)
+        weights, value = self.trial.stacked(parts), score(parts[best])
+        weights = self.trial.stacked(parts, weights >= LEAST_WEIGHT)
+        together = score(LabelStatistics.mixture(parts, weights))
+        if together >= value:
+            return weights, together
+        return alone, candidates[best].score
 
 
-def _models(beta: float, seed: int) -> dict[str, Any]:
+def _models(beta: float, seed: int, n_features: int) -> dict[str, Any]:
     """Return the models to try; forests, which no scaling changes, over the raw features only."""
     threads = n_threads()
+    drawn = max(1, int(n_features**0.5), int(min(DRAWN * n_features, MOST_DRAWN)))
     forests = {
         f"forest, leaves of {leaf}": FBetaForest(
-            beta, min_samples_leaf=leaf, random_state=seed, n_jobs=threads
+            beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
         )
         for leaf in (3, 1)
     }

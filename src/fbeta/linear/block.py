@@ -16,7 +16,7 @@ __all__ = ["Block", "Leaving", "Losses", "Point"]
 
 Array = Any
 SHRINK = (0.9, 0.3)  # share of problems left at which the others are dropped; on accelerators
-CACHE = 1 << 16  # scores of a block of rows that stay in a processor's cache
+CACHE = 1 << 14  # scores of a block of rows that stay in a processor's cache
 MEMORY = 1 << 26  # the same on other devices, where large products are the fast ones
 
 

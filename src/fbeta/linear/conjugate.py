@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from fbeta._threads import breathe
 from fbeta.linear.block import Block, Leaving, Point
 from fbeta.linear.fused import advance, fuses_steps, prepare
 from fbeta.linear.preconditioners import Preconditioner
@@ -89,6 +90,7 @@ def conjugate_gradients(
             if left.shape[0] == 0:
                 break
             at = at.take(left)
+        breathe()
         at.advance()
         steps += 1
     x, lower, upper, taken = leaving.collect()

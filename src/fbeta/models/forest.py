@@ -13,6 +13,7 @@ from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 
 from fbeta._estimator import StatisticsClassifier
+from fbeta._threads import breathe, checked, current_check
 from fbeta._validation import check_count
 from fbeta.codes import LabelSetCode, SetTargets
 from fbeta.labels import Indicator
@@ -121,9 +122,14 @@ class ForestLearner(Learner):
         # what all rows share splits nothing
         Y = Y[:, Y.min(axis=0) < Y.max(axis=0)] if len(Y) else Y
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
-        trees = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._grow)(X, Y, weight, seed) for seed in seeds
-        )
+        check = current_check()
+
+        def grow(seed: int) -> tuple[Any, ...]:
+            with checked(check):
+                breathe()
+            return self._grow(X, Y, weight, seed)
+
+        trees = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(grow)(s) for s in seeds)
         return _put_together(trees, X.shape[1], targets, weight)
 
     def _grow(self, X: Any, Y: NDArray[Any], weight: Weight, seed: int) -> tuple[Any, ...]:
