@@ -63,7 +63,6 @@ def test_it_is_not_worse_than_the_papers_method_by_cross_validation(data, fitted
     board = {row["name"]: row for row in fitted.leaderboard_}
     assert board["raw: joint"]["score"] == pytest.approx(paper.best_score_, abs=1e-12)
     assert fitted.best_score_ >= paper.best_score_
-    assert fitted.best_score_ >= max(row["score"] for row in fitted.leaderboard_) - 1e-12
     models = {"joint", "sized", "cardinality", "label sets", "forest, leaves of 1"}
     assert models <= {name.partition(": ")[2] for name in board}
     assert sum(fitted.weights_.values()) == pytest.approx(1)
@@ -301,29 +300,26 @@ def test_short_texts():
     assert fbeta_per_instance(new_tags, predicted).mean() >= 0.825
 
 
-def test_weights_are_those_of_least_squares_unless_one_alone_is_better(data, monkeypatch):
+def test_weights_are_those_of_least_squares_unless_the_papers_method_is_better(data, monkeypatch):
     search = prepared(*data, Clock(lambda: 0.0, None))
     for model in ("sized", "joint", "cardinality"):
         search._try(("raw", model))
     candidates = list(search.found.values())
     parts = [candidate.statistics.unfolded() for candidate in candidates]
     rows, share = search.trial._kept_rows()
-    plain = stacked_weights(parts, search.Y[rows], 1.0, share)
-    kept = plain >= searching.LEAST_WEIGHT
+    kept = stacked_weights(parts, search.Y[rows], 1.0, share) >= searching.LEAST_WEIGHT
     again = np.zeros(3)
-    again[kept] = stacked_weights([p for p, k in zip(parts, kept, strict=True) if k],
-                                  search.Y[rows], 1.0, share)  # fmt: skip
-    weights, value = search._weights(candidates)
+    own = [part for part, keep in zip(parts, kept, strict=True) if keep]
+    again[kept] = stacked_weights(own, search.Y[rows], 1.0, share)
     score = search.trial.score()
-    if score(LabelStatistics.mixture(parts, again)) >= max(map(score, parts)):
-        np.testing.assert_allclose(weights, again)
-    assert value >= max(candidate.score for candidate in candidates) - 1e-12
-    # an average that is worse than its best member is not taken
-    worst = int(np.argmin([candidate.score for candidate in candidates]))
-    monkeypatch.setattr(
-        type(search.trial), "stacked", lambda self, parts, of=None: np.eye(3)[worst]
-    )
-    object.__setattr__(candidates[worst], "statistics", parts[worst][::-1])
+    together, alone = score(LabelStatistics.mixture(parts, again)), score(parts[1])
     weights, value = search._weights(candidates)
-    best = int(np.argmax([candidate.score for candidate in candidates]))
-    assert weights.tolist() == np.eye(3)[best].tolist()
+    assert value == pytest.approx(max(together, alone))
+    np.testing.assert_allclose(weights, again if together >= alone else [0, 1, 0])
+    # an average that is worse than the paper's method is not taken
+    worse = LabelStatistics.from_marginals(1 - parts[0].marginals())
+    object.__setattr__(candidates[0], "statistics", worse)
+    monkeypatch.setattr(type(search.trial), "stacked", lambda self, parts, of=None: np.eye(3)[0])
+    weights, value = search._weights(candidates)
+    assert weights.tolist() == [0, 1, 0]
+    assert value == candidates[1].score

@@ -64,8 +64,8 @@ class FBetaAuto(StatisticsClassifier):
     Tries several estimates of the label statistics - the paper's, sizes and marginals, the
     cardinality model, label sets, forests - over several maps of the features - as they are,
     standardised, rows of length 1, TF-IDF, kernel features - and averages the statistics of those
-    that do best on held-out rows. The paper's method on the raw features is among what is tried, as
-    far as time allows, and the average is never worse than any of it on these rows.
+    that serve it best on held-out rows. The paper's method on the raw features is among what is
+    tried, as far as time allows, and the average is never worse than it on these rows.
 
     Parameters
     ----------
@@ -110,10 +110,10 @@ class FBetaAuto(StatisticsClassifier):
     score and time add up. With a time limit nothing may take more than 60 % of what is left for
     trials. Weights are those with which the average of the statistics of the held-out rows comes
     closest, in the squared error of what the decoder makes of them, to the labels; those below
-    0.02 are dropped. If one candidate alone has the higher F_beta, it is taken. Of large data, as
-    many rows are kept for this as fit into half a gigabyte. With a time limit and more than 2000
-    rows, a first model is fitted to 2000 of them, and is what remains if nothing else is ready in
-    time. Models with more than a gigabyte of coefficients are left out.
+    0.02 are dropped. If the paper's method alone has the higher F_beta, it is taken. Of large
+    data, as many rows are kept for this as fit into half a gigabyte. With a time limit and more
+    than 2000 rows, a first model is fitted to 2000 of them, and is what remains if nothing else is
+    ready in time. Models with more than a gigabyte of coefficients are left out.
 
     Examples
     --------

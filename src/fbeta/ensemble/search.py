@@ -268,17 +268,20 @@ class Search:
         )  # fmt: skip
 
     def _weights(self, candidates: Sequence[Candidate]) -> tuple[NDArray[np.float64], float]:
-        """Choose by least squares, unless one alone has the better F_beta."""
-        best = int(np.argmax([candidate.score for candidate in candidates]))
-        alone = np.eye(len(candidates))[best]
+        """Choose by least squares, unless the paper's method alone has the better F_beta.
+
+        The best of many by F_beta is often only the luckiest, and no reason to leave the others.
+        """
         parts = [candidate.statistics.unfolded() for candidate in candidates]
-        score = self.trial.score()
-        weights, value = self.trial.stacked(parts), score(parts[best])
+        weights = self.trial.stacked(parts)
         weights = self.trial.stacked(parts, weights >= LEAST_WEIGHT)
-        together = score(LabelStatistics.mixture(parts, weights))
-        if together >= value:
-            return weights, together
-        return alone, candidates[best].score
+        score = self.trial.score()
+        value, paper = score(LabelStatistics.mixture(parts, weights)), (RAW, JOINT)
+        if paper in self.found:
+            alone = list(self.found).index(paper)
+            if score(parts[alone]) > value:
+                return np.eye(len(candidates))[alone], candidates[alone].score
+        return weights, value
 
 
 def _models(beta: float, seed: int, n_features: int) -> dict[str, Any]:
