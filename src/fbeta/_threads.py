@@ -152,6 +152,7 @@ def run_threaded(
     tasks: Sequence[Task],
     *,
     small: bool = False,
+    workers: int | None = None,
 ) -> list[Result]:
     """Return ``[work(task) for task in tasks]``, computed on threads with BLAS on one each.
 
@@ -167,6 +168,8 @@ def run_threaded(
         have not started, and those under way where they are :func:`stoppable`.
     small : bool
         Whether a single task is too small for several BLAS threads.
+    workers : int, optional
+        How many threads; by default as many as BLAS has.
 
     Returns
     -------
@@ -177,7 +180,7 @@ def run_threaded(
     >>> run_threaded(abs, [-1, 2])
     [1, 2]
     """
-    workers = min(n_threads(), len(tasks)) if len(tasks) > 1 else 1
+    workers = min(workers or n_threads(), len(tasks)) if len(tasks) > 1 else 1
     if workers == 1:
         with one_blas_thread(small):
             return [work(task) for task in tasks]
@@ -192,8 +195,10 @@ def run_threaded(
         pool = ThreadPoolExecutor(workers)
         try:
             return list(pool.map(run, tasks))
-        except BaseException:
+        except BaseException as error:
             scope.cancel()
+            if isinstance(error, RuntimeError) and "start new thread" in str(error):
+                raise MemoryError(str(error)) from error  # there is no room for its stack
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -154,21 +154,12 @@ sys.exit(run())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_too_little_memory_is_told_in_a_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [("fbeta",), ("auto", "--time-limit", "5")])
+def test_too_little_memory_is_told_in_a_line(tmp_path: Path, method: tuple[str, ...]) -> None:
     data, output = tmp_path / "a.svm", tmp_path / "m.skops"
     data.write_text("".join(f"{i % 7},{i % 5} {i + 1}:1 1000000:1\n" for i in range(50)))
-    command = [
-        sys.executable,
-        "-c",
-        LIMITED,
-        "fit",
-        data,
-        "--method",
-        "fbeta",
-        "--json",
-        "-o",
-        output,
-    ]
+    options = ["--method", *method, "--json", "-o", output]
+    command = [sys.executable, "-c", LIMITED, "fit", data, *options]
     done = subprocess.run(
         list(map(str, command)), capture_output=True, timeout=120, check=False,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from joblib import Parallel, delayed
+from joblib import effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 
 from fbeta._estimator import StatisticsClassifier
-from fbeta._threads import breathe, checked, current_check
+from fbeta._threads import breathe, run_threaded
 from fbeta._validation import check_count
 from fbeta.codes import LabelSetCode, SetTargets
 from fbeta.labels import Indicator
@@ -122,14 +122,12 @@ class ForestLearner(Learner):
         # what all rows share splits nothing
         Y = Y[:, Y.min(axis=0) < Y.max(axis=0)] if len(Y) else Y
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
-        check = current_check()
 
         def grow(seed: int) -> tuple[Any, ...]:
-            with checked(check):
-                breathe()
+            breathe()
             return self._grow(X, Y, weight, seed)
 
-        trees = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(grow)(s) for s in seeds)
+        trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
         return _put_together(trees, X.shape[1], targets, weight)
 
     def _grow(self, X: Any, Y: NDArray[Any], weight: Weight, seed: int) -> tuple[Any, ...]:

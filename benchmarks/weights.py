@@ -1,0 +1,99 @@
+"""Ways to choose the weights of an average, on rows on which they were not chosen.
+
+``python -m benchmarks.weights --data FOLDER [--datasets birds,yeast]``: every candidate of the
+automatic classifier gives statistics of the training rows, each by a fit to the other folds.
+Weights are chosen on half of the rows and judged by the F_1 of the other half, again and again.
+Test rows are not looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fbeta import LabelStatistics, decode
+from fbeta.datasets import load
+from fbeta.ensemble.greedy import greedy_counts
+from fbeta.ensemble.search import Clock, Search
+from fbeta.ensemble.stacking import stacked_weights
+from fbeta.labels import form_of
+from fbeta.metrics import fbeta_per_instance
+
+DATASETS = ("scene", "yeast", "birds", "medical", "enron")
+BAGS = 8  # bootstrap samples
+TOP = 5
+
+
+def candidates(X: Any, Y: Any, limit: float) -> tuple[list[LabelStatistics], Any]:
+    """Return out-of-fold statistics of all candidates, and the labels of their rows."""
+    clock = Clock(time.perf_counter, limit)
+    search = Search.over(
+        X, form_of(Y).read(Y), None, clock, lambda words: None, beta=1.0, cv=5, n_jobs=None,
+        rng=np.random.RandomState(0),
+    )  # fmt: skip
+    for pair in search._order():
+        if not search._try(pair):
+            break
+    rows, _ = search.trial._kept_rows()
+    return [c.statistics.unfolded() for c in search.found.values()], search.Y[rows]
+
+
+def score(parts: Any, weights: Any, Y: Any, rows: Any) -> float:
+    """Return the mean F_1 of an average on some rows."""
+    average = LabelStatistics.mixture([part[rows] for part in parts], weights)
+    return float(fbeta_per_instance(Y[rows], decode(average), 1.0).mean())
+
+
+def choose(parts: Any, Y: Any, rows: Any, rng: Any) -> dict[str, Any]:
+    """Return weights by every way, chosen on some rows."""
+    own, truth = [part[rows] for part in parts], Y[rows]
+    single = np.array([fbeta_per_instance(truth, decode(q), 1.0).mean() for q in own])
+    best = np.argsort(-single)
+
+    def greedy(counts: Any) -> Any:
+        share = counts / counts.sum()
+        found, _ = greedy_counts(
+            own, lambda q: float(fbeta_per_instance(truth, decode(q), 1.0) @ share)
+        )
+        return found / found.sum()
+
+    bags = [rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows))) for _ in range(BAGS)]
+    return {
+        "the best alone": np.eye(len(parts))[best[0]],
+        f"the best {TOP} alike": np.isin(np.arange(len(parts)), best[:TOP]) / TOP,
+        "greedy": greedy(np.ones(len(rows))),
+        f"greedy, {BAGS} bootstrap samples": np.mean([greedy(bag) for bag in bags], axis=0),
+        "least squares": stacked_weights(own, truth),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder with the files of the data sets")
+    parser.add_argument("--datasets", default=",".join(DATASETS))
+    parser.add_argument("--repeats", type=int, default=4, help="times that rows are halved")
+    parser.add_argument("--time-limit", type=float, default=300.0, help="for the candidates")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for name in options.datasets.split(","):
+        X, Y, _, _ = load(name, data_home=options.data).split
+        parts, truth = candidates(X, Y, options.time_limit)
+        rng, found = np.random.default_rng(0), {}
+        for _ in range(options.repeats):
+            order = rng.permutation(truth.shape[0])
+            halves = np.array_split(order, 2)
+            for here, there in (halves, halves[::-1]):
+                for way, weights in choose(parts, truth, here, rng).items():
+                    found.setdefault(way, []).append(score(parts, weights, truth, there))
+        print(f"{name}, {len(parts)} candidates")
+        for way, scores in found.items():
+            print(f"  {np.mean(scores):.4f}  {way}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
