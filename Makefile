@@ -52,7 +52,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/fbeta/linear/*.
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt setup.py
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt \
-	-e ".[all,test]"
+	-e ".[all,dask,test]"
 	touch $@
 
 # the source archive, a wheel made from it, and both tried in new virtual environments

@@ -109,10 +109,12 @@ class DaskStatistics:
         :class:`fbeta.LabelStatistics` of each chunk of rows.
     """
 
-    __dask_optimize__ = None  # there is nothing to be saved in their graph
-
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
+
+    @staticmethod
+    def __dask_optimize__(graph: Any, keys: Any, **options: Any) -> Any:
+        return graph  # there is nothing to be saved in it
 
     def __len__(self) -> int:
         return len(self.parts)

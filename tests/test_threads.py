@@ -1,0 +1,70 @@
+"""Work on threads: limits, errors, and how it is ended."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError
+
+import pytest
+
+from fbeta import _threads
+from fbeta._threads import breathe, checked, current_check, run_threaded
+
+
+def test_as_many_workers_as_are_asked_for():
+    seen, together = set(), threading.Barrier(3, timeout=30)
+
+    def work(task):
+        together.wait()  # only if there are three at the same time
+        seen.add(threading.get_ident())
+        return -task
+
+    assert run_threaded(work, [1, 2, 3], workers=3) == [-1, -2, -3]
+    assert len(seen) == 3
+
+
+def test_what_is_called_now_and_then_ends_work_on_every_thread():
+    class OverError(Exception):
+        pass
+
+    def over():
+        raise OverError
+
+    with checked(over):
+        assert current_check() is over
+        for workers in (1, 2):
+            with pytest.raises(OverError):
+                run_threaded(lambda task: breathe(), [1, 2, 3], workers=workers)
+        with checked(None):
+            breathe()
+    breathe()
+    assert current_check() is None
+
+
+def test_an_error_ends_the_others():
+    begun, ended = threading.Event(), []
+
+    def work(task):
+        if task:
+            begun.wait(30)
+            raise ValueError("no")
+        begun.set()
+        try:
+            while True:
+                breathe()
+        except CancelledError:
+            ended.append(task)
+            raise
+
+    with pytest.raises((ValueError, CancelledError)):
+        run_threaded(work, [1, 0], workers=2)
+    assert ended == [0]
+
+
+def test_no_room_for_a_thread_is_no_room(monkeypatch):
+    def start(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_threads.threading.Thread, "start", start)
+    with pytest.raises(MemoryError, match="new thread"):
+        run_threaded(abs, [1, 2], workers=2)
