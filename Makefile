@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 # processes that tests run in: as many as there are cores
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8
+COVERAGE := --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
 
 # the Markdown extension of the documentation is beside its pages
 SITE := PYTHONPATH=docs $(BIN)/zensical
@@ -17,12 +18,13 @@ SITE := PYTHONPATH=docs $(BIN)/zensical
 demo: $(STAMP)
 	$(BIN)/fbeta demo --output demo
 
+# with what of src the tests cover
 test: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(COVERAGE)
 
-# with the slow ones, and what of src they cover
+# with the slow ones
 test-all: $(STAMP)
-	$(BIN)/python -m pytest $(PARALLEL) --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
+	$(BIN)/python -m pytest $(PARALLEL) $(COVERAGE)
 
 # with the lowest versions that are allowed; what needs PyTorch or the documentation is skipped
 test-oldest: $(OLDEST)/.installed

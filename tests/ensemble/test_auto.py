@@ -183,6 +183,9 @@ def test_statistics_are_kept_of_as_many_rows_as_memory_allows(few_trees, monkeyp
     X, Y, _, _ = make_calibrated(900, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, None))
     assert search.trial.kept.sum() == 500
+    # of every fold as many, whatever its seed is
+    assert [search.trial.kept[test].sum() for _, test in search.trial.folds] == [250, 250]
+    assert search.trial._kept_rows()[1].sum() == pytest.approx(1)
     assert search._try(("raw", "joint"))
     (candidate,) = search.found.values()
     assert len(candidate.statistics) == 500

@@ -164,7 +164,8 @@ class Trial:
         kept = [self._kept(test) for _, test in self.folds]
         rows = np.concatenate([test[k] for (_, test), k in zip(self.folds, kept, strict=True)])
         share = [s[k] * (s.sum() / s[k].sum()) for s, k in zip(shares, kept, strict=True) if len(k)]
-        return rows, np.concatenate(share)
+        joined = np.concatenate(share)
+        return rows, joined / joined.sum()
 
     def score(self) -> Callable[[LabelStatistics], float]:
         """Return what computes the F_beta of decoded statistics of the rows that are kept."""

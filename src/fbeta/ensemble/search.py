@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from fbeta._estimator import Fold
 from fbeta._threads import breathe, checked, n_threads
 from fbeta.encoding import LabelStatistics, observed_cardinalities
 from fbeta.ensemble.average import AverageModel, leaderboard
@@ -110,7 +111,7 @@ class Search:
     ) -> Search:  # fmt: skip
         """Prepare a search over validated X, of shape (n, d), and labels of shape (n, s)."""
         folds = make_folds(cv, X, Y, weight)
-        kept = _kept_rows(Y, rng)
+        kept = _kept_rows(Y, folds, rng)
         trial = Trial(Y, weight, folds, beta, n_jobs, kept)
         seed = int(rng.randint(2**31 - 1))
         return cls(
@@ -303,13 +304,18 @@ def _models(beta: float, seed: int, n_features: int) -> dict[str, Any]:
     }
 
 
-def _kept_rows(Y: Indicator, rng: np.random.RandomState) -> NDArray[np.bool_] | None:
-    """Return which rows are kept for the choice of weights; None for all of them."""
+def _kept_rows(
+    Y: Indicator, folds: Sequence[Fold], rng: np.random.RandomState
+) -> NDArray[np.bool_] | None:
+    """Return which rows are kept for the choice of weights, of every fold; None for all of them."""
     n, s = Y.shape
     width = 1 + s * max(1, len(observed_cardinalities(Y)))
     most = int(max(500, min(KEPT_BYTES / (4 * width * PAIRS), DECODED / width)))
     if n <= most:
         return None
     kept = np.zeros(n, dtype=np.bool_)
-    kept[rng.choice(n, most, replace=False)] = True
+    total = sum(len(test) for _, test in folds)
+    for _, test in folds:
+        count = min(len(test), -(-most * len(test) // total))
+        kept[rng.choice(test, count, replace=False)] = True
     return kept
