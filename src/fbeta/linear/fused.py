@@ -44,10 +44,10 @@ def fuses_steps(at: Iterates) -> bool:
     """
     if not _there_are_kernels(at.x) or not isinstance(at.preconditioner, Eliminating):
         return False
-    from fbeta.linear._triton import MOST_FEATURES
+    from fbeta.linear import _triton
 
     plain = at.block.width == 1 and at.block.design.intercept and not at.block.design.shifted
-    return bool(at.reach) and plain and at.x.shape[0] <= MOST_FEATURES
+    return bool(at.reach) and plain and at.x.shape[0] <= _triton.MOST_FEATURES
 
 
 def prepare(at: Iterates) -> None:
@@ -57,7 +57,7 @@ def prepare(at: Iterates) -> None:
 
 def advance(at: Iterates, q: Array, residue: float) -> None:
     """Take a step, in place; ``q`` is what the Hessians without the penalty make of ``at.p``."""
-    from fbeta.linear._triton import advance
+    from fbeta.linear import _triton
 
     kept: Any = at.preconditioner
     xp = at.block.xp
@@ -66,17 +66,17 @@ def advance(at: Iterates, q: Array, residue: float) -> None:
     state = (at.rz, at.bounds.lower, at.bounds.upper, at.active.view(xp.int8))
     numbers = (residue, at.forcing, at.reach)
     with _device(q):
-        advance((at.x, at.r, at.p), q, fixed, state, (at.limit, at.share), numbers)
+        _triton.advance((at.x, at.r, at.p), q, fixed, state, (at.limit, at.share), numbers)
 
 
 def fuses_losses(loss: Loss, u: Array) -> bool:
     """Tell whether there is a kernel for a loss of scores."""
-    return isinstance(loss, LogisticLoss) and _there_are_kernels(u)
+    return type(loss) is LogisticLoss and _there_are_kernels(u)
 
 
 def logistic(y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array, Array]:
     """Return the sums of the losses, derivatives, curvatures and the sums of these."""
-    from fbeta.linear._triton import logistic
+    from fbeta.linear import _triton
 
     with _device(u):
-        return logistic(y, u, cautious)
+        return _triton.logistic(y, u, cautious)
