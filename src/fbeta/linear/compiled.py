@@ -174,7 +174,7 @@ class Compiled:
         hard : bool ndarray of shape (m,)
             Those that were given up because of what their directions cost.
         """
-        points = np.array(W, dtype=np.float64, order="F")
+        points = np.asfortranarray(W)
         used, status = np.zeros((2, len(self.counts)), dtype=np.intc)
         converged = np.ones(len(self.counts), dtype=np.bool_)
         converged[problems] = False
@@ -188,7 +188,8 @@ class Compiled:
                         width=int(lanes), tol=tol, floor=floor, max_iter=max_iter,
                         max_steps=max_steps, cold=cold and single,
                     )  # fmt: skip
-        W[...] = points
+        if points is not W:
+            W[...] = points
         n_iter += used
         done = (status == CERTIFIED) & (width <= _compiled.LANES[False])
         return converged | done, status == HARD

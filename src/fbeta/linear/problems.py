@@ -25,6 +25,7 @@ __all__ = ["Problems", "Solution", "round_coefficients"]
 
 Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
+TOGETHER = 256  # columns that are brought back to the coordinates of X at a time
 WIDTH = 160  # columns of a block: enough for matrix products at full speed
 SINGLE = 1 << 16  # entries of X below which single precision saves nothing
 PARALLEL = 1 << 17  # scores below which a second thread costs more than it brings
@@ -134,8 +135,9 @@ class Problems(ABC):
         """
         xp = self.design.xp
         cold = start is None
-        W = self.null_solution(alpha) if start is None else start
-        W = xp.asarray(W, dtype=xp.float64, copy=True)
+        # that of a cold start is nobody else's
+        W = self.null_solution(alpha) if start is None else xp.asarray(start, copy=True)
+        W = xp.astype(W, xp.float64, copy=False)
         n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
         left = self.open if self.design.matrix.shape[1] else self.open[:0]
         hard = np.zeros(len(self), np.bool_)
@@ -314,9 +316,18 @@ class Problems(ABC):
 
         They have the type of X, unless the scores would feel that they were rounded to it.
         """
+        design, W = self.design, solution.W
+        # some columns at a time: of many features and problems there is no room for copies
+        size = TOGETHER if design.xp is np else max(1, W.shape[1])
+        found = []
         with one_blas_thread(self._is_small()):
-            coef, intercept = self.design.coefficients(solution.W)
-        return round_coefficients(coef, intercept, self.design.dtype, self.design.reach)
+            for at in range(0, max(1, W.shape[1]), size):
+                part = design.coefficients(W[:, at : at + size])
+                found.append(round_coefficients(*part, design.dtype, design.reach))
+        if len(found) == 1:
+            return found[0]
+        coef, intercept = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return coef, intercept
 
 
 def round_coefficients(coef: Array, intercept: Array, dtype: Any, reach: float) -> tuple[Any, Any]:
