@@ -219,9 +219,7 @@ class Distributed(Source):
         drawn = [self._delay(tasks.second_of)(pair) for pair in found]
         sample = self._delay(tasks.renew_sample)(self._sample, drawn, own, task)
         done, self._sample = self.dask.persist(sums, sample)
-        found = list(self.dask.compute(done)[0])
-        _spread(self._sample)
-        return found
+        return list(self.dask.compute(done)[0])
 
     def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Work on each chunk."""
@@ -243,13 +241,13 @@ class Distributed(Source):
         own = None if folds is None else self._own_folds()
         sample = self._delay(partial(tasks.build_sample, build))(self._summary, own)
         [self._sample] = self.dask.persist(sample)
-        _spread(self._sample)
         self._summary = None
         [coordinates] = self.dask.compute(self._delay(tasks.coordinates)(self._sample))
         return coordinates
 
     def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
         """Work with the sample, in a task for each item."""
+        _spread(self._sample)  # each time: Dask takes copies away that nobody waits for
         run = self._delay(partial(tasks.with_sample, work))
         return list(self.dask.compute(*[run(self._sample, item) for item in items]))
 

@@ -212,6 +212,8 @@ class Search:
         # something has to be there in the end, however short the time
         safe = bool(self.found) or self.fallback is not None
         end = self._end_of_trials() if safe else np.inf
+        if self.clock.elapsed >= end:
+            return False
         # no pair may take more than a share of what is left for all of them
         self.clock.deadline = self.clock.elapsed + SHARE * max(0.0, end - self.clock.elapsed)
         name, model = f"{pair[0]}: {pair[1]}", self.models[pair[1]]

@@ -148,10 +148,12 @@ def logistic(y: Tensor, u: Tensor, cautious: Any) -> tuple[Tensor, Tensor, Tenso
 
     Returns
     -------
-    value, total : tensor of shape (m,)
-        Sums of the losses and of the curvature, in double precision.
+    value : tensor of shape (m,)
+        Sums of the losses, in double precision.
     g, h : tensor of shape (n, m)
         Derivative and curvature.
+    total : tensor of shape (m,)
+        Sums of the curvature, in double precision.
     """
     n, m = u.shape
     y, u = y.contiguous(), u.contiguous()

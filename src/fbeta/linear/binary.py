@@ -132,18 +132,11 @@ class LinearProblems(Problems):
 
     def null_solution(self, alpha: float = 0.0) -> Array:
         """Return the models that ignore X, of shape (p, m)."""
-        xp, there = self.design.xp, {"device": self.design.device}
-        p = self.design.matrix.shape[1]
-        if xp is np:  # by columns, as the compiled solver has them
-            plain = np.zeros((p, len(self)), order="F")
-            if self.design.intercept:
-                plain[-1] = np.where(np.isnan(self.constant), self.loss.link(self.mean), 0.0)
-            return plain
-        if not self.design.intercept:
-            return xp.zeros((p, len(self)), dtype=xp.float64, **there)
-        W = xp.zeros((p - 1, len(self)), dtype=xp.float64, **there)
-        last = np.where(np.isnan(self.constant), self.loss.link(self.mean), 0.0)
-        return xp.concat([W, xp.asarray(last[None, :], **there)], axis=0)
+        # by columns, as the compiled solver has them
+        W = np.zeros((self.design.matrix.shape[1], len(self)), order="F")
+        if self.design.intercept:
+            W[-1] = np.where(np.isnan(self.constant), self.loss.link(self.mean), 0.0)
+        return self.design.xp.asarray(W, device=self.design.device)
 
     def warn_if_not_converged(
         self,

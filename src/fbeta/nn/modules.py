@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ class CardinalityLoss(JointLoss):
     _function = staticmethod(F.cardinality_loss)
 
 
-class _Head(nn.Module):
+class _Head(nn.Module, ABC):
     """A linear layer to logits, the loss of these, their statistics and the decode."""
 
     def __init__(self, in_features: int, n_labels: int, cardinalities: Sizes) -> None:
@@ -75,22 +76,22 @@ class _Head(nn.Module):
         self.linear = nn.Linear(in_features, self.n_logits)
 
     @property
+    @abstractmethod
     def n_logits(self) -> int:
         """How many logits an instance has."""
-        raise NotImplementedError
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of features of shape (n, in_features)."""
         logits: Tensor = self.linear(features)
         return logits
 
+    @abstractmethod
     def loss(self, logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         """Return the loss of logits for labels of shape (n, s)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def statistics(self, logits: Tensor) -> Statistics:
         """Return the label statistics of logits."""
-        raise NotImplementedError
 
     def decode(
         self,
