@@ -36,7 +36,7 @@ def test_iterations_are_counted_in_32_bits(name: str) -> None:
 
 
 def test_true_and_false_of_numpy_will_do() -> None:
-    FBetaClassifier(fit_intercept=np.bool_(False)).fit(X, Y)
+    assert not FBetaClassifier(fit_intercept=np.bool_(False)).fit(X, Y).intercept_.any()
 
 
 def test_rows_of_labels_do_not_broadcast() -> None:
