@@ -167,7 +167,7 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     )  # fmt: skip
     problems.compiled = None
     best = problems.solve(0.7, tol=1e-12).W
-    assert np.array_equal(certified, counts <= 8)
+    assert np.array_equal(certified, counts <= 16)
     assert not hard.any()
     assert (n_iter[counts <= 16] > 0).all()
     for m in np.flatnonzero(counts <= 16):
@@ -233,7 +233,7 @@ def raw(n=3000, p=61, m=400, **changes):
         ({"target_index": np.zeros(3, dtype=np.intc)}, "target_start"),
         ({"float": np.zeros(5, dtype=np.float32)}, "dense has 5"),
         ({"width": 3}, "power of 2"),
-        ({"width": 16, "single": False}, "power of 2 up to 8"),
+        ({"width": 32}, "power of 2 up to 16"),
     ],
 )
 def test_sizes_are_checked_before_anything_is_read(change, message):

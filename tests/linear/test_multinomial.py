@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from fbeta.linear import Design, SoftmaxProblems, fit_softmax
 from fbeta.linear.block import Block
 from fbeta.linear.multinomial import softmax
-from fbeta.linear.objectives import Multinomial
+from fbeta.linear.objectives import Binary, Multinomial
+from fbeta.losses import LogisticLoss
 
 
 def toy(n=80, d=6, counts=(3, 2, 5), seed=0):
@@ -147,3 +148,32 @@ def test_single_precision():
     assert model.coef.dtype == np.float32
     double = fit_softmax(X, classes, 1.0)
     np.testing.assert_allclose(model.probabilities(X), double.probabilities(X), atol=1e-2)
+
+
+def test_caution_is_that_of_a_binary_loss_where_there_are_two_classes():
+    """Scores u / 2 and -u / 2 are those of one binary problem with score u."""
+    u = np.linspace(-30, 30, 121)[:, None] + 0.01
+    y = np.arange(121)[:, None] % 2
+    far = np.ones(2, dtype=bool)
+    _, _, p = Multinomial(np.array([2])).evaluate(y, np.hstack([-u, u]) / 2, far)
+    _, _, h = Binary(LogisticLoss()).evaluate(y.astype(float), u, far[:1])
+    assert np.allclose(p.sum(axis=1), 1)
+    assert np.allclose(p[:, :1] * p[:, 1:], h, rtol=5e-3)  # what is barely wrong is left as it is
+
+
+def test_caution_spares_the_classes_that_are_right_and_the_problems_that_are_near():
+    rng = np.random.default_rng(0)
+    counts, u = np.array([4, 3]), rng.normal(size=(50, 8)) * 5
+    y = np.stack([rng.integers(c, size=50) for c in counts], axis=1)
+    objective = Multinomial(counts)
+    _, g, plain = objective.evaluate(y, u, None)
+    _, same, careful = objective.evaluate(y, u, np.repeat([True, False], 4))
+    assert np.array_equal(g, same)
+    own = np.take_along_axis(plain[:, :4], y[:, :1], axis=1)[:, 0]
+    assert np.array_equal(careful[own > 0.5, :4], plain[own > 0.5, :4])
+    assert np.array_equal(careful[:, 4:], plain[:, 4:])
+    wrong = own < 0.4
+    now = np.take_along_axis(careful[:, :4], y[:, :1], axis=1)[:, 0]
+    assert (now[wrong] > own[wrong]).all()
+    assert (now < 0.5)[wrong].all()
+    assert np.allclose(careful[:, :4].sum(axis=1), 1)

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LANES: dict[bool, int]
+WIDEST: int
 
 class Problems:
     def __init__(

@@ -57,7 +57,7 @@ cdef extern from "engine.hpp" namespace "fbeta" nogil:
 
 
 LOSSES = {"logistic": 0, "exponential": 1, "squared": 2, "softmax": 3}
-LANES = {True: 16, False: 8}  # by whether the precision is single
+WIDEST = 16  # columns of a problem
 
 ctypedef fused entry:
     float
@@ -149,8 +149,8 @@ cdef class Problems:
         cdef Py_ssize_t m = n_iter.shape[0], entries
         if n < 1 or p < 1 or m < 1:
             raise ValueError(f"nothing to solve: {n} rows, {p} columns, {m} problems")
-        if width not in (1, 2, 4, 8, 16) or width > LANES[bool(single)]:
-            raise ValueError(f"width must be a power of 2 up to {LANES[bool(single)]}, got {width}")
+        if width not in (1, 2, 4, 8, 16):
+            raise ValueError(f"width must be a power of 2 up to {WIDEST}, got {width}")
         check_length("status", status.shape[0], m)
         self.kept = (arrays, W, n_iter, status)
         self.loss, self.single = <Loss><int>LOSSES[loss], single

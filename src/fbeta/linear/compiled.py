@@ -31,6 +31,7 @@ FINEST = 1e-8  # relative decrease that single precision can see
 LARGEST = 2**31 - 1  # entries of a sparse matrix
 WORK = 1 << 30  # operations between two looks at whether the user wants to stop
 PARALLEL = 1 << 22  # operations of a pass below which a second thread costs more than it brings
+REGISTER = 64  # bytes of columns that are worked on together
 SMALLEST = 1 << 16  # operations of a pass for all problems below which there is nothing to save
 CERTIFIED, HARD = 1, 2
 
@@ -182,7 +183,7 @@ class Compiled:
         for single in (True, False):
             for lanes in np.unique(width[problems]):
                 queue = problems[(width[problems] == lanes) & (status[problems] != HARD)]
-                if lanes <= _compiled.LANES[single] and len(queue):
+                if lanes <= _compiled.WIDEST and len(queue):
                     self._run(
                         _integers(queue), points, used, status, alpha, single=single,
                         width=int(lanes), tol=tol, floor=floor, max_iter=max_iter,
@@ -191,7 +192,7 @@ class Compiled:
         if points is not W:
             W[...] = points
         n_iter += used
-        done = (status == CERTIFIED) & (width <= _compiled.LANES[False])
+        done = (status == CERTIFIED) & (width <= _compiled.WIDEST)
         return converged | done, status == HARD
 
     def _run(
@@ -218,7 +219,7 @@ class Compiled:
             loose=conjugate.LOOSE, far=newton.FAR, flat_before=newton.FLAT[0],
             flat_beyond=newton.FLAT[1], max_trials=newton.MAX_TRIALS, **settings,
         )  # fmt: skip
-        columns, lanes = len(queue) * width, _compiled.LANES[single]
+        columns, lanes = len(queue) * width, max(width, REGISTER // (4 if single else 8))
         flops = 4 * lanes * self.entries
         threads = 1 if flops * columns < lanes * PARALLEL else n_threads()
         threads = max(1, min(threads, columns // lanes))

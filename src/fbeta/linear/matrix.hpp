@@ -16,9 +16,9 @@ template <class T> struct Matrix {
 };
 
 // The sum of some vectors, with factors.
-template <class S, class T>
-INLINE vec<S> gather(const int *index, const T *value, int from, int to, const vec<S> *V) {
-    vec<S> a{}, b{}, c{}, d{};
+template <class S, int L, class T>
+INLINE vec<S, L> gather(const int *index, const T *value, int from, int to, const vec<S, L> *V) {
+    vec<S, L> a{}, b{}, c{}, d{};
     int k = from;
     for (; k + 4 <= to; k += 4) {
         a += S(value[k]) * V[index[k]];
@@ -32,21 +32,21 @@ INLINE vec<S> gather(const int *index, const T *value, int from, int to, const v
 }
 
 // U = matrix V on some rows
-template <class S, class T>
-INLINE void forward(const Matrix<T> &m, const vec<S> *V, vec<S> *U, int from, int to) {
+template <class S, int L, class T>
+INLINE void forward(const Matrix<T> &m, const vec<S, L> *V, vec<S, L> *U, int from, int to) {
     if (!m.dense) {
         for (int i = from; i < to; i++)
-            U[i] = gather<S>(m.row_index, m.row_value, m.row_start[i], m.row_start[i + 1], V);
+            U[i] = gather<S, L>(m.row_index, m.row_value, m.row_start[i], m.row_start[i + 1], V);
         return;
     }
     size_t p = m.p;
     int i = from;
     for (; i + 8 <= to; i += 8) {
         const T *x = m.dense + i * p;
-#define FBETA_ZERO(r) vec<S> a##r{};
+#define FBETA_ZERO(r) vec<S, L> a##r{};
         EIGHT(FBETA_ZERO)
         for (size_t j = 0; j < p; j++) {
-            vec<S> v = V[j];
+            vec<S, L> v = V[j];
 #define FBETA_ADD(r) a##r += S(x[r * p + j]) * v;
             EIGHT(FBETA_ADD)
         }
@@ -54,7 +54,7 @@ INLINE void forward(const Matrix<T> &m, const vec<S> *V, vec<S> *U, int from, in
         EIGHT(FBETA_STORE)
     }
     for (; i < to; i++) {
-        vec<S> a{};
+        vec<S, L> a{};
         for (size_t j = 0; j < p; j++)
             a += S(m.dense[i * p + j]) * V[j];
         U[i] = a;
@@ -62,11 +62,11 @@ INLINE void forward(const Matrix<T> &m, const vec<S> *V, vec<S> *U, int from, in
 }
 
 // G += matrix' U on some rows; G = matrix' U for all rows at once where the matrix is sparse
-template <class S, class T>
-INLINE void backward(const Matrix<T> &m, const vec<S> *U, vec<S> *G, int from, int to) {
+template <class S, int L, class T>
+INLINE void backward(const Matrix<T> &m, const vec<S, L> *U, vec<S, L> *G, int from, int to) {
     if (!m.dense) {
         for (int j = 0; j < m.p; j++)
-            G[j] = gather<S>(m.column_index, m.column_value, m.column_start[j],
+            G[j] = gather<S, L>(m.column_index, m.column_value, m.column_start[j],
                              m.column_start[j + 1], U);
         return;
     }
@@ -74,7 +74,7 @@ INLINE void backward(const Matrix<T> &m, const vec<S> *U, vec<S> *G, int from, i
     int i = from;
     for (; i + 8 <= to; i += 8) {
         const T *x = m.dense + i * p;
-#define FBETA_LOAD(r) vec<S> u##r = U[i + r];
+#define FBETA_LOAD(r) vec<S, L> u##r = U[i + r];
         EIGHT(FBETA_LOAD)
         for (size_t j = 0; j < p; j++) {
 #define FBETA_PART(r) S(x[r * p + j]) * u##r

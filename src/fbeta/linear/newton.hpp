@@ -59,10 +59,10 @@ struct Slot {
     double value, slope, lower, upper, gamma, smallest, limit, share, scale, rz, loss;
 };
 
-template <class S, class T, class O> class Newton : public Solver {
-    using Vec = vec<S>;
-    using Mask = mask<S>;
-    static constexpr int LANES = lanes<S>, TILE = 256, PART = 128;
+template <class S, class T, class O, int LANES> class Newton : public Solver {
+    using Vec = vec<S, LANES>;
+    using Mask = mask<S, LANES>;
+    static constexpr int TILE = 256, PART = 128;
     static constexpr int FEW = 2; // conjugate gradient steps that a look at the intercepts would not save
     static constexpr double CLOSE = 0.02; // decrease, in roots of the tolerance, that ends single precision
     static constexpr double EPS = std::numeric_limits<S>::epsilon();
@@ -71,7 +71,10 @@ template <class S, class T, class O> class Newton : public Solver {
     const Matrix<T> m;
     const O objective;
     const int n, p, width, slots, tile;
-    Buffer<Vec> V, G, W, X, R, inverse, B; // (p,) vectors; B (width, p) of the intercepts
+    // Classes whose intercepts are eliminated together. Single precision, which certifies nothing,
+    // takes each by itself: that needs one look instead of one for each class.
+    const int group;
+    Buffer<Vec> V, G, W, X, R, inverse, B; // (p,) vectors; B (group, p) of the intercepts
     Buffer<Vec> U, K, score, change;       // (n,)
     Buffer<S> y, g, own;                   // targets, derivatives of a tile, work for a slot
     std::vector<S> mean, weight, penalty, spread;
@@ -81,16 +84,22 @@ template <class S, class T, class O> class Newton : public Solver {
 
     // ---- lanes and slots ----
 
+    static INLINE Vec all(S value) { return Vec{} + value; }
+
     INLINE int of(int lane) const { return O::multinomial ? lane / width : lane; }
 
     INLINE Vec over_slots(Vec v) const { // on every lane, the sum over the lanes of its slot
-        if constexpr (O::multinomial)
-            for (int distance = 1; distance < width; distance *= 2) {
-                Vec other;
-                for (int l = 0; l < LANES; l++)
-                    other[l] = v[l ^ distance];
-                v += other;
-            }
+        if constexpr (O::multinomial) {
+            if (width > 1)
+                v += exchanged<1, S, LANES>(v);
+            if (width > 2)
+                v += exchanged<2, S, LANES>(v);
+            if (width > 4)
+                v += exchanged<4, S, LANES>(v);
+            if constexpr (LANES > 8)
+                if (width > 8)
+                    v += exchanged<8, S, LANES>(v);
+        }
         return v;
     }
 
@@ -114,7 +123,7 @@ template <class S, class T, class O> class Newton : public Solver {
 
     // Spread what each lane's slot has on its k-th lane.
     INLINE Vec from_lane(Vec v, int k) const {
-        if constexpr (!O::multinomial)
+        if (group == 1)
             return v;
         Vec out;
         for (int l = 0; l < LANES; l++)
@@ -127,8 +136,8 @@ template <class S, class T, class O> class Newton : public Solver {
         Vec out{};
         for (int l = 0; l < LANES; l++) {
             double sum = 0;
-            for (int k = 0; k < width; k++)
-                sum += small[l][k] * v[of(l) * width + k];
+            for (int k = 0; k < group; k++)
+                sum += small[l][k] * v[l / group * group + k];
             out[l] = S(sum);
         }
         return out;
@@ -175,7 +184,7 @@ template <class S, class T, class O> class Newton : public Solver {
         }
         Mask grade = at(Stage::GRADE);
         for (int i = from; i < from + count; i++)
-            U[i] = choose<S>(grade, Vec{}, choose<S>(centring, all<S>(1), U[i]));
+            U[i] = choose(grade, Vec{}, choose(centring, all(1), U[i]));
         for (int l = 0; l < LANES; l++)
             for (int i = 0; i < count; i++)
                 own[(size_t)i * LANES + l] = y[(size_t)l * n + from + i];
@@ -205,9 +214,12 @@ template <class S, class T, class O> class Newton : public Solver {
                 if (moves(slot[s]))
                     evaluate_rows(s, part, count);
             for (int i = part; i < part + count; i++) {
-                Vec u = choose<S>(centring, unit, U[i]), kappa = K[i];
+                Vec u = choose(centring, unit, U[i]), kappa = K[i];
                 if constexpr (O::multinomial) {
-                    u = kappa * (u - over_slots(kappa * u));
+                    Vec average = over_slots(kappa * u);
+                    if (group == 1) // of each intercept, what its own class feels
+                        average = choose(centring, kappa, average);
+                    u = kappa * (u - average);
                     U[i] = weight.empty() ? u : weight[i] * u;
                 } else {
                     U[i] = kappa * u;
@@ -230,7 +242,7 @@ template <class S, class T, class O> class Newton : public Solver {
         Mask centring = at(Stage::CENTRE);
         Vec kept{}, unit{}, sum{};
         for (int l = 0; l < LANES; l++)
-            unit[l] = !O::multinomial || l % width == slot[of(l)].centred ? S(1) : S(0);
+            unit[l] = group == 1 || l % width == slot[of(l)].centred ? S(1) : S(0);
         for (int s = 0; s < slots; s++)
             if (moves(slot[s])) {
                 slot[s].loss = 0;
@@ -246,12 +258,12 @@ template <class S, class T, class O> class Newton : public Solver {
         for (int from = 0; from < n; from += tile) {
             int to = std::min(from + tile, n);
             if (needed)
-                forward<S>(m, V, U, from, to);
+                forward<S, LANES>(m, V, U, from, to);
             respond(from, to, centring, unit);
             if (summing)
                 for (int i = from; i < to; i++)
                     sum += U[i];
-            backward<S>(m, U, G, from, to);
+            backward<S, LANES>(m, U, G, from, to);
         }
         if (q.mean)
             V[last] = kept;
@@ -274,8 +286,8 @@ template <class S, class T, class O> class Newton : public Solver {
         for (int j = 0; j < p; j++) {
             Vec about = V[j];
             if (moving)
-                about = choose<S>(grade, W[j], choose<S>(move, W[j] + V[j], V[j]));
-            Vec pull = penalty[j] * choose<S>(centring, Vec{}, about), out = G[j] + pull;
+                about = choose(grade, W[j], choose(move, W[j] + V[j], V[j]));
+            Vec pull = penalty[j] * choose(centring, Vec{}, about), out = G[j] + pull;
             if (q.mean && j < last)
                 out -= mean[j] * final;
             along += V[j] * out;
@@ -305,12 +317,12 @@ template <class S, class T, class O> class Newton : public Solver {
             for (int j = 0; j < p; j++) { // the first direction leads to the start from 0
                 X[j][l] = used ? S(q.W[column * p + j]) : S(0);
                 W[j][l] = R[j][l] = inverse[j][l] = 0;
-                for (int b = 0; b < width; b++)
+                for (int b = 0; b < group; b++)
                     B[(size_t)b * p + j][l] = 0;
             }
             for (int i = 0; i < n; i++)
                 score[i][l] = K[i][l] = 0;
-            for (int b = 0; b < width; b++)
+            for (int b = 0; b < group; b++)
                 small[l][b] = sums[b][l] = 0;
             total[l] = 0;
         }
@@ -430,7 +442,7 @@ template <class S, class T, class O> class Newton : public Solver {
             k.started = 1;
             k.value = value;
             k.stage = Stage::CENTRE;
-            k.centred = may_skip(k) ? k.classes : 0;
+            k.centred = may_skip(k) ? looks(k) : 0;
             for (int c = 0; c < width; c++)
                 fresh[l + c] = -1;
         }
@@ -438,11 +450,14 @@ template <class S, class T, class O> class Newton : public Solver {
         for (int l = 0; l < LANES; l++)
             ready[l] = fresh[l] && slot[of(l)].centred > 0 ? -1 : 0;
         for (int j = 0; j < p; j++) {
-            W[j] = choose<S>(accepted, W[j] + V[j], W[j]);
-            R[j] = choose<S>(fresh, -G[j], R[j]);
+            W[j] = choose(accepted, W[j] + V[j], W[j]);
+            R[j] = choose(fresh, -G[j], R[j]);
         }
         return ready;
     }
+
+    // Passes that show the Hessian of a slot's intercepts.
+    INLINE int looks(const Slot &k) const { return std::min(k.classes, group); }
 
     // Single precision need not know the intercepts' Hessian well: what it was before may do.
     INLINE bool may_skip(const Slot &k) const {
@@ -451,18 +466,18 @@ template <class S, class T, class O> class Newton : public Solver {
 
     // Slots that have seen the Hessian of an intercept. Returns those that have seen all of them.
     INLINE Mask centred(Mask centring) {
-        for (int k = 0; k < width; k++) {
+        for (int k = 0; k < group; k++) {
             Mask now{};
             for (int l = 0; l < LANES; l++)
                 now[l] = centring[l] && slot[of(l)].centred == k ? -1 : 0;
             for (int j = 0; j < p; j++) {
                 Vec &b = B[(size_t)k * p + j];
-                b = choose<S>(now, G[j], b);
+                b = choose(now, G[j], b);
             }
         }
         Mask ready{};
         for (int s = 0; s < slots; s++)
-            if (centring[s * width] && ++slot[s].centred == slot[s].classes && slot[s].centred++)
+            if (centring[s * width] && ++slot[s].centred == looks(slot[s]) && slot[s].centred++)
                 for (int c = 0; c < width; c++)
                     ready[s * width + c] = -1;
         return ready;
@@ -470,17 +485,17 @@ template <class S, class T, class O> class Newton : public Solver {
 
     // The preconditioners of slots that begin conjugate gradients.
     INLINE void prepare(Mask ready) {
-        Vec largest{}, rough{}, tiny = all<S>(16 * std::numeric_limits<S>::min());
+        Vec largest{}, rough{}, tiny = all(16 * std::numeric_limits<S>::min());
         for (int j = 0; j < p; j++) {
             Vec d = penalty[j] + spread[j] * total;
-            d = choose<S>(d > tiny, d, tiny);
+            d = choose(d > tiny, d, tiny);
             bool penalised = j < p - q.intercept;
-            inverse[j] = choose<S>(ready, penalised ? S(1) / d : Vec{}, inverse[j]);
+            inverse[j] = choose(ready, penalised ? S(1) / d : Vec{}, inverse[j]);
             if (!penalised)
                 continue;
-            largest = choose<S>(d > largest, d, largest);
+            largest = choose(d > largest, d, largest);
             Vec share = S(q.raw[j]) * total / d;
-            rough = choose<S>(share > rough, share, rough);
+            rough = choose(share > rough, share, rough);
         }
         for (int s = 0; s < slots; s++)
             if (ready[s * width])
@@ -508,7 +523,7 @@ template <class S, class T, class O> class Newton : public Solver {
     INLINE void invert_intercepts(int s, Vec largest, Vec rough) {
         Slot &k = slot[s];
         int C = k.classes, lane = s * width;
-        double top = 0, worst = 0, A[LANES][LANES], trace = 1e-150;
+        double top = 0, worst = 0;
         for (int c = 0; c < C; c++) {
             top = std::max(top, (double)largest[lane + c]);
             worst = std::max(worst, (double)rough[lane + c]);
@@ -516,27 +531,35 @@ template <class S, class T, class O> class Newton : public Solver {
         k.smallest = std::min(1.0, q.penalty[0] / std::max(top, 1e-150));
         if (8 * worst * EPS > 0.1 * k.smallest)
             k.smallest = 0; // products in this precision know nothing of so small an end
-        bool fresh = k.centred > C;
+        int size = looks(k);
+        bool fresh = k.centred > size;
         if (!fresh && k.known)
             return;
         k.known |= fresh;
-        for (int c = 0; c < C; c++)
-            for (int b = 0; b < C; b++) {
+        for (int at = lane; at < lane + C; at += group)
+            invert_group(at, size, fresh);
+    }
+
+    // The same for some classes that are seen together.
+    INLINE void invert_group(int at, int size, bool fresh) {
+        double A[LANES][LANES], trace = 1e-150;
+        for (int c = 0; c < size; c++)
+            for (int b = 0; b < size; b++) {
                 // before a look nothing is known but the diagonal
-                A[c][b] = fresh ? sums[b][lane + c] : c == b ? total[lane + c] : 0;
-                for (int a = 0; a < C && !q.intercept; a++)
+                A[c][b] = fresh ? sums[b][at + c] : c == b ? total[at + c] : 0;
+                for (int a = 0; a < size && !q.intercept; a++)
                     for (int j = 0; j < p; j++)
-                        A[c][b] += (double)B[(size_t)b * p + j][lane + a] * inverse[j][lane + a] *
-                                   B[(size_t)c * p + j][lane + a];
+                        A[c][b] += (double)B[(size_t)b * p + j][at + a] * inverse[j][at + a] *
+                                   B[(size_t)c * p + j][at + a];
                 trace += c == b ? A[c][c] : 0;
             }
-        for (int c = 0; c < C; c++) // a shift of all classes changes no probability
-            for (int b = 0; b < C; b++)
-                A[c][b] += O::multinomial ? trace : c == b ? 1e-150 : 0;
-        invert(A, C);
-        for (int c = 0; c < C; c++)
-            for (int b = 0; b < C; b++)
-                small[lane + c][b] = A[c][b];
+        for (int c = 0; c < size; c++) // a shift of all classes changes no probability
+            for (int b = 0; b < size; b++)
+                A[c][b] += group > 1 ? trace : c == b ? 1e-150 : 0;
+        invert(A, size);
+        for (int c = 0; c < size; c++)
+            for (int b = 0; b < size; b++)
+                small[at + c][b] = A[c][b];
     }
 
     // Invert a small matrix, by Gauss and Jordan.
@@ -562,21 +585,21 @@ template <class S, class T, class O> class Newton : public Solver {
     INLINE Vec precondition(Vec length, Mask ready) {
         Vec size{}, tau[LANES], part[LANES];
         int features = p - q.intercept;
-        for (int k = 0; k < width; k++)
+        for (int k = 0; k < group; k++)
             tau[k] = Vec{};
         if (q.intercept) {
             step_to(p - 1, length, ready);
             Vec last = R[p - 1], offset = solve_small(last);
-            for (int k = 0; k < width; k++)
+            for (int k = 0; k < group; k++)
                 part[k] = from_lane(offset, k);
             for (int j = 0; j < features; j++) {
                 step_to(j, length, ready);
                 Vec rest = R[j];
-                for (int k = 0; k < width; k++)
+                for (int k = 0; k < group; k++)
                     rest -= B[(size_t)k * p + j] * part[k];
                 Vec z = rest * inverse[j];
                 size += rest * z;
-                for (int k = 0; k < width; k++)
+                for (int k = 0; k < group; k++)
                     tau[k] += B[(size_t)k * p + j] * z;
                 G[j] = z;
             }
@@ -585,15 +608,15 @@ template <class S, class T, class O> class Newton : public Solver {
         }
         for (int j = 0; j < features; j++) {
             step_to(j, length, ready);
-            for (int k = 0; k < width; k++)
+            for (int k = 0; k < group; k++)
                 tau[k] += B[(size_t)k * p + j] * (R[j] * inverse[j]);
         }
         Vec offset = solve_small(collect(tau));
-        for (int k = 0; k < width; k++)
+        for (int k = 0; k < group; k++)
             part[k] = from_lane(offset, k);
         for (int j = 0; j < features; j++) {
             Vec z = R[j];
-            for (int k = 0; k < width; k++)
+            for (int k = 0; k < group; k++)
                 z -= B[(size_t)k * p + j] * part[k];
             G[j] = z * inverse[j];
             size += R[j] * G[j];
@@ -602,13 +625,13 @@ template <class S, class T, class O> class Newton : public Solver {
     }
 
     INLINE void step_to(int j, Vec length, Mask ready) {
-        X[j] = choose<S>(ready, Vec{}, X[j] + length * V[j]);
+        X[j] = choose(ready, Vec{}, X[j] + length * V[j]);
         R[j] -= length * G[j];
     }
 
     // Put the sums over each slot of the k-th vector on the slot's k-th lane.
     INLINE Vec collect(const Vec *tau) const {
-        if constexpr (!O::multinomial)
+        if (group == 1)
             return tau[0];
         Vec out{};
         for (int k = 0; k < width; k++) {
@@ -621,7 +644,7 @@ template <class S, class T, class O> class Newton : public Solver {
 
     // A conjugate gradient step of slots that were searching, and the first of those that are ready.
     INLINE void search(Mask searching, Mask ready) {
-        Vec length{}, ratio{}, scale = all<S>(1);
+        Vec length{}, ratio{}, scale = all(1);
         for (int l = 0; l < LANES; l++)
             if (searching[l] && along[l] > 0)
                 length[l] = S(slot[of(l)].rz / along[l]);
@@ -644,7 +667,7 @@ template <class S, class T, class O> class Newton : public Solver {
         for (int l = 0; l < LANES; l++)
             some |= fresh[l] != 0;
         for (int j = 0; some && j < p; j++)
-            R[j] = choose<S>(fresh, scale * R[j], R[j]);
+            R[j] = choose(fresh, scale * R[j], R[j]);
         aim(scale, ratio);
     }
 
@@ -728,9 +751,9 @@ template <class S, class T, class O> class Newton : public Solver {
                     for (int l = 0; l < LANES; l++)
                         x[l] = l % width < slot[of(l)].classes ? x[l] - sum[l] : S(0);
                 }
-                x = choose<S>(move, x, Vec{});
+                x = choose(move, x, Vec{});
             }
-            V[j] = choose<S>(hold, scale * G[j] + ratio * V[j], x);
+            V[j] = choose(hold, scale * G[j] + ratio * V[j], x);
             if (q.mean && j < p - 1)
                 shift += mean[j] * V[j];
         }
@@ -740,10 +763,10 @@ template <class S, class T, class O> class Newton : public Solver {
     Newton(Problems &problems, const Matrix<T> &matrix, Loss loss)
         : q(problems), m(matrix), objective{loss}, n(problems.n), p(problems.p),
           width(O::multinomial ? problems.width : 1), slots(LANES / width),
-          tile(matrix.dense ? TILE : std::max(problems.n, 1)) {
+          tile(matrix.dense ? TILE : std::max(problems.n, 1)), group(sizeof(S) == 4 ? 1 : width) {
         for (auto *b : {&V, &G, &W, &X, &R, &inverse})
             b->resize(p);
-        B.resize((size_t)p * width);
+        B.resize((size_t)p * group);
         for (auto *b : {&U, &K, &score, &change})
             b->resize(n);
         y.resize((size_t)slots * n);

@@ -130,6 +130,7 @@ template <class S> struct Binary {
 // the probabilities.
 template <class S> struct Softmax {
     static constexpr bool multinomial = true;
+    static constexpr double WRONG = 0.75; // loss of a probability somewhat below 1 / 2
     Loss loss_;
 
     // The exponentials of the scores less the largest, in e; their sum and the largest, by row.
@@ -157,8 +158,17 @@ template <class S> struct Softmax {
         }
     }
 
+    // Probabilities for the curvature of a row far from the solution, whose true class y has a
+    // probability below 1 / 2: for that class, one with the average curvature on the way to 1 / 2.
+    static INLINE void be_cautious(int y, S loss, int classes, int stride, S *p) {
+        S own = std::exp(-loss), odds = loss + std::log(S(1) - own);
+        S root = S(1) - S(4) * (S(0.5) - own) / odds, now = S(0.5) * (S(1) - std::sqrt(root));
+        for (int c = 0; c < classes; c++)
+            p[(size_t)c * stride] = c == y ? now : p[(size_t)c * stride] * (S(1) - now) / (S(1) - own);
+    }
+
     INLINE void rows(const S *y, const S *weight, int classes, int count, int stride,
-                     S *__restrict u, S *__restrict f, S *__restrict k, bool) const {
+                     S *__restrict u, S *__restrict f, S *__restrict k, bool far) const {
         S *total = f, *top = k + (size_t)classes * stride;
         exponentials(count, classes, stride, u, nullptr, S(0), k, total, top);
         for (int i = 0; i < count; i++)
@@ -170,8 +180,12 @@ template <class S> struct Softmax {
                 g[i] = (weight ? weight[i] : S(1)) * (p[i] - (y[i] == S(c)));
             }
         }
-        for (int i = 0; i < count; i++)
-            f[i] = (weight ? weight[i] : S(1)) * (top[i] + std::log(total[i]));
+        for (int i = 0; i < count; i++) {
+            S loss = top[i] + std::log(total[i]);
+            f[i] = (weight ? weight[i] : S(1)) * loss;
+            if (far && loss > S(WRONG))
+                be_cautious(int(y[i]), loss, classes, stride, k + i);
+        }
     }
 
     INLINE double slope(const S *y, const S *weight, int classes, int count, int stride,

@@ -26,6 +26,7 @@ __all__ = ["Binary", "Cardinality", "Multinomial", "Objective"]
 
 Array = Any
 TINY = 1e-150
+WRONG = 0.75  # loss of a class whose probability is somewhat below 1/2
 
 
 class Objective(ABC):
@@ -176,12 +177,31 @@ class Multinomial(Objective):
         return u - xp.log(xp.sum(xp.exp(u), axis=-1, keepdims=True))
 
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
-        """Return the negative log-likelihood, its gradient and the probabilities."""
+        """Return the negative log-likelihood, its gradient and probabilities for its curvature."""
         xp = array_namespace(u)
         logs = self._log_probability(u)
         p, true = xp.exp(logs), self._one_hot(y, u)
         loss = -xp.sum(xp.where(true > 0, logs, xp.zeros_like(logs)), axis=-1)
-        return loss, self._join(p - true), self._join(p)
+        curvature = p
+        if cautious is not None:
+            far = cautious[:: cautious.shape[0] // loss.shape[1]][None, :, None]
+            curvature = xp.where(far, self._cautious(loss[:, :, None], p, true), p)
+        return loss, self._join(p - true), self._join(curvature)
+
+    def _cautious(self, loss: Array, p: Array, true: Array) -> Array:
+        """Return probabilities for the curvature of rows far from the solution.
+
+        A true class with a probability below 1/2 gets one with its average curvature on the way
+        there, the others their shares of the rest: what a binary loss does, for two classes.
+        """
+        xp = array_namespace(p)
+        wrong = loss > WRONG
+        safe = xp.where(wrong, loss, xp.ones_like(loss))
+        own = xp.exp(-safe)
+        odds = safe + xp.log1p(-own)
+        now = 0.5 * (1 - xp.sqrt(1 - 4 * (0.5 - own) / odds))
+        changed = xp.where(true > 0, now, p * ((1 - now) / (1 - own)))
+        return xp.where(wrong, changed, p)
 
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply with ``diag(p) - p p'``."""

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <type_traits>
+#include <utility>
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -26,27 +28,76 @@
 
 namespace fbeta {
 
-// A vector fills a register of 64 bytes, or several smaller ones.
+// A vector fills a register of 64 bytes, or several smaller ones; wide problems need more.
 template <class S> constexpr int lanes = 64 / sizeof(S);
 
-template <class S> struct lanes_of;
-template <> struct lanes_of<float> {
+// Compilers keep larger vectors in memory; this is two that they keep in registers.
+template <class V> struct Pair {
+    V a, b;
+    using S = std::decay_t<decltype(std::declval<V &>()[0])>;
+    static constexpr int HALF = sizeof(V) / sizeof(S);
+    INLINE S &operator[](int l) { return reinterpret_cast<S *>(this)[l]; }
+    INLINE S operator[](int l) const { return l < HALF ? a[l] : b[l - HALF]; }
+    INLINE Pair &operator+=(Pair v) { return *this = *this + v; }
+    INLINE Pair &operator-=(Pair v) { return *this = *this - v; }
+    INLINE Pair &operator|=(Pair v) { return *this = {a | v.a, b | v.b}; }
+    INLINE Pair operator-() const { return {-a, -b}; }
+    friend INLINE Pair operator+(Pair u, Pair v) { return {u.a + v.a, u.b + v.b}; }
+    friend INLINE Pair operator-(Pair u, Pair v) { return {u.a - v.a, u.b - v.b}; }
+    friend INLINE Pair operator*(Pair u, Pair v) { return {u.a * v.a, u.b * v.b}; }
+    friend INLINE Pair operator/(Pair u, Pair v) { return {u.a / v.a, u.b / v.b}; }
+    friend INLINE Pair operator+(Pair u, S s) { return {u.a + s, u.b + s}; }
+    friend INLINE Pair operator+(S s, Pair v) { return {s + v.a, s + v.b}; }
+    friend INLINE Pair operator*(S s, Pair v) { return {s * v.a, s * v.b}; }
+    friend INLINE Pair operator/(S s, Pair v) { return {s / v.a, s / v.b}; }
+    friend INLINE auto operator>(Pair u, Pair v) {
+        return Pair<decltype(u.a > v.a)>{u.a > v.a, u.b > v.b};
+    }
+    friend INLINE Pair operator&(Pair u, Pair v) { return {u.a & v.a, u.b & v.b}; }
+};
+
+template <class S, int L> struct lanes_of {
+    using vec = Pair<typename lanes_of<S, L / 2>::vec>;
+    using mask = Pair<typename lanes_of<S, L / 2>::mask>;
+};
+template <> struct lanes_of<float, 16> {
     typedef float vec __attribute__((vector_size(64)));
     typedef int32_t mask __attribute__((vector_size(64)));
 };
-template <> struct lanes_of<double> {
+template <> struct lanes_of<double, 8> {
     typedef double vec __attribute__((vector_size(64)));
     typedef int64_t mask __attribute__((vector_size(64)));
 };
-template <class S> using vec = typename lanes_of<S>::vec;
-template <class S> using mask = typename lanes_of<S>::mask;
+template <class S, int L> using vec = typename lanes_of<S, L>::vec;
+template <class S, int L> using mask = typename lanes_of<S, L>::mask;
 
-template <class S> INLINE vec<S> choose(mask<S> m, vec<S> a, vec<S> b) {
-    return (vec<S>)(((mask<S>)a & m) | ((mask<S>)b & ~m));
+template <class M, class V> INLINE V choose(M m, V a, V b) {
+    return (V)(((M)a & m) | ((M)b & ~m));
 }
 
-template <class S> INLINE vec<S> all(S value) {
-    return vec<S>{} + value;
+template <class M, class V> INLINE Pair<V> choose(Pair<M> m, Pair<V> u, Pair<V> v) {
+    return {choose(m.a, u.a, v.a), choose(m.b, u.b, v.b)};
+}
+
+// Each lane gets what the lane at a distance has, which is a power of 2.
+template <int distance, class S, int L> INLINE vec<S, L> exchanged(vec<S, L> v) {
+    if constexpr (L > lanes<S> && 2 * distance == L) {
+        return {v.b, v.a};
+    } else if constexpr (L > lanes<S>) {
+        return {exchanged<distance, S, L / 2>(v.a), exchanged<distance, S, L / 2>(v.b)};
+    } else {
+#ifdef __clang__
+        vec<S, L> out;
+        for (int l = 0; l < L; l++)
+            out[l] = v[l ^ distance];
+        return out;
+#else // GCC does not see that this is one instruction
+        mask<S, L> from;
+        for (int l = 0; l < L; l++)
+            from[l] = l ^ distance;
+        return __builtin_shuffle(v, from);
+#endif
+    }
 }
 
 // Zeros, aligned for vectors.
