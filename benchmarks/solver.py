@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -158,10 +158,9 @@ def run_path(case: Case, repeats: int = 3) -> dict[str, Any]:
     T = sp.csr_array(case.targets)
     path_times, fit_times = [], []
 
-    def walk(train: np.ndarray) -> None:
+    def walk(train: np.ndarray) -> Iterator[Any]:
         problems = LinearProblems(shared.take(train), sp.csc_array(T[train]), LOSS)
-        for _alpha, _solution in solve_path(problems, ALPHAS):
-            pass
+        yield from solve_path(problems, ALPHAS)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

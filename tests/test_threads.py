@@ -6,9 +6,11 @@ import threading
 from concurrent.futures import CancelledError
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fbeta import _threads
-from fbeta._threads import breathe, checked, current_check, run_threaded
+from fbeta._threads import breathe, checked, current_check, run_evenly, run_threaded
 
 
 def test_as_many_workers_as_are_asked_for():
@@ -68,3 +70,52 @@ def test_no_room_for_a_thread_is_no_room(monkeypatch):
     monkeypatch.setattr(_threads.threading.Thread, "start", start)
     with pytest.raises(MemoryError, match="new thread"):
         run_threaded(abs, [1, 2], workers=2)
+
+
+@given(st.lists(st.integers(0, 5), max_size=9), st.integers(1, 5))
+def test_walks_that_take_turns_are_those_that_go_alone(lengths, threads):
+    """Each in its order, and no more are under way than need be."""
+    lock, under_way, most = threading.Lock(), set(), 0
+
+    def walk(task):
+        nonlocal most
+        name, length = task
+        with lock:
+            under_way.add(name)
+            most = max(most, len(under_way))
+        for step in range(length):
+            yield name, step
+        with lock:
+            under_way.discard(name)
+
+    tasks = list(enumerate(lengths))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_threads, "n_threads", lambda: threads)
+        found = run_evenly(walk, tasks)
+    assert found == [[(name, step) for step in range(length)] for name, length in tasks]
+    assert most < max(2 * threads, 2)
+
+
+def test_an_odd_walk_takes_turns_with_the_others(monkeypatch):
+    """Three walks of two steps on two threads: no thread has four steps to do."""
+    monkeypatch.setattr(_threads, "n_threads", lambda: 2)
+    pair = threading.Barrier(2, timeout=30)
+
+    def walk(name):
+        for _ in range(2):
+            pair.wait()  # six steps are three pairs: none is left over
+            yield name
+
+    assert run_evenly(walk, "abc") == [["a"] * 2, ["b"] * 2, ["c"] * 2]
+
+
+def test_an_error_of_a_walk_ends_the_others(monkeypatch):
+    monkeypatch.setattr(_threads, "n_threads", lambda: 2)
+
+    def walk(name):
+        while name != "c":
+            yield name
+        raise ValueError(name)
+
+    with pytest.raises((ValueError, CancelledError)):
+        run_evenly(walk, "abc")

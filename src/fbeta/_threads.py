@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -204,31 +204,61 @@ def run_threaded(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def run_evenly(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
-    """Return ``[work(task) for task in tasks]`` for tasks that are much alike.
+def run_evenly(
+    walk: Callable[[Task], Iterable[Result]], tasks: Sequence[Task]
+) -> list[list[Result]]:
+    """Return ``[list(walk(task)) for task in tasks]`` for walks that are much alike.
 
-    As many as keep every thread busy run side by side on one thread each, which wastes nothing. So
-    does the rest, if it keeps more than half of the threads busy; otherwise one after the other,
-    each with all threads to itself.
+    As many as keep every thread busy go side by side on one thread each, which wastes nothing. The
+    last ones, whose number the threads do not divide, take turns on them. Where there are fewer
+    walks than half of the threads they go one after the other, each with all threads to itself.
 
     Parameters
     ----------
-    work : callable
-        Spends its time in code that releases the interpreter lock.
+    walk : callable
+        Goes in steps that spend their time in code that releases the interpreter lock, and may be
+        continued on another thread.
     tasks : sequence
         Independent of each other.
 
     Returns
     -------
-    list
+    list of list
 
     Examples
     --------
-    >>> run_evenly(abs, [-1, 2, -3])
-    [1, 2, 3]
+    >>> run_evenly(range, [1, 2, 3])
+    [[0], [0, 1], [0, 1, 2]]
     """
     threads = n_threads()
-    together = len(tasks) // threads * threads
-    if 2 * (len(tasks) - together) > threads:
-        together = len(tasks)
-    return run_threaded(work, tasks[:together]) + [work(task) for task in tasks[together:]]
+    if 2 * len(tasks) <= threads or threads == 1:
+        return [list(walk(task)) for task in tasks]
+    rest = len(tasks) % threads
+    turns = min(len(tasks), threads + rest) if rest else 0
+    whole = len(tasks) - turns
+    found = run_threaded(lambda task: list(walk(task)), tasks[:whole])
+    return found + _take_turns([iter(walk(task)) for task in tasks[whole:]], threads)
+
+
+def _take_turns(walks: Sequence[Iterator[Result]], workers: int) -> list[list[Result]]:
+    """Let walks go on step by step, always one that has come least far."""
+    found: list[list[Result]] = [[] for _ in walks]
+    waiting, lock = set(range(len(walks))), threading.Lock()
+
+    def work(_: int) -> None:
+        while True:
+            with lock:
+                if not waiting:  # each one left has a thread of its own
+                    return
+                own = min(waiting, key=lambda i: (len(found[i]), i))
+                waiting.remove(own)
+            breathe()
+            try:
+                found[own].append(next(walks[own]))
+            except StopIteration:
+                continue
+            with lock:
+                waiting.add(own)
+
+    run_threaded(work, range(min(workers, len(walks))))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
@@ -110,18 +110,22 @@ def over_folds(
     shared = estimator.alpha_shared(X, weight)
     falling = sorted(set(alphas), reverse=True)
 
-    def run(fold: Fold) -> dict[float, Found]:
+    def walk(fold: Fold) -> Iterator[tuple[float, Found]]:
         is_over = stop(fold) if stop is not None else None
-        found = {}
         for alpha, held in estimator.alpha_path(shared, Y, weight, fold, falling):
-            found[alpha] = look(held, fold[1])
-            if is_over is not None and is_over(alpha, found[alpha]):
+            found = look(held, fold[1])
+            yield alpha, found
+            if is_over is not None and is_over(alpha, found):
                 break
-        return found
+
+    def run(fold: Fold) -> list[tuple[float, Found]]:
+        return list(walk(fold))
 
     if n_jobs is None and effective_n_jobs(None) == 1:
-        return run_evenly(run, folds)
-    return list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
+        pairs = run_evenly(walk, folds)
+    else:
+        pairs = list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
+    return [dict(found) for found in pairs]
 
 
 class HeldOutScores(NamedTuple):
