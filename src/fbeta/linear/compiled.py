@@ -183,6 +183,7 @@ class Compiled:
         for single in (True, False):
             for lanes in np.unique(width[problems]):
                 queue = problems[(width[problems] == lanes) & (status[problems] != HARD)]
+                queue = queue[np.argsort(-used[queue], kind="stable")]  # what was slow first
                 if lanes <= _compiled.WIDEST and len(queue):
                     self._run(
                         _integers(queue), points, used, status, alpha, single=single,

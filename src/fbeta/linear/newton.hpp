@@ -77,6 +77,7 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
     Buffer<Vec> V, G, W, X, R, inverse, B; // (p,) vectors; B (group, p) of the intercepts
     Buffer<Vec> U, K, score, change;       // (n,)
     Buffer<S> y, g, own;                   // targets, derivatives of a tile, work for a slot
+    Few<S, LANES, T> few;
     std::vector<S> mean, weight, penalty, spread;
     Vec total{}, along{}, weighed{}, shift{}, sums[LANES] = {};
     double small[LANES][LANES]; // rows of a slot's matrix of its intercepts' inverse Hessian
@@ -253,18 +254,21 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
             kept = V[last];
             V[last] -= shift;
         }
+        bool thin = m.dense && begin_few();
         if (m.dense)
             std::memset(G, 0, p * sizeof(Vec));
         for (int from = 0; from < n; from += tile) {
             int to = std::min(from + tile, n);
             if (needed)
-                forward<S, LANES>(m, V, U, from, to);
+                thin ? few.forward(U, from, to) : forward<S, LANES>(m, V, U, from, to);
             respond(from, to, centring, unit);
             if (summing)
                 for (int i = from; i < to; i++)
                     sum += U[i];
-            backward<S, LANES>(m, U, G, from, to);
+            thin ? few.backward(U, from, to) : backward<S, LANES>(m, U, G, from, to);
         }
+        if (thin)
+            few.end(G);
         if (q.mean)
             V[last] = kept;
         finalise(centring);
@@ -273,6 +277,15 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
         for (int l = 0; l < LANES; l++)
             if (centring[l])
                 sums[slot[of(l)].centred][l] = column[l];
+    }
+
+    INLINE bool begin_few() {
+        bool active[LANES];
+        for (int l = 0; l < LANES; l++) {
+            const Slot &k = slot[of(l)];
+            active[l] = k.stage != Stage::IDLE && (!O::multinomial || l % width < k.classes);
+        }
+        return few.begin(active, V);
     }
 
     // Centre the gradients and products, add the penalty of what each lane is about, and take the
@@ -763,7 +776,8 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
     Newton(Problems &problems, const Matrix<T> &matrix, Loss loss)
         : q(problems), m(matrix), objective{loss}, n(problems.n), p(problems.p),
           width(O::multinomial ? problems.width : 1), slots(LANES / width),
-          tile(matrix.dense ? TILE : std::max(problems.n, 1)), group(sizeof(S) == 4 ? 1 : width) {
+          tile(matrix.dense ? TILE : std::max(problems.n, 1)), group(sizeof(S) == 4 ? 1 : width),
+          few(m, TILE) {
         for (auto *b : {&V, &G, &W, &X, &R, &inverse})
             b->resize(p);
         B.resize((size_t)p * group);
