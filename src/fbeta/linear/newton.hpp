@@ -179,9 +179,11 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
     // The same for all slots at once, and the response of the others, where many have moved.
     INLINE void evaluate_all(int from, int count, Mask centring) {
         S on[LANES], far[LANES], loss[LANES] = {}, sum[LANES] = {};
+        bool some_far = false;
         for (int l = 0; l < LANES; l++) {
             on[l] = moves(slot[l]);
             far[l] = slot[l].far;
+            some_far |= moves(slot[l]) && slot[l].far;
         }
         Mask grade = at(Stage::GRADE);
         for (int i = from; i < from + count; i++)
@@ -189,9 +191,9 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
         for (int l = 0; l < LANES; l++)
             for (int i = 0; i < count; i++)
                 own[(size_t)i * LANES + l] = y[(size_t)l * n + from + i];
-        objective.wide(own, weight.empty() ? nullptr : weight.data() + from, count, on, far,
-                       (S *)(U + from), (S *)(K + from), (S *)(score + from),
-                       (S *)(change + from), loss, sum);
+        const S *w = weight.empty() ? nullptr : weight.data() + from;
+        objective.wide(some_far, (const S *)own, w, count, on, far, (S *)(U + from), (S *)(K + from),
+                       (S *)(score + from), (S *)(change + from), loss, sum);
         for (int l = 0; l < LANES; l++)
             if (moves(slot[l])) {
                 slot[l].loss += loss[l];
@@ -327,9 +329,9 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
             int l = s * width + c;
             bool used = c < k.classes;
             size_t column = O::multinomial ? (used ? q.first[k.problem] + c : 0) : k.problem;
-            for (int j = 0; j < p; j++) { // the first direction leads to the start from 0
+            for (int j = 0; more && j < p; j++) { // the first direction leads to the start from 0
                 X[j][l] = used ? S(q.W[column * p + j]) : S(0);
-                W[j][l] = R[j][l] = inverse[j][l] = 0;
+                W[j][l] = 0;
                 for (int b = 0; b < group; b++)
                     B[(size_t)b * p + j][l] = 0;
             }
@@ -503,11 +505,12 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
             Vec d = penalty[j] + spread[j] * total;
             d = choose(d > tiny, d, tiny);
             bool penalised = j < p - q.intercept;
-            inverse[j] = choose(ready, penalised ? S(1) / d : Vec{}, inverse[j]);
+            Vec inverted = penalised ? S(1) / d : Vec{};
+            inverse[j] = choose(ready, inverted, inverse[j]);
             if (!penalised)
                 continue;
             largest = choose(d > largest, d, largest);
-            Vec share = S(q.raw[j]) * total / d;
+            Vec share = S(q.raw[j]) * total * inverted;
             rough = choose(share > rough, share, rough);
         }
         for (int s = 0; s < slots; s++)

@@ -30,10 +30,11 @@ template <Loss loss, class S> INLINE Triple<S> evaluate(S y, S u) {
         return {plus + minus, plus - minus, plus + minus};
     }
     S limit = S(sizeof(S) == 4 ? 80 : 700);
-    S size = std::fabs(clip(u, limit)), e = exp_(-size), share = S(1) / (S(1) + e);
-    S p = u >= 0 ? share : e * share, q = u >= 0 ? e * share : share;
+    S size = std::fabs(clip(u, limit)), e = exp_(-size);
+    S both = S(1) / ((S(1) + e) * (S(2) + e)); // one division for two
+    S share = (S(2) + e) * both, p = u >= 0 ? share : e * share, q = u >= 0 ? e * share : share;
     S wrong = (S(1) - y) * (u > 0 ? u : S(0)) + y * (u < 0 ? -u : S(0));
-    return {wrong + log1p_(e), (S(1) - y) * p - y * q, p * q};
+    return {wrong + log1p_(e * (S(1) + e) * both), (S(1) - y) * p - y * q, p * q};
 }
 
 // A binary loss; a problem has one column.
@@ -67,7 +68,7 @@ template <class S> struct Binary {
         return out;
     }
 
-    template <Loss which>
+    template <Loss which, bool some_far>
     static INLINE void wide_of(const S *y, const S *weight, int count, const S *on, const S *far,
                                S *__restrict U, S *__restrict K, S *__restrict score,
                                S *__restrict change, S *__restrict loss, S *__restrict sum) {
@@ -78,9 +79,12 @@ template <class S> struct Binary {
                 bool moves = on[l] > 0;
                 S v = U[l], s = score[l] + v;
                 Triple<S> t = evaluate<which>(y[l], s);
-                bool wrong = far[l] > 0 && t.first * s > 0;
-                S average = (t.first - derivative_at_0(which, y[l])) / (wrong ? s : S(1));
-                S h = w * (wrong ? average : t.second), value = w * t.value + S(0) * s;
+                S h = w * t.second, value = w * t.value + S(0) * s;
+                if constexpr (some_far) {
+                    bool wrong = far[l] > 0 && t.first * s > 0;
+                    S average = (t.first - derivative_at_0(which, y[l])) / (wrong ? s : S(1));
+                    h = wrong ? w * average : h;
+                }
                 loss[l] += moves ? value : S(0);
                 sum[l] += moves ? h : S(0);
                 score[l] = moves ? s : score[l];
@@ -92,14 +96,14 @@ template <class S> struct Binary {
     }
 
     // Losses and derivatives on all lanes, for those that are on; the others respond to U with K.
-    INLINE void wide(const S *y, const S *weight, int count, const S *on, const S *far, S *U, S *K,
-                     S *score, S *change, S *loss, S *sum) const {
+    template <class... A> INLINE void wide(bool some_far, A... arguments) const {
         if (loss_ == Loss::LOGISTIC)
-            wide_of<Loss::LOGISTIC>(y, weight, count, on, far, U, K, score, change, loss, sum);
+            some_far ? wide_of<Loss::LOGISTIC, true>(arguments...)
+                     : wide_of<Loss::LOGISTIC, false>(arguments...);
         else if (loss_ == Loss::EXPONENTIAL)
-            wide_of<Loss::EXPONENTIAL>(y, weight, count, on, far, U, K, score, change, loss, sum);
+            wide_of<Loss::EXPONENTIAL, true>(arguments...);
         else
-            wide_of<Loss::SQUARED>(y, weight, count, on, far, U, K, score, change, loss, sum);
+            wide_of<Loss::SQUARED, true>(arguments...);
     }
 
     // Losses and derivatives of some rows. Far from the solution, rows on the wrong side get their

@@ -164,8 +164,8 @@ template <class S, int k, int last> INLINE S odd_series(S t) {
         return S(1) / S(k);
 }
 
-template <class S> INLINE S log1p_(S e) { // for 0 <= e <= 1: the series of 2 artanh(e / (2 + e))
-    S s = e / (S(2) + e);
+// ln(1 + e) for 0 <= e <= 1 and s = e / (2 + e): the series of 2 artanh(s)
+template <class S> INLINE S log1p_(S s) {
     return S(2) * s * odd_series<S, 1, (sizeof(S) == 4 ? 15 : 31)>(s * s);
 }
 
