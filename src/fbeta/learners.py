@@ -23,10 +23,7 @@ from fbeta.linear import (
     Design,
     LinearModel,
     LinearProblems,
-    SoftmaxModel,
     SoftmaxProblems,
-    fit_linear,
-    fit_softmax,
     solve_path,
 )
 from fbeta.linear.design import rotation_pays
@@ -124,14 +121,31 @@ class SolverLearner(Learner):
     def __post_init__(self) -> None:
         check_solver(self.fit_intercept, self.tol, self.max_iter)
 
-    def share(self, X: Any, weight: Weight) -> Design:
-        """Return X in coordinates in which the problems are easy."""
-        rotate = rotation_pays(X.shape)
-        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
-
     @abstractmethod
     def problems(self, design: Design, targets: Any) -> Any:
         """Return the problems of the targets over a design."""
+
+    @abstractmethod
+    def count(self, targets: Any) -> int:
+        """Return how many columns of coefficients share the cost of a rotation of X."""
+
+    def fit(self, X: Any, targets: Any, weight: Weight, alpha: float, name: Names = str) -> Any:
+        """Fit to the targets of n rows; problems that are no single targets have no names."""
+        return self._solve(X, targets, weight, alpha)
+
+    def _solve(self, X: Any, targets: Any, weight: Weight, alpha: float, name: Names = str) -> Any:
+        alpha = check_number("alpha", alpha)
+        problems = self.problems(self._design(X, weight, self.count(targets)), targets)
+        settings: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
+        return problems.model(problems.solve_and_warn(alpha, describe=name, **settings))
+
+    def share(self, X: Any, weight: Weight) -> Design:
+        """Return X in coordinates in which the problems are easy."""
+        return self._design(X, weight, np.inf)
+
+    def _design(self, X: Any, weight: Weight, columns: float) -> Design:
+        rotate = rotation_pays(X.shape, columns)
+        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
 
     def path(self, shared: Any, targets: Any, weight: Weight, rows: Rows, alphas: Alphas) -> Path:
         """Solve from the strongest to the weakest, each from the solutions before."""
@@ -178,11 +192,7 @@ class LinearLearner(SolverLearner):
         self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
     ) -> LinearProbabilities:
         """Fit to targets of shape (n, M)."""
-        model = fit_linear(
-            X, targets, self.loss, check_number("alpha", alpha), weight=weight, describe=name,
-            fit_intercept=self.fit_intercept, tol=self.tol, max_iter=self.max_iter,
-        )  # fmt: skip
-        return self.wrap(model)
+        return self.wrap(self._solve(X, targets, weight, alpha, name))
 
     def wrap(self, model: LinearModel) -> LinearProbabilities:
         """Return the probabilities that linear scores stand for."""
@@ -196,27 +206,25 @@ class LinearLearner(SolverLearner):
         """Return the binary problems."""
         return LinearProblems(design, targets, self.loss)
 
+    def count(self, targets: sp.csc_array) -> int:
+        """Return the number of targets."""
+        return int(targets.shape[1])
+
 
 @dataclass(frozen=True)
 class SoftmaxLearner(SolverLearner):
     """Multinomial regressions, one for each column of classes."""
 
-    def fit(
-        self, X: Any, targets: NDArray[np.intp], weight: Weight, alpha: float, name: Names = str
-    ) -> SoftmaxModel:
-        """Fit to classes of shape (n, m)."""
-        return fit_softmax(
-            X, targets, check_number("alpha", alpha), weight=weight,
-            fit_intercept=self.fit_intercept, tol=self.tol, max_iter=self.max_iter,
-        )  # fmt: skip
-
-    def share(self, X: Any, weight: Weight) -> Design:
-        """Return X in coordinates in which the problems are easy."""
-        return Design.of(X, weight, intercept=self.fit_intercept)
-
     def problems(self, design: Design, targets: NDArray[np.intp]) -> SoftmaxProblems:
-        """Return the multinomial problems."""
+        """Return the multinomial problems of classes (n, m)."""
         return SoftmaxProblems(design, targets)
+
+    def count(self, targets: NDArray[np.intp]) -> int:
+        """Return the number of classes of all problems."""
+        return int(targets.max(axis=0, initial=0).sum() + targets.shape[1])
+
+    def _design(self, X: Any, weight: Weight, columns: float) -> Design:
+        return Design.of(X, weight, intercept=self.fit_intercept)  # it always pays
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp, softmax
 
 from fbeta.codes import LabelSetCode, SizedCode
-from fbeta.linear import Design, fit_cardinality, fit_labelsets, fit_recalibration, solve_path
+from fbeta.linear import Design, fit_recalibration, solve_path
 from fbeta.linear.cardinality import CardinalityProblems, laws
 from fbeta.linear.labelsets import LabelSetProblems
 from fbeta.linear.objectives import Cardinality
@@ -20,6 +20,11 @@ from ..places import TENSORS, fetch, put
 from ..reference import label_sets
 
 RNG = np.random.default_rng(0)
+
+
+def fit(kind, X, targets, alpha, weight, intercept=True):
+    problems = kind(Design.of(X, weight, intercept=intercept), *targets)
+    return problems.model(problems.solve_and_warn(alpha, tol=1e-10))
 
 
 def features(s, sizes):
@@ -163,7 +168,7 @@ def test_the_cardinality_model_is_the_optimum(alpha):
     F = features(4, code.sizes)
     best = best_by_enumeration(X, Y, weight, alpha, F, np.ones(F.shape[1]))
     targets = code.targets(Y)
-    model = fit_cardinality(X, targets, code.sizes, alpha, weight=weight, tol=1e-10)
+    model = fit(CardinalityProblems, X, (targets, code.sizes), alpha, weight)
     assert model.converged.all()
     u = X @ model.coef.T + model.intercept
     losses = logsumexp(u @ F.T, axis=1) - (u * targets.toarray()).sum(axis=1)
@@ -185,7 +190,7 @@ def test_label_sets_are_the_optimum(alpha, d):
     split = (np.arange(F.shape[1]) < 4).astype(float)  # offsets of sets have no features
     best = best_by_enumeration(X, Y, weight, alpha, F, split)
     targets = code.targets(Y)
-    model = fit_labelsets(X, targets.which, targets.sets, alpha, weight=weight, tol=1e-10)
+    model = fit(LabelSetProblems, X, (targets.which, targets.sets), alpha, weight)
     assert model.converged.all()
     P = model.probabilities(X)
     value = -(weight * np.log(P[np.arange(len(P)), targets.which])).sum()
@@ -207,20 +212,15 @@ def test_a_path_ends_where_single_solves_end(sparse, intercept):
         LabelSetProblems(design, targets.which, targets.sets),
     )
     singles = (
-        lambda alpha: fit_cardinality(
-            X, sized.targets(Y), sized.sizes, alpha, weight=weight, fit_intercept=intercept,
-            tol=1e-10,
-        ),
-        lambda alpha: fit_labelsets(
-            X, targets.which, targets.sets, alpha, weight=weight, fit_intercept=intercept,
-            tol=1e-10,
-        ),
-    )  # fmt: skip
+        (CardinalityProblems, X, (sized.targets(Y), sized.sizes)),
+        (LabelSetProblems, X, (targets.which, targets.sets)),
+    )
     for problem, single in zip(problems, singles, strict=True):
         for alpha, solution in solve_path(problem, [10.0, 0.1], tol=1e-10):
             assert solution.converged.all()
             there = problem.probabilities(solution, design)
-            np.testing.assert_allclose(there, single(alpha).probabilities(X), atol=1e-4)
+            alone = fit(*single, alpha, weight, intercept)
+            np.testing.assert_allclose(there, alone.probabilities(X), atol=1e-4)
             np.testing.assert_allclose(problem.model(solution).probabilities(X), there, atol=1e-8)
 
 

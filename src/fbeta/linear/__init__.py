@@ -8,9 +8,9 @@ walks along the strengths of regularisation.
 """
 
 from fbeta.linear.binary import LinearModel, LinearProblems, fit_linear
-from fbeta.linear.cardinality import CardinalityModel, CardinalityProblems, fit_cardinality
+from fbeta.linear.cardinality import CardinalityModel, CardinalityProblems
 from fbeta.linear.design import Design
-from fbeta.linear.labelsets import LabelSetModel, LabelSetProblems, fit_labelsets
+from fbeta.linear.labelsets import LabelSetModel, LabelSetProblems
 from fbeta.linear.multinomial import SoftmaxModel, SoftmaxProblems, fit_softmax
 from fbeta.linear.path import solve_path
 from fbeta.linear.recalibration import Recalibration, fit_recalibration
@@ -26,8 +26,6 @@ __all__ = [
     "Recalibration",
     "SoftmaxModel",
     "SoftmaxProblems",
-    "fit_cardinality",
-    "fit_labelsets",
     "fit_linear",
     "fit_recalibration",
     "fit_softmax",

@@ -231,9 +231,8 @@ def fit_linear(
     rotate = rotation_pays(X.shape, targets.shape[1])
     design = Design.of(X, weight, intercept=fit_intercept, rotate=rotate)
     problems = LinearProblems(design, targets, loss)
-    solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
-    problems.warn_if_not_converged(solution, alpha, max_iter, describe)
-    return problems.model(solution)
+    found = problems.solve_and_warn(alpha, tol=tol, max_iter=max_iter, describe=describe)
+    return problems.model(found)
 
 
 def distinct_columns(matrix: sp.csc_array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

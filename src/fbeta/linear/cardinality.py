@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from fbeta._array import array_namespace, is_tensor, to_numpy
 from fbeta.linear.binary import LinearProblems, tensor_scores
-from fbeta.linear.design import Design, rotation_pays
+from fbeta.linear.design import Design
 from fbeta.linear.objectives import Cardinality
 from fbeta.linear.problems import Problems, Solution
 from fbeta.losses import LogisticLoss
 
-__all__ = ["CardinalityModel", "CardinalityProblems", "fit_cardinality"]
+__all__ = ["CardinalityModel", "CardinalityProblems"]
 
 Array = Any
 ROUGH = 1e-2  # relative accuracy of the independent labels that a solve starts from
@@ -150,51 +150,3 @@ class CardinalityProblems(Problems):
         """Return the model in the coordinates of X."""
         coef, intercept = self.coefficients(solution)
         return CardinalityModel(coef, intercept, self.sizes, solution.n_iter, solution.converged)
-
-
-def fit_cardinality(
-    X: Any,
-    targets: sp.csc_array,
-    sizes: NDArray[np.intp],
-    alpha: float,
-    *,
-    weight: NDArray[np.float64] | None = None,
-    fit_intercept: bool = True,
-    tol: float = 1e-6,
-    max_iter: int = 100,
-) -> CardinalityModel:
-    """Fit a cardinality model.
-
-    Parameters
-    ----------
-    X : array or csr_array of shape (n, d)
-        Features, float32 or float64.
-    targets, sizes
-        As for :class:`CardinalityProblems`.
-    alpha : float >= 0
-        Strength of the penalty.
-    weight : ndarray of shape (n,), optional
-        Positive weights of the rows.
-    fit_intercept : bool
-        Whether there are intercepts.
-    tol, max_iter
-        As for :meth:`Problems.solve`.
-
-    Returns
-    -------
-    CardinalityModel
-
-    Examples
-    --------
-    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> targets = sp.csc_array([[1, 0, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [1, 1, 0, 1]])
-    >>> model = fit_cardinality(X, targets, np.array([1, 2]), alpha=0.1)
-    >>> model.probabilities(X)[:, 2:].argmax(axis=1).tolist(), bool(model.converged[0])
-    ([0, 0, 1, 1], True)
-    """
-    rotate = rotation_pays(X.shape, targets.shape[1])
-    design = Design.of(X, weight, intercept=fit_intercept, rotate=rotate)
-    problems = CardinalityProblems(design, targets, sizes)
-    solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
-    problems.warn_if_not_converged(solution, alpha, max_iter)
-    return problems.model(solution)

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from fbeta._array import array_namespace, to_numpy
 from fbeta.linear.binary import LinearProblems
-from fbeta.linear.design import Design, Rows, rotation_pays
+from fbeta.linear.design import Design, Rows
 from fbeta.linear.multinomial import softmax
 from fbeta.linear.objectives import Multinomial
 from fbeta.linear.problems import Problems, Solution
 from fbeta.losses import LogisticLoss
 
-__all__ = ["LabelSetModel", "LabelSetProblems", "fit_labelsets"]
+__all__ = ["LabelSetModel", "LabelSetProblems"]
 
 Array = Any
 ROUGH = 1e-2  # relative accuracy of the independent labels that a solve starts from
@@ -268,50 +268,3 @@ def _set_scores(labels: Array, sets: Any) -> Array:
 def _share(labels: Array, sets: sp.csr_array, offsets: Array) -> Array:
     scores = _set_scores(labels.astype(np.float64, copy=False), sets.astype(np.float64))
     return softmax(scores + offsets, np.array([0, sets.shape[0]]))
-
-
-def fit_labelsets(
-    X: Any,
-    which: NDArray[np.intp],
-    sets: sp.csr_array,
-    alpha: float,
-    *,
-    weight: NDArray[np.float64] | None = None,
-    fit_intercept: bool = True,
-    tol: float = 1e-6,
-    max_iter: int = 100,
-) -> LabelSetModel:
-    """Fit a softmax over label sets.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-        Features, float32 or float64.
-    which, sets
-        As for :class:`LabelSetProblems`.
-    alpha : float >= 0
-        Strength of the penalty.
-    weight : ndarray of shape (n,), optional
-        Positive weights of the rows.
-    fit_intercept : bool
-        Whether the sets have scores of their own.
-    tol, max_iter
-        As for :meth:`Problems.solve`.
-
-    Returns
-    -------
-    LabelSetModel
-
-    Examples
-    --------
-    >>> X, sets = np.array([[0.0], [1.0], [2.0], [3.0]]), sp.csr_array([[1, 0], [1, 1]])
-    >>> model = fit_labelsets(X, np.array([0, 0, 1, 1]), sets, alpha=0.1)
-    >>> model.probabilities(X).argmax(axis=1).tolist(), bool(model.converged[0])
-    ([0, 0, 1, 1], True)
-    """
-    rotate = rotation_pays(X.shape, sets.shape[1])
-    design = Design.of(X, weight, intercept=fit_intercept, rotate=rotate)
-    problems = LabelSetProblems(design, which, sets)
-    solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
-    problems.warn_if_not_converged(solution, alpha, max_iter)
-    return problems.model(solution)

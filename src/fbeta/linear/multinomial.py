@@ -186,6 +186,4 @@ def fit_softmax(
     [0, 0, 1, 2]
     """
     problems = SoftmaxProblems(Design.of(X, weight, intercept=fit_intercept), classes)
-    solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
-    problems.warn_if_not_converged(solution, alpha, max_iter)
-    return problems.model(solution)
+    return problems.model(problems.solve_and_warn(alpha, tol=tol, max_iter=max_iter))

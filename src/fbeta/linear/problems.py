@@ -284,6 +284,19 @@ class Problems(ABC):
         count = min(len(problems), threads * -(-len(problems) // (threads * size)))
         return [problems[i::count] for i in range(count)]
 
+    def solve_and_warn(
+        self,
+        alpha: float,
+        *,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        describe: Callable[[int], str] = str,
+    ) -> Solution:
+        """Solve from scratch, and say what did not converge."""
+        solution = self.solve(alpha, tol=tol, max_iter=max_iter)
+        self.warn_if_not_converged(solution, alpha, max_iter, describe)
+        return solution
+
     def warn_if_not_converged(
         self,
         solution: Solution,

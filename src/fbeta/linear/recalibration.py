@@ -307,8 +307,7 @@ def fit_recalibration(
     scale = float(np.average((number - centre) ** 2, weights=weight)) ** 0.5 or 1.0
     matrix = np.column_stack([curve, logits - curve, (number - centre) / scale])
     problems = RecalibrationProblems(LogitDesign.over(matrix, weight), targets, sizes)
-    solution: Solution = problems.solve(alpha, tol=tol, max_iter=max_iter)
-    problems.warn_if_not_converged(solution, alpha, max_iter)
+    solution: Solution = problems.solve_and_warn(alpha, tol=tol, max_iter=max_iter)
     slope, offset, potential, rest = np.split(solution.W[0], [s, 2 * s, 2 * (s + C)])
     return Recalibration(
         knots, values, 1 + slope, offset, float(rest[0]), potential.reshape(2, C), centre, scale,

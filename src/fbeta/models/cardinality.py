@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fbeta._estimator import StatisticsClassifier, views
-from fbeta._validation import check_number
 from fbeta.codes import CardinalityCode, SizedTargets
 from fbeta.labels import Indicator
-from fbeta.learners import Names, SolverLearner, Weight
-from fbeta.linear import CardinalityModel, CardinalityProblems, Design, fit_cardinality
+from fbeta.learners import SolverLearner
+from fbeta.linear import CardinalityProblems, Design
 
 __all__ = ["CardinalityClassifier", "CardinalityLearner"]
 
@@ -21,18 +20,13 @@ class CardinalityLearner(SolverLearner):
 
     by_sums: ClassVar[bool] = True
 
-    def fit(
-        self, X: Any, targets: SizedTargets, weight: Weight, alpha: float, name: Names = str
-    ) -> CardinalityModel:
-        """Fit to labels and sizes."""
-        return fit_cardinality(
-            X, targets.matrix, targets.sizes, check_number("alpha", alpha), weight=weight,
-            fit_intercept=self.fit_intercept, tol=self.tol, max_iter=self.max_iter,
-        )  # fmt: skip
-
     def problems(self, design: Design, targets: SizedTargets) -> CardinalityProblems:
-        """Return the one problem."""
+        """Return the one problem, of labels and sizes."""
         return CardinalityProblems(design, targets.matrix, targets.sizes)
+
+    def count(self, targets: SizedTargets) -> int:
+        """Return the number of labels and sizes."""
+        return int(targets.matrix.shape[1])
 
 
 @dataclass(eq=False, repr=False)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 from fbeta._estimator import StatisticsClassifier, views
-from fbeta._validation import check_number
 from fbeta.codes import LabelSetCode, SetTargets
 from fbeta.labels import Indicator
-from fbeta.learners import Names, SolverLearner, Weight
-from fbeta.linear import Design, LabelSetModel, LabelSetProblems, fit_labelsets
+from fbeta.learners import SolverLearner
+from fbeta.linear import Design, LabelSetProblems
 
 __all__ = ["LabelSetClassifier", "LabelSetLearner"]
 
@@ -19,18 +17,13 @@ __all__ = ["LabelSetClassifier", "LabelSetLearner"]
 class LabelSetLearner(SolverLearner):
     """The model of :mod:`fbeta.linear.labelsets`."""
 
-    def fit(
-        self, X: Any, targets: SetTargets, weight: Weight, alpha: float, name: Names = str
-    ) -> LabelSetModel:
-        """Fit to label sets."""
-        return fit_labelsets(
-            X, targets.which, targets.sets, check_number("alpha", alpha), weight=weight,
-            fit_intercept=self.fit_intercept, tol=self.tol, max_iter=self.max_iter,
-        )  # fmt: skip
-
     def problems(self, design: Design, targets: SetTargets) -> LabelSetProblems:
         """Return the one problem."""
         return LabelSetProblems(design, targets.which, targets.sets)
+
+    def count(self, targets: SetTargets) -> int:
+        """Return the number of labels."""
+        return int(targets.sets.shape[1])
 
 
 @dataclass(eq=False, repr=False)
