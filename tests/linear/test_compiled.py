@@ -91,7 +91,7 @@ def test_what_is_certified_has_converged(name, sparse):
     assert certified.mean() > 0.9
     block = Block(design, design, Binary(loss), T.toarray(), alpha)
     point = block.evaluate(W)
-    _, decrement = Factored.at(block, point, None, None).apply(point.gradient)
+    _, decrement, _ = Factored.at(block, point, None, None).apply(point.gradient)
     floor = LinearProblems(design, T, loss).floor
     assert (0.5 * decrement <= 1.001 * tol * (point.value + floor))[certified].all()
 

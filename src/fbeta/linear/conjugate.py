@@ -70,13 +70,14 @@ def conjugate_gradients(
     Search
     """
     xp = block.xp
-    z, size = preconditioner.apply(-point.gradient)
+    z, size, most = preconditioner.apply(-point.gradient)
     scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
     limit = xp.where(far, xp.zeros_like(limit), limit / scale**2)
-    wide, size = block.spread(scale), size / scale**2
+    wide, size, most = block.spread(scale), size / scale**2, most / scale**2
     at = Iterates.at(
-        block, point, preconditioner, -point.gradient / wide, z / wide, size, limit, reach, forcing
-    )
+        block, point, preconditioner, -point.gradient / wide, z / wide, size, most, limit, reach,
+        forcing,
+    )  # fmt: skip
     leaving = Leaving(block, scale.shape[0])
     few = int(TAIL * scale.shape[0]) if reach else 0
     steps = 0
@@ -145,6 +146,7 @@ class Iterates:
         r: Array,
         z: Array,
         rz: Array,
+        most: Array,
         limit: Array,
         reach: float,
         forcing: float,
@@ -153,7 +155,7 @@ class Iterates:
         xp = block.xp
         rows = block.light if preconditioner.single else block.heavy
         r, p = (xp.astype(a, rows.dtype) for a in (r, z))
-        bounds = (Estimate if reach else Bounds).before(xp, rz, preconditioner.smallest)
+        bounds = (Estimate if reach else Bounds).before(xp, rz, most, preconditioner.smallest)
         # what may be left: a share of the decrease, or of the tolerance where that is more
         share = xp.clip(0.3 * limit, forcing, LOOSE)
         out = cls(
@@ -199,11 +201,11 @@ class Iterates:
         length = xp.where(going, self.rz / bend, nothing)
         wide = xp.astype(block.spread(length), rows.dtype)
         self.x, self.r = self.x + wide * self.p, self.r - wide * q
-        z, size = self.preconditioner.apply(self.r)
-        new = xp.astype(size, xp.float64)
+        z, size, most = self.preconditioner.apply(self.r)
+        new, most = (xp.astype(a, xp.float64) for a in (size, most))
         ratio = xp.where(going, new / self.rz, nothing)
         self.p = z + xp.astype(block.spread(ratio), rows.dtype) * self.p
-        self.bounds.update(self.rz, new, length, ratio, going)
+        self.bounds.update(self.rz, new, most, length, ratio, going)
         self.rz = xp.where(going, new, nothing)
         self.look()
 
@@ -222,9 +224,9 @@ class Bounds:
     """Bounds of ``g' H^-1 g``, (m,) each, as conjugate gradients go on.
 
     Gauss: the sum of length times residual. Gauss-Radau, with the lower end ``smallest`` of the
-    spectrum prescribed: plus ``factor`` times the residual, by the recurrence of Meurant and Tichy.
-    Where that breaks down the lower end was none for the products as they are computed, and there
-    is no bound.
+    spectrum prescribed: plus ``factor`` times the residual, by the recurrence of Meurant and Tichy,
+    or plus what the preconditioner says of the residual, if that is less. Where the recurrence
+    breaks down the lower end was none for the products as they are computed, and there is no bound.
     """
 
     xp: Any
@@ -234,12 +236,12 @@ class Bounds:
     upper: Array
 
     @classmethod
-    def before(cls, xp: Any, rz: Array, smallest: Array) -> Bounds:
+    def before(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Bounds:
         """Return what is known before any step."""
         known = (smallest > 0) & (rz > 0)
         none = xp.full_like(smallest, xp.inf)
         factor = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
-        upper = xp.where(known, factor * rz, none)
+        upper = xp.where(known, xp.minimum(factor * rz, most), none)
         return cls(xp, smallest, factor, xp.zeros_like(smallest), upper)
 
     def tight(self, forcing: float) -> Array:
@@ -251,7 +253,9 @@ class Bounds:
         arrays = (self.smallest, self.factor, self.lower, self.upper)
         return type(self)(self.xp, *(self.xp.take(a, problems) for a in arrays))
 
-    def update(self, rz: Array, new: Array, length: Array, ratio: Array, going: Array) -> None:
+    def update(
+        self, rz: Array, new: Array, most: Array, length: Array, ratio: Array, going: Array
+    ) -> None:
         """Account for a step, of the problems that took one."""
         xp = self.xp
         rest = self.factor - length
@@ -259,7 +263,7 @@ class Bounds:
         none = xp.full_like(rest, xp.inf)
         self.factor = xp.where(sound, rest / (self.smallest * rest + ratio), none)
         self.lower = self.lower + length * rz
-        upper = xp.where(sound, self.lower + self.factor * new, none)
+        upper = xp.where(sound, self.lower + xp.minimum(self.factor * new, most), none)
         self.upper = xp.where(going, upper, self.upper)
 
 
@@ -270,11 +274,13 @@ class Estimate(Bounds):
     """
 
     @classmethod
-    def before(cls, xp: Any, rz: Array, smallest: Array) -> Estimate:
+    def before(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Estimate:
         """Return what is known before any step."""
         return cls(xp, smallest, smallest, xp.zeros_like(rz), RESIDUE * rz)
 
-    def update(self, rz: Array, new: Array, length: Array, ratio: Array, going: Array) -> None:
+    def update(
+        self, rz: Array, new: Array, most: Array, length: Array, ratio: Array, going: Array
+    ) -> None:
         """Account for a step."""
         self.lower = self.lower + length * rz
         self.upper = self.lower + RESIDUE * self.xp.where(going, new, self.xp.zeros_like(new))

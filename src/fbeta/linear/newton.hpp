@@ -78,7 +78,7 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
     Buffer<Vec> U, K, score, change;       // (n,)
     Buffer<S> y, g, own;                   // targets, derivatives of a tile, work for a slot
     Few<S, LANES, T> few;
-    std::vector<S> mean, weight, penalty, spread;
+    std::vector<S> mean, weight, penalty, lightest, spread; // lightest: 1 / penalty
     Vec total{}, along{}, weighed{}, shift{}, sums[LANES] = {};
     double small[LANES][LANES]; // rows of a slot's matrix of its intercepts' inverse Hessian
     Slot slot[LANES];
@@ -518,7 +518,7 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
                 invert_intercepts(s, largest, rough);
     }
 
-    INLINE void first_bounds(int s, double size) {
+    INLINE void first_bounds(int s, double size, double most) {
         Slot &k = slot[s];
         k.stage = Stage::SEARCH;
         k.scale = size > 0 ? std::sqrt(size) : 1;
@@ -526,7 +526,8 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
         k.rz = size > 0 ? 1 : 0;
         k.lower = 0;
         bool known = k.smallest > 0 && size > 0;
-        k.gamma = k.upper = known ? 1 / k.smallest : INFINITY;
+        k.gamma = known ? 1 / k.smallest : INFINITY;
+        k.upper = known ? std::min(k.gamma, most / size) : INFINITY;
         k.limit = k.far ? 0 : 2 * q.aim * q.tol * (k.value + q.floor) / (k.scale * k.scale);
         k.share = std::min(std::max(0.3 * k.limit, q.forcing), q.loose);
         if (!k.far && k.upper <= k.limit)
@@ -597,9 +598,11 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
     }
 
     // X += length V and R -= length G where that is not 0, then G = M^-1 R for all slots, with M as
-    // in preconditioners.py; returns R' M^-1 R.
-    INLINE Vec precondition(Vec length, Mask ready) {
+    // in preconditioners.py; returns R' M^-1 R, and in `most` what R' H^-1 R is at most, since H is
+    // no less than the penalty where the intercepts are eliminated.
+    INLINE Vec precondition(Vec length, Mask ready, Vec &most) {
         Vec size{}, tau[LANES], part[LANES];
+        most = Vec{};
         int features = p - q.intercept;
         for (int k = 0; k < group; k++)
             tau[k] = Vec{};
@@ -615,11 +618,13 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
                     rest -= B[(size_t)k * p + j] * part[k];
                 Vec z = rest * inverse[j];
                 size += rest * z;
+                most += lightest[j] * (rest * rest);
                 for (int k = 0; k < group; k++)
                     tau[k] += B[(size_t)k * p + j] * z;
                 G[j] = z;
             }
             G[p - 1] = offset - solve_small(collect(tau));
+            most = over_slots(most + last * offset);
             return over_slots(size + last * offset);
         }
         for (int j = 0; j < features; j++) {
@@ -636,7 +641,9 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
                 z -= B[(size_t)k * p + j] * part[k];
             G[j] = z * inverse[j];
             size += R[j] * G[j];
+            most += lightest[j] * (R[j] * R[j]);
         }
+        most = over_slots(most);
         return over_slots(size);
     }
 
@@ -664,14 +671,14 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
         for (int l = 0; l < LANES; l++)
             if (searching[l] && along[l] > 0)
                 length[l] = S(slot[of(l)].rz / along[l]);
-        Vec size = precondition(length, ready);
+        Vec most, size = precondition(length, ready, most);
         for (int s = 0; s < slots; s++) {
             int l = s * width;
             double share = 0;
             if (searching[l])
-                share = advance(s, length[l], size[l]);
+                share = advance(s, length[l], size[l], most[l]);
             else if (ready[l])
-                first_bounds(s, size[l]);
+                first_bounds(s, size[l], most[l]);
             for (int c = 0; c < width; c++) {
                 ratio[l + c] = S(share);
                 if (ready[l] && size[l] > 0)
@@ -689,14 +696,14 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
 
     // Bounds of the Newton decrement after a step, and what to do. Returns the share of the last
     // conjugate direction in the next one.
-    INLINE double advance(int s, double length, double size) {
+    INLINE double advance(int s, double length, double size, double most) {
         Slot &k = slot[s];
         bool going = length > 0 && size >= 0;
         double ratio = going ? size / k.rz : 0, rest = k.gamma - length;
         k.lower += length * k.rz;
         bool sound = going && rest > 0 && std::isfinite(rest);
         k.gamma = sound ? rest / (k.smallest * rest + ratio) : INFINITY;
-        k.upper = sound ? k.lower + k.gamma * size : INFINITY;
+        k.upper = sound ? k.lower + std::min(k.gamma * size, most) : INFINITY;
         k.rz = size;
         k.steps++;
         bool below = !k.far && k.lower <= k.limit;
@@ -797,6 +804,8 @@ template <class S, class T, class O, int LANES> class Newton : public Solver {
         copy(weight, q.weight, n);
         copy(penalty, q.penalty, p);
         copy(spread, q.spread, p);
+        for (S value : penalty)
+            lightest.push_back(S(1) / value);
         for (int s = 0; s < slots; s++)
             take_next(s);
         aim(Vec{}, Vec{});

@@ -46,8 +46,11 @@ class Preconditioner(ABC):
         """Make one for a point, given that of the point before and the steps it took there."""
 
     @abstractmethod
-    def apply(self, r: Array) -> tuple[Array, Array]:
-        """Return ``M^-1 r``, (p, M), and ``r' M^-1 r``, (m,)."""
+    def apply(self, r: Array) -> tuple[Array, Array, Array]:
+        """Return ``M^-1 r``, (p, M), ``r' M^-1 r``, (m,), and what ``r' H^-1 r`` is at most, (m,).
+
+        The last is infinite where nothing is known but the lower end of the spectrum.
+        """
 
     @abstractmethod
     def take(self, problems: Array, columns: Array) -> Self:
@@ -65,7 +68,9 @@ class Eliminating(Preconditioner):
     ``b c^-1 b'``; on the intercepts themselves it is c. M has the same second part, and in place
     of the first a diagonal D: the penalty plus what the curvature would give if it were
     independent of the features. Since the first part is no less than alpha, ``M^-1 H >= alpha /
-    max D``. Without an intercept the same holds for features whose mean is not 0.
+    max D``, and ``r' H^-1 r`` at most the square of what is left of r, over alpha: where D differs
+    much among the features that says far more. Without an intercept the same holds for features
+    whose mean is not 0.
     """
 
     def __init__(self, block: Block, **arrays: Any) -> None:
@@ -139,20 +144,27 @@ class Eliminating(Preconditioner):
             return self.small[:, :, 0] * s
         return (self.small @ s[:, :, None])[:, :, 0]
 
-    def apply(self, r: Array) -> tuple[Array, Array]:
-        """Return ``M^-1 r`` and ``r' M^-1 r``."""
+    def apply(self, r: Array) -> tuple[Array, Array, Array]:
+        """Return ``M^-1 r``, ``r' M^-1 r`` and a bound of ``r' H^-1 r``."""
         xp, total = self.xp, self.block.total
         if not self.block.design.intercept:
             z = self.inverse * r
             z = z - self.inverse * self._combine(self._solve(self._dots(z)))
-            return z, total(xp.sum(r * z, axis=0))
+            return z, total(xp.sum(r * z, axis=0)), self._most(r)
         last = xp.reshape(r[-1, :], (-1, self.B.shape[0]))
         own = self._solve(last)
         rest = r - self._combine(own)
         z = self.inverse * rest
         offset = xp.reshape(own - self._solve(self._dots(z)), (1, -1))
-        size = total(xp.sum(rest * z, axis=0)) + xp.sum(last * own, axis=-1)
-        return xp.concat([z[:-1, :], offset], axis=0), size
+        of_last = xp.sum(last * own, axis=-1)
+        size = total(xp.sum(rest * z, axis=0)) + of_last
+        return xp.concat([z[:-1, :], offset], axis=0), size, self._most(rest[:-1, :]) + of_last
+
+    def _most(self, rest: Array) -> Array:
+        """Return the squares of penalised coordinates over their penalty, (m,)."""
+        alpha = self.block.alpha
+        squares = self.block.total(self.xp.sum(rest * rest, axis=0))
+        return squares / alpha if alpha > 0 else self.xp.full_like(squares, self.xp.inf)
 
     def take(self, problems: Array, columns: Array) -> Self:
         """Return that of some problems."""
@@ -195,12 +207,13 @@ class Diagonal(Preconditioner):
         smallest = block.heavy.least_ratio(block.penalty, D)
         return cls(block, 1 / D, xp.reshape(smallest, (1,)))
 
-    def apply(self, r: Array) -> tuple[Array, Array]:
+    def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
         project = self.block.objective.project
         r = project(r)  # rounding leaves a trace, and the size below must not be negative
         z = self.inverse * r
-        return project(z), self.block.total(self.xp.sum(r * z, axis=0))
+        size = self.block.total(self.xp.sum(r * z, axis=0))
+        return project(z), size, self.xp.full_like(size, self.xp.inf)
 
     def take(self, problems: Array, columns: Array) -> Self:
         """Return itself: there is one problem only."""
@@ -253,12 +266,13 @@ class Factored(Preconditioner):
         both = zip(point.curvature, self.curvature, strict=True)
         self.curvature = [xp.where(renewed, now, old) for now, old in both]
 
-    def apply(self, r: Array) -> tuple[Array, Array]:
+    def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
         xp, m = self.xp, self.inverses.shape[0]
         flat = xp.reshape(r.T, (m, -1, 1))
         z = xp.reshape(self.inverses @ flat, (r.shape[1], r.shape[0])).T
-        return z, self.block.total(xp.sum(r * z, axis=0))
+        size = self.block.total(xp.sum(r * z, axis=0))
+        return z, size, xp.full_like(size, xp.inf)
 
     def take(self, problems: Array, columns: Array) -> Self:
         """Return that of some problems."""

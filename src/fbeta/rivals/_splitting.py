@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -10,7 +11,32 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fbeta._validation import check_number
+from fbeta._estimator import MultiLabelClassifier
+from fbeta._validation import check_choice, check_number
+from fbeta.labels import Indicator
+from fbeta.learners import Weight
+from fbeta.metrics import AVERAGES
+
+
+@dataclass(eq=False, repr=False)
+class HeldOutClassifier(MultiLabelClassifier):
+    """A classifier that chooses something by the F_beta on rows that it was not fitted to."""
+
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    average: str = "instance"
+    validation_fraction: float = 0.25
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+    random_state: Any = None
+
+    def _parts(self, X: Any, Y: Indicator, weight: Weight) -> list[tuple[Any, Indicator, Weight]]:
+        """Return the features, labels and weights to fit to, and those to choose by."""
+        check_choice("average", self.average, AVERAGES)
+        parts = split_rows(X, weight, self.validation_fraction, self.random_state)
+        return [(X[rows], Y[rows], None if weight is None else weight[rows]) for rows in parts]
 
 
 def split_rows(

@@ -11,14 +11,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import array_namespace
-from fbeta._estimator import MultiLabelClassifier, views
-from fbeta._validation import check_choice, check_count, check_number
+from fbeta._estimator import views
+from fbeta._validation import check_count, check_number
 from fbeta.labels import Indicator
 from fbeta.learners import LinearLearner, LinearScores, Weight
 from fbeta.linear import Design, LinearModel, LinearProblems
 from fbeta.losses import LogisticLoss, Loss
-from fbeta.metrics import AVERAGES, averaged_fbeta
-from fbeta.rivals._splitting import split_rows
+from fbeta.metrics import averaged_fbeta
+from fbeta.rivals._splitting import HeldOutClassifier
 from fbeta.rules import SignOfScores
 
 __all__ = ["CostSensitiveRelevance", "CostedLogistic"]
@@ -154,7 +154,7 @@ class CostLearner:
 
 
 @dataclass(eq=False, repr=False)
-class CostSensitiveRelevance(MultiLabelClassifier):
+class CostSensitiveRelevance(HeldOutClassifier):
     """Binary relevance with the costs that give the best F_beta (Parambath et al. 2014).
 
     The classifier with the highest F_beta minimises the cost of its errors when a false negative
@@ -196,28 +196,18 @@ class CostSensitiveRelevance(MultiLabelClassifier):
     [['sea'], ['sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     grid: int | Sequence[float] = 10
-    average: str = "instance"
-    validation_fraction: float = 0.25
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
-    random_state: Any = None
 
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
     (t_,) = views("_model", "t")
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        check_choice("average", self.average, AVERAGES)
+        (X, Y, weight), held_out = self._parts(X, Y, weight)
         solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
         learner = CostLearner(solver, _read_grid(self.grid, self.beta), float(self.beta))
-        fitting, held = split_rows(X, weight, self.validation_fraction, self.random_state)
-        own, other = (None, None) if weight is None else (weight[fitting], weight[held])
-        models = learner.fit(X[fitting], Y[fitting].tocsc(), own, self.alpha)
-        self._model = learner.choose(models, X[held], Y[held], other, self.average)
+        models = learner.fit(X, Y.tocsc(), weight, self.alpha)
+        self._model = learner.choose(models, *held_out, self.average)
         self._rule = SignOfScores(learner.beta)
 
     def predict_marginals(self, X: Any) -> NDArray[Any]:

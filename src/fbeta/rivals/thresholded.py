@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._estimator import MultiLabelClassifier, views
-from fbeta._validation import check_choice
+from fbeta._estimator import views
 from fbeta.labels import Indicator
 from fbeta.learners import LinearLearner, Weight
-from fbeta.metrics import AVERAGES, best_thresholds
-from fbeta.rivals._splitting import split_rows
+from fbeta.metrics import best_thresholds
+from fbeta.rivals._splitting import HeldOutClassifier
 
 __all__ = ["ThresholdedRelevance"]
 
@@ -46,7 +45,7 @@ class HeldOutThresholds:
 
 
 @dataclass(eq=False, repr=False)
-class ThresholdedRelevance(MultiLabelClassifier):
+class ThresholdedRelevance(HeldOutClassifier):
     """Binary relevance with the thresholds that are best on held-out rows (Koyejo et al. 2015).
 
     Fits one logistic regression for each label to a part of the rows, and predicts the labels
@@ -88,27 +87,15 @@ class ThresholdedRelevance(MultiLabelClassifier):
     [['sea'], ['sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
-    _: KW_ONLY
-    average: str = "instance"
-    validation_fraction: float = 0.25
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
-    random_state: Any = None
-
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
     (threshold_,) = views("_rule", "threshold")
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        check_choice("average", self.average, AVERAGES)
+        (X, Y, weight), (held, truth, other) = self._parts(X, Y, weight)
         learner = LinearLearner(self.fit_intercept, self.tol, self.max_iter, unfold=True)
-        fitting, held = split_rows(X, weight, self.validation_fraction, self.random_state)
-        own, other = (None, None) if weight is None else (weight[fitting], weight[held])
-        self._model = learner.fit(X[fitting], Y[fitting].tocsc(), own, self.alpha)
+        self._model = learner.fit(X, Y.tocsc(), weight, self.alpha)
         self._rule = HeldOutThresholds.choose(
-            self._output(X[held]), Y[held].toarray() > 0, other, self.average, float(self.beta)
+            self._output(held), truth.toarray() > 0, other, self.average, float(self.beta)
         )
 
     def _output(self, X: Any) -> NDArray[Any]:

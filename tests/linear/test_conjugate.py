@@ -1,0 +1,79 @@
+"""The bounds of conjugate gradients, against Hessians that are written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fbeta.linear import Design
+from fbeta.linear.block import Block
+from fbeta.linear.conjugate import conjugate_gradients
+from fbeta.linear.objectives import Binary, Multinomial
+from fbeta.linear.preconditioners import Eliminating, Factored
+from fbeta.losses import LogisticLoss
+
+COUNTS = np.array([3, 2, 4])
+
+
+def problem(kind, intercept, sparse, alpha, seed=0):
+    """Return a block of problems and a point that is no solution."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 8)) * 10.0 ** rng.uniform(-1.5, 1.5, 8) + rng.normal(size=8)
+    weight = rng.uniform(0.5, 2, 60)
+    design = Design.of(sp.csr_array(X) if sparse else X, weight, intercept=intercept)
+    if kind == "binary":
+        objective = Binary(LogisticLoss())
+        y = (rng.uniform(size=(60, 3)) < 0.3).astype(float)
+    else:
+        objective = Multinomial(COUNTS)
+        y = np.stack([rng.integers(c, size=60) for c in COUNTS], axis=1)
+    block = Block(design, design, objective, y, alpha)
+    W = rng.normal(size=(design.matrix.shape[1], 3 * objective.width))
+    return block, block.evaluate(objective.project(0.1 * W))
+
+
+def decrements(block, point):
+    """Return ``g' H^-1 g`` of each problem, with H column by column, by its products."""
+    p, C = block.penalty.shape[0], block.width
+    out = []
+    for m in range(3):
+        H = np.zeros((p * C, p * C))
+        for k in range(p * C):
+            P = np.zeros((p, 3 * C))
+            P[k // C, m * C + k % C] = 1
+            product = block.hessian_product(block.heavy, point.curvature, P)
+            H[:, k] = product[:, m * C : (m + 1) * C].ravel()
+        g = point.gradient[:, m * C : (m + 1) * C].ravel()
+        out.append(g @ np.linalg.lstsq(H, g, rcond=1e-13)[0])
+    return np.array(out)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multinomial"])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("make", [Eliminating, Factored])
+def test_the_decrement_is_between_its_bounds_after_any_number_of_steps(
+    kind, intercept, sparse, alpha, make
+):
+    block, point = problem(kind, intercept, sparse, alpha)
+    exact, never = decrements(block, point), np.zeros(3, dtype=bool)
+    for steps in range(30):
+        preconditioner = make.at(block, point, None, None)
+        found = conjugate_gradients(block, point, preconditioner, np.zeros(3), never, steps)
+        assert (found.lower <= exact * (1 + 1e-6)).all()
+        assert (found.upper >= exact * (1 - 1e-6)).all()
+    assert np.allclose(found.lower, exact, rtol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["binary", "multinomial"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_what_a_residual_can_hide_is_bounded_by_the_penalty(kind, intercept):
+    """And by far better than by the lower end of the spectrum, where columns differ in scale."""
+    block, point = problem(kind, intercept, False, 1e-3)
+    preconditioner = Eliminating.at(block, point, None, None)
+    _, size, most = preconditioner.apply(point.gradient)
+    exact = decrements(block, point)
+    assert (most >= exact * (1 - 1e-9)).all()
+    assert (most <= size / preconditioner.smallest * (1 + 1e-9)).all()
