@@ -57,7 +57,7 @@ def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, col
     n_iter = np.zeros(m, dtype=np.intp)
     certified, hard = problems.compiled.solve(
         np.arange(m), W, n_iter, alpha, tol=tol, max_iter=max_iter, floor=problems.floor,
-        cold=cold, max_steps=200,
+        cold=cold, max_steps=lambda width: 200,
     )  # fmt: skip
     assert not (certified & hard).any()
     return W, n_iter, certified
@@ -163,7 +163,7 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     W, n_iter = problems.null_solution(0.7), np.zeros(len(counts), dtype=np.intp)
     certified, hard = problems.compiled.solve(
         problems.open, W, n_iter, 0.7, tol=1e-6, max_iter=100, floor=problems.floor, cold=True,
-        max_steps=200,
+        max_steps=lambda width: 200,
     )  # fmt: skip
     problems.compiled = None
     best = problems.solve(0.7, tol=1e-12).W

@@ -7,6 +7,7 @@ what has converged, and goes on with the rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,7 +151,7 @@ class Compiled:
         max_iter: int,
         floor: float,
         cold: bool,
-        max_steps: int,
+        max_steps: Callable[[int], int],
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Solve some problems, those that take longest first, where they fit the lanes.
 
@@ -163,8 +164,10 @@ class Compiled:
             Iterations, which are added to.
         alpha : float >= 0
             Strength of the penalty.
-        tol, floor, cold, max_steps
+        tol, floor, cold
             As for :func:`fbeta.linear.newton.minimise`.
+        max_steps : callable
+            The same, for problems with so many columns.
         max_iter : int
             Largest number of iterations.
 
@@ -188,7 +191,7 @@ class Compiled:
                     self._run(
                         _integers(queue), points, used, status, alpha, single=single,
                         width=int(lanes), tol=tol, floor=floor, max_iter=max_iter,
-                        max_steps=max_steps, cold=cold and single,
+                        max_steps=max_steps(int(lanes)), cold=cold and single,
                     )  # fmt: skip
         if points is not W:
             W[...] = points

@@ -30,6 +30,7 @@ WIDTH = 160  # columns of a block: enough for matrix products at full speed
 SINGLE = 1 << 16  # entries of X below which single precision saves nothing
 PARALLEL = 1 << 17  # scores below which a second thread costs more than it brings
 MAX_FACTORED = 2500  # order of a Hessian beyond which it is not factorised
+MAX_INVERTED = 5000  # the same where nothing else will do
 MAX_TURNED = 1 << 26  # entries of X beyond which it is not turned for the sake of a few problems
 HELD = 1e-2  # change of a score by the rounding of X that an objective does not feel
 ROUNDED = 1e-4  # change of a score by rounding coefficients that no objective feels
@@ -144,9 +145,10 @@ class Problems(ABC):
         if self.compiled is not None and len(left):
             converged, hard = self.compiled.solve(
                 left, W, n_iter, alpha, tol=tol, max_iter=max_iter, floor=self.floor, cold=cold,
-                max_steps=self._max_steps(1),
+                max_steps=self._max_steps,
             )  # fmt: skip
             left, cold = left[~converged[left]], False
+        hard = hard & self._inverts
         for direct in (False, True) if self.factorises else (False,):
             now = left[hard[left] == direct]
             self._run(now, W, n_iter, converged, hard, alpha, tol, max_iter, cold, direct)
@@ -190,8 +192,7 @@ class Problems(ABC):
         xp, there = self.design.xp, {"device": self.design.device}
         blocks = self._blocks(problems, direct)
         design, light = self.design, self.light
-        turn = direct and bool(blocks) and min(design.matrix.shape) <= MAX_FACTORED
-        turn = turn and design.matrix.shape[0] * design.matrix.shape[1] <= MAX_TURNED
+        turn = direct and bool(blocks) and self._turns
         if turn:
             light = design = design.orthogonal[0]
 
@@ -223,7 +224,20 @@ class Problems(ABC):
             W[...] = self._scatter(W, names, result.W)
             n_iter[names] += to_numpy(result.n_iter)
             converged[names] = to_numpy(result.converged)
-            hard[names] = to_numpy(result.hard)
+            hard[names] = to_numpy(result.hard) & self._inverts[names]
+
+    @property
+    def _turns(self) -> bool:
+        """Whether X is small enough to be turned to orthogonal coordinates for hard problems."""
+        n, p = self.design.matrix.shape
+        return bool(min(n, p) <= MAX_FACTORED and n * p <= MAX_TURNED)
+
+    @property
+    def _inverts(self) -> NDArray[np.bool_]:
+        """The problems whose Hessians are small enough to be inverted, (m,)."""
+        n, p = self.design.matrix.shape
+        order = (min(n, p) if self._turns else p) * np.diff(self.first)
+        return np.asarray(order <= MAX_INVERTED)
 
     def _in_single(self, light: Design) -> bool:
         """Tell whether problems are solved in single precision before they are in double.
