@@ -173,7 +173,10 @@ class Problems(ABC):
         early = is_accelerator(self.design.device) and self.factorises and not direct
         if early and order <= MAX_FACTORED:
             return max(LEAST_STEPS, int(len(self) * n * order**2 / LAUNCHED))
-        return max(FEW_STEPS, order // 4) if order <= MAX_FACTORED else 2 * order
+        if order > MAX_FACTORED:
+            return 2 * order
+        # making a Hessian costs order / 8 products with it, factorising it order / 12 n times that
+        return max(FEW_STEPS, order // 4 + order**2 // max(6 * n, 1))
 
     def _run(
         self,
