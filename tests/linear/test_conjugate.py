@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
-from fbeta.linear import Design
+from fbeta.linear import Design, fit_softmax, problems
 from fbeta.linear.block import Block
 from fbeta.linear.conjugate import conjugate_gradients
 from fbeta.linear.objectives import Binary, Multinomial
@@ -16,7 +17,7 @@ from fbeta.losses import LogisticLoss
 COUNTS = np.array([3, 2, 4])
 
 
-def problem(kind, intercept, sparse, alpha, seed=0):
+def make_problem(kind, intercept, sparse, alpha, seed=0):
     """Return a block of problems and a point that is no solution."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 8)) * 10.0 ** rng.uniform(-1.5, 1.5, 8) + rng.normal(size=8)
@@ -57,7 +58,7 @@ def decrements(block, point):
 def test_the_decrement_is_between_its_bounds_after_any_number_of_steps(
     kind, intercept, sparse, alpha, make
 ):
-    block, point = problem(kind, intercept, sparse, alpha)
+    block, point = make_problem(kind, intercept, sparse, alpha)
     exact, never = decrements(block, point), np.zeros(3, dtype=bool)
     for steps in range(30):
         preconditioner = make.at(block, point, None, None)
@@ -71,9 +72,27 @@ def test_the_decrement_is_between_its_bounds_after_any_number_of_steps(
 @pytest.mark.parametrize("intercept", [False, True])
 def test_what_a_residual_can_hide_is_bounded_by_the_penalty(kind, intercept):
     """And by far better than by the lower end of the spectrum, where columns differ in scale."""
-    block, point = problem(kind, intercept, False, 1e-3)
+    block, point = make_problem(kind, intercept, False, 1e-3)
     preconditioner = Eliminating.at(block, point, None, None)
     _, size, most = preconditioner.apply(point.gradient)
     exact = decrements(block, point)
     assert (most >= exact * (1 - 1e-9)).all()
     assert (most <= size / preconditioner.smallest * (1 + 1e-9)).all()
+
+
+def test_no_hessian_is_inverted_that_is_too_large_for_it(monkeypatch):
+    """A problem that conjugate gradients give up ends with a warning, and not after hours."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(300, 40))
+    X = sp.csr_array(np.hstack([A, A + 1e-3 * rng.normal(size=(300, 40))]))
+    classes = rng.integers(3, size=(300, 2))
+    monkeypatch.setattr(problems.Problems, "_max_steps", lambda self, width, direct=False: 5)
+    fit_softmax(X, classes, 1e-4)  # by inverses
+    monkeypatch.setattr(problems, "MAX_INVERTED", 80)
+
+    def fail(*arguments):
+        raise AssertionError("inverted")
+
+    monkeypatch.setattr(Factored, "at", fail)
+    with pytest.warns(ConvergenceWarning, match="2 of 2 multinomial problems did not converge"):
+        fit_softmax(X, classes, 1e-4)
