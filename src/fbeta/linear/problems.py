@@ -169,7 +169,7 @@ class Problems(ABC):
 
     def _max_steps(self, width: int, direct: bool = False) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
-        n, order = self.design.matrix.shape[0], int(self.design.matrix.shape[1]) * width
+        n, order = int(self.design.matrix.shape[0]), int(self.design.matrix.shape[1]) * width
         early = is_accelerator(self.design.device) and self.factorises and not direct
         if early and order <= MAX_FACTORED:
             return max(LEAST_STEPS, int(len(self) * n * order**2 / LAUNCHED))
