@@ -158,7 +158,7 @@ def test_savings_equal_the_plain_solve():
     block = Block(design, design, Binary(LOGISTIC), T[:, :4].astype(float), 1.0)
     plain = minimise(
         block, np.zeros((8, 4)), tol=1e-15, floor=0.0, budget=np.full(4, 100), cold=True,
-        max_steps=lambda width: 200,
+        max_steps=200,
     )  # fmt: skip
     coef, intercept = design.coefficients(plain.W)
     assert np.allclose(model.coef[model.problem[:4]], coef.T, rtol=1e-5, atol=1e-6)
