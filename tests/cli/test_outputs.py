@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ..children import child
+from ..children import INTERRUPTIBLE, child
 from .toys import TEST, TRAIN, Run, toy, write_arff, write_csv
 
 pytest.importorskip("typer", reason="typer is not installed")
@@ -214,8 +214,9 @@ sys.exit(run())
 def test_a_run_that_is_ended_removes_its_temporary_files(tmp_path: Path, number: int) -> None:
     train = write_csv(tmp_path / "train.csv", *TRAIN)
     output = tmp_path / "m.skops"
-    setting = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    command = ("-c", setting + SLOW, "fit", train, *FIT, "-o", output, "--json")
+    # under nohup a hangup is ignored, and rightly so by the command
+    hangup = "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    command = ("-c", INTERRUPTIBLE + hangup + SLOW, "fit", train, *FIT, "-o", output, "--json")
     with child(*command, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"writing\n"
         assert len(list(tmp_path.iterdir())) == 2, "there has to be one to be removed"
