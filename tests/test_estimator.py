@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +45,7 @@ Y = (X[:, :3] + 0.5 * RNG.normal(size=(40, 3)) > 0).astype(int)
 OTHER = RNG.normal(size=(40, 7))
 SETS = [[name for name, on in zip("ghi", row, strict=True) if on] for row in 1 - Y]
 SEED = {"random_state": 0}
+PACKAGE = str(Path(fbeta.__file__).parent) + os.sep
 
 ESTIMATORS = {
     type(e).__name__: e
@@ -133,7 +136,7 @@ class Interruption:
     def __call__(self, frame, event, _):
         # what the threads share is put back by code that must itself run to its end
         file = frame.f_code.co_filename
-        if event == "call" and "/fbeta/" in file and not file.endswith("_threads.py"):
+        if event == "call" and file.startswith(PACKAGE) and not file.endswith("_threads.py"):
             self.calls += 1
             if self.calls == self.at:
                 raise KeyboardInterrupt

@@ -209,6 +209,8 @@ def test_onnx_runtime_finds_the_same_sets(kind, tmp_path):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
 @HEADS
+# PyTorch says that this mode is a prototype
+@pytest.mark.filterwarnings("ignore:.*[Ss]ynchronization debug mode:UserWarning")
 def test_nothing_waits_for_the_device(kind):
     module = Whole(kind(4, 6, (1, 2, 4))).cuda()
     given_inputs = inputs("cuda")

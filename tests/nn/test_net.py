@@ -166,9 +166,28 @@ def test_what_is_refused(name, value):
         FBetaNet(**{**SMALL, name: value}).fit([[0.0], [1.0]], [[0, 1], [1, 1]])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
-def test_on_a_gpu(data):
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")
+
+
+@gpu
+@HEADS
+def test_on_a_gpu(head, data):
     train, test = data
-    net = FBetaNet(device="cuda", hidden=32, lr=0.01, max_epochs=30, random_state=0)
+    net = FBetaNet(device="cuda", head=head, hidden=32, lr=0.01, max_epochs=30, random_state=0)
     net.fit(train.X, train.Y)
     assert test.regret(net.predict(test.X)) < 0.05
+    assert next(net.networks_[0].parameters()).is_cuda
+
+
+@gpu
+@HEADS
+@pytest.mark.parametrize("body", [None, "cpu", "cuda"])
+def test_weights_sparse_features_and_bodies_on_a_gpu(head, body, data):
+    train, test = data
+    X, Y = sp.csr_array(train.X[:300]), train.Y[:300]
+    own = None if body is None else torch.nn.Linear(12, 4, device=body)
+    weight = np.where(Y.sum(1) > 1, 20.0, 0.1)
+    options = {**SMALL, "head": head, "device": "cuda", "max_epochs": 10}
+    plain = FBetaNet(own, **options).fit(X, Y)
+    weighted = FBetaNet(own, **options).fit(X, Y, sample_weight=weight)
+    assert weighted.predict_proba(test.X).sum() > plain.predict_proba(test.X).sum()

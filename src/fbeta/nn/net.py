@@ -126,8 +126,10 @@ class NetLearner(Learner):
             body = deepcopy(self.body)
         else:
             body = self.body(d)
+        parameter = next(body.parameters(), None)
+        device = None if parameter is None else parameter.device
         with torch.no_grad():
-            width = body.eval()(torch.zeros(1, d)).shape[-1]
+            width = body.eval()(torch.zeros(1, d, device=device)).shape[-1]
         return Network(body.train(), HEADS[self.head](width, s, cardinalities))
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from skorch import NeuralNet
 from skorch.callbacks import EarlyStopping, EpochScoring
 from skorch.dataset import ValidSplit
+from skorch.utils import to_device
 from torch import Tensor, nn
 
 from fbeta.nn.metric import fbeta_of_rows
@@ -37,6 +38,7 @@ class _Trainer(NeuralNet):  # type: ignore[misc]
     """skorch's loop with the loss of the head; the last column of y has the weights."""
 
     def get_loss(self, y_pred: Tensor, y_true: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        y_true = to_device(y_true, y_pred.device)
         loss: Tensor = self.module_.head.loss(y_pred, y_true[:, :-1], reduction="none")
         return (loss * y_true[:, -1]).mean()
 
