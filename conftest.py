@@ -10,4 +10,4 @@ if find_spec("torch") is None or find_spec("triton") is None:
 if find_spec("skorch") is None:
     collect_ignore += ["src/fbeta/nn/training.py", "src/fbeta/nn/net.py"]
 if find_spec("onnx") is None:
-    collect_ignore += ["src/fbeta/export.py"]
+    collect_ignore += ["src/fbeta/storage/onnx_export.py"]

@@ -21,10 +21,10 @@ from sklearn.model_selection import KFold
 
 from benchmarks.cases import Case, mediamill_shaped, problems_of
 from fbeta._threads import run_evenly
+from fbeta.estimators.alpha_search import ALPHAS
 from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
 from fbeta.linear.design import rotation_pays
 from fbeta.losses import LogisticLoss
-from fbeta.selection import ALPHAS
 
 ALPHA = 1.0
 WITHIN = 1e-6

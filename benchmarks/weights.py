@@ -18,10 +18,10 @@ import numpy as np
 
 from fbeta import LabelStatistics, decode
 from fbeta.datasets import load
-from fbeta.ensemble.greedy import greedy_counts
-from fbeta.ensemble.search import Clock, Search
-from fbeta.ensemble.stacking import stacked_weights
-from fbeta.labels import form_of
+from fbeta.estimators.auto_search import Clock, Search
+from fbeta.estimators.greedy import greedy_counts
+from fbeta.estimators.stacking import stacked_weights
+from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
 
 DATASETS = ("scene", "yeast", "birds", "medical", "enron")

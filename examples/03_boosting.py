@@ -11,7 +11,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from fbeta import FBetaClassifierCV, FBetaReduction, LabelStatistics, decode
 from fbeta.datasets.synthetic import all_label_sets
-from fbeta.decoding import expected_fbeta
+from fbeta.decoding.exact import expected_fbeta
 
 SETS = all_label_sets(3)
 DRAWS = 4  # training samples

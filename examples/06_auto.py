@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fbeta import FBetaAuto, FBetaClassifierCV, fbeta_score
+from fbeta._files import to_csv
 from fbeta.datasets import read_csv
-from fbeta.files import to_csv
 
 COLUMNS = ("price", "weight_g", "age_days", "rating", "views")
 TAGS = ("cheap", "gift", "heavy", "popular")

@@ -102,7 +102,7 @@ def damaged_model(data: bytes, rng: random.Random) -> bytes:
 
 
 def fuzz_models(count: int, rng: random.Random, folder: Path) -> dict[str, int]:
-    from fbeta.storage import ModelFileError, load_model
+    from fbeta.storage.model_files import ModelFileError, load_model
 
     files = sorted((Path(__file__).parent / "data" / "models").glob("*.skops"))
     sources = [file.read_bytes() for file in files]
@@ -151,8 +151,8 @@ def parquet() -> bytes:
 
 
 def fuzz_readers(count: int, rng: random.Random, folder: Path) -> dict[str, int]:
-    from fbeta._cli.data import Reading, read_training
-    from fbeta._cli.tables import Choice
+    from fbeta.cli.data import Reading, read_training
+    from fbeta.cli.tables import Choice
 
     tags = Reading(choice=Choice(label_column="tags"))
     seeds: dict[str, tuple[bytes, Reading]] = {

@@ -19,8 +19,8 @@ def check() -> None:
     import fbeta
     from fbeta.datasets import make_calibrated
     from fbeta.linear.compiled import is_compiled
-    from fbeta.pages.evaluation import evaluation_page
-    from fbeta.storage import StoredModel
+    from fbeta.report.evaluation_page import evaluation_page
+    from fbeta.storage.model_files import StoredModel
 
     assert "site-packages" in fbeta.__file__, f"this is not an installed package: {fbeta.__file__}"
     assert (Path(fbeta.__file__).parent / "py.typed").exists()

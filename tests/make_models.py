@@ -31,11 +31,11 @@ from fbeta import (
     FBetaEnsemble,
     FBetaReduction,
 )
+from fbeta.datasets import TableEncoder
 from fbeta.losses import get_loss
 from fbeta.methods import METHODS, make_method
 from fbeta.rivals import BinaryRelevance
-from fbeta.storage import load_model, save_model
-from fbeta.tables import TableEncoder
+from fbeta.storage.model_files import load_model, save_model
 
 FOLDER = Path(__file__).parent / "data" / "models"
 EXPECTED = FOLDER / "expected.json"

@@ -13,11 +13,11 @@ import pytest
 
 from fbeta import LabelStatistics, decode
 from fbeta._array import is_tensor, namespace_and_device, spread_rows, widest_float
-from fbeta.decoding import expected_fbeta, expected_measure
+from fbeta.decoding.exact import expected_fbeta, expected_measure
+from fbeta.decoding.measures import MEASURES, Measure
 from fbeta.losses import LOSSES
-from fbeta.measures import MEASURES, Measure
 from fbeta.rivals import decode_independent
-from fbeta.surrogate import psi, psi_gradient, psi_regret
+from fbeta.statistics.surrogate import psi, psi_gradient, psi_regret
 
 from . import reference
 from .places import TENSORS, fetch, put

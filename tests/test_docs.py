@@ -123,7 +123,7 @@ def test_every_command_is_on_the_page():
     pytest.importorskip("rich", reason="the command line needs the extra cli")
     from typer.main import get_command
 
-    from fbeta._cli.app import app
+    from fbeta.cli.app import app
 
     text = (DOCS / "command-line.md").read_text(encoding="utf-8")
     commands = get_command(app).commands

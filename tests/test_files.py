@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fbeta.files import (
+from fbeta._files import (
     OutputError,
     check_output,
     make_folder,
@@ -108,7 +108,7 @@ def test_standard_output_is_added_to(tmp_path: Path) -> None:
     log.write_text("kept\n")
     (tmp_path / "link").symlink_to("/dev/stdout")
     program = (
-        "import sys; from fbeta.files import write_text; "
+        "import sys; from fbeta._files import write_text; "
         "[write_text(p, 'more\\n') for p in sys.argv[1:]]"
     )
     places = ["/dev/stdout", "/dev/fd/1", str(tmp_path / "link")]
@@ -173,7 +173,7 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
 
 KILLED = """
 import sys, time
-from fbeta.files import write_atomically
+from fbeta._files import write_atomically
 with write_atomically(sys.argv[1]) as part:
     part.write_text("half")
     print("written", flush=True)

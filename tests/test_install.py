@@ -35,7 +35,7 @@ def test_the_library_needs_no_extra():
     done = run_without_extras(
         """
         import numpy as np
-        import fbeta, fbeta.datasets, fbeta.surrogate, fbeta.linear, fbeta.rivals
+        import fbeta, fbeta.datasets, fbeta.statistics.surrogate, fbeta.linear, fbeta.rivals
         X, Y, q, bayes = fbeta.datasets.make_calibrated(60, n_labels=3, n_features=10)
         clf = fbeta.FBetaClassifier().fit(X, Y)
         assert clf.predict(X).shape == (60, 3)

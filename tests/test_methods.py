@@ -8,9 +8,9 @@ from sklearn.model_selection import KFold
 
 import fbeta
 import fbeta.rivals
-from fbeta.charts import PALETTE, colour_of
 from fbeta.losses import LOSSES
 from fbeta.methods import METHODS, PARTS, load_part, make_method, method_title, part_name
+from fbeta.report.charts import PALETTE, colour_of
 
 
 def test_every_part_is_where_the_list_says() -> None:

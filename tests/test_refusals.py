@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fbeta import FBetaClassifier, fbeta_score
 from fbeta.datasets import DatasetError, read_csv, read_meka, read_svmlight
-from fbeta.evaluation import calibration_words, label_scores, measure
 from fbeta.methods import METHODS, make_method
 from fbeta.metrics import best_thresholds, fbeta_of_counts
+from fbeta.report.evaluation import calibration_words, label_scores, measure
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 Y = (X > 0).astype(int)

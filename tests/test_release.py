@@ -133,7 +133,7 @@ def test_the_source_archive_is_whole(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     listed = set((next((copy / "src").glob("*.egg-info")) / "SOURCES.txt").read_text().split())
-    for pattern in ("src/fbeta/**/*.py", "src/fbeta/pages/*.*s", "src/fbeta/linear/*.[hcp]*",
+    for pattern in ("src/fbeta/**/*.py", "src/fbeta/report/*.*s", "src/fbeta/linear/*.[hcp]*",
                     "tests/**/*.py", "docs/**/*.md", "docs/*.py", "constraints*.txt", ".*.yaml",
                     ".ci/run", ".github/**/*.yml"):  # fmt: skip
         found = {p.relative_to(ROOT).as_posix() for p in ROOT.glob(pattern)}

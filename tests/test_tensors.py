@@ -17,7 +17,7 @@ from fbeta import (
 )
 from fbeta.datasets import make_calibrated
 from fbeta.rivals import BinaryRelevance
-from fbeta.storage import load_model, save_model
+from fbeta.storage.model_files import load_model, save_model
 
 from .places import TENSORS, fetch, put
 
@@ -87,7 +87,7 @@ def test_other_precision_and_chunks_at_prediction(place, data, monkeypatch):
     X, Y = data
     clf = FBetaClassifier().fit(put(X, place), Y)
     whole = fetch(clf.predict_proba(put(X, place)), place)
-    monkeypatch.setattr("fbeta._estimator.CHUNK", 4000)
+    monkeypatch.setattr("fbeta.estimators.base.CHUNK", 4000)
     assert np.allclose(fetch(clf.predict_proba(put(X, place)), place), whole)
     single = clf.predict_proba(put(X, place, "float32"))
     assert np.allclose(fetch(single, place), whole, atol=1e-4)

@@ -219,7 +219,7 @@ def test_polars_in_and_out(estimator):
 def test_forms_of_other_libraries_in_model_files(library, tmp_path):
     pytest.importorskip("skops")
     module = pytest.importorskip(library)
-    from fbeta.storage import load_model, save_model
+    from fbeta.storage.model_files import load_model, save_model
 
     columns = {"a": Y[:, 0], "b": Y[:, 1].astype(bool)}
     labels = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)

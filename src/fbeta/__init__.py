@@ -1,20 +1,21 @@
 """Multi-label classification that is optimal for the F_beta-measure."""
 
 from fbeta.decoding import decode
-from fbeta.encoding import LabelStatistics
-from fbeta.ensemble import FBetaAuto, FBetaEnsemble
-from fbeta.metrics import fbeta_score, make_fbeta_scorer
-from fbeta.models import (
+from fbeta.estimators import (
+    AlphaSearchCV,
     CardinalityClassifier,
+    FBetaAuto,
     FBetaClassifier,
     FBetaClassifierCV,
     FBetaDecoder,
+    FBetaEnsemble,
     FBetaForest,
     FBetaReduction,
     LabelSetClassifier,
     SizedClassifier,
 )
-from fbeta.selection import AlphaSearchCV
+from fbeta.metrics import fbeta_score, make_fbeta_scorer
+from fbeta.statistics import LabelStatistics
 
 __version__ = "0.1.0"
 

@@ -13,13 +13,11 @@ that follows the array API standard, and is finite and free of warnings for ``|u
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, TypeAlias
+from typing import Any
 
-from fbeta._array import array_namespace, is_accelerator, multiply_add
+from fbeta._array import Array, array_namespace, is_accelerator, multiply_add
 
 __all__ = ["LOSSES", "ExponentialLoss", "LogisticLoss", "Loss", "SquaredLoss", "get_loss"]
-
-Array: TypeAlias = Any
 
 
 class Loss(ABC):

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import make_scorer
 
+from fbeta._array import Array
 from fbeta._validation import check_beta, check_choice, check_sample_weight
-from fbeta.labels import Indicator, common_indicators
+from fbeta.labels.forms import Indicator, common_indicators
 
 __all__ = [
     "averaged_fbeta",
@@ -25,7 +26,6 @@ __all__ = [
     "recall_score",
 ]
 
-Array = NDArray[np.float64]
 
 #: What F_beta may be averaged over: the rows, all entries together, or the columns.
 AVERAGES = ("instance", "micro", "macro")
@@ -33,7 +33,7 @@ AVERAGES = ("instance", "micro", "macro")
 
 def fbeta_of_counts(
     both: ArrayLike, size_true: ArrayLike, size_pred: ArrayLike, beta: float = 1.0
-) -> Array:
+) -> NDArray[np.float64]:
     """Compute F_beta from the sizes of label sets, for any beta that is positive and finite.
 
     Parameters
@@ -65,7 +65,7 @@ def fbeta_of_counts(
     return _ratio((1 + small) * both, bottom, np.asarray(true + pred == 0, dtype=np.float64))
 
 
-def _ratio(numerator: Array, denominator: Array, otherwise: Array | float = 1.0) -> Array:
+def _ratio(numerator: Array, denominator: Array, otherwise: Array | float = 1.0) -> NDArray[np.float64]:
     """Divide, with another value where the denominator is zero."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
     out = np.array(np.broadcast_to(otherwise, shape), dtype=np.float64)
@@ -129,7 +129,7 @@ def averaged_fbeta(
     return fbeta_of_counts(both, true, pred, check_beta(beta))
 
 
-def fbeta_per_instance(Y_true: Any, Y_pred: Any, beta: float = 1.0) -> Array:
+def fbeta_per_instance(Y_true: Any, Y_pred: Any, beta: float = 1.0) -> NDArray[np.float64]:
     """Compute F_beta of each instance.
 
     Parameters

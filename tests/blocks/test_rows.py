@@ -18,7 +18,7 @@ from fbeta.blocks.ahead import read_ahead
 from fbeta.blocks.rows import parse_memory
 from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.tally import Tally
-from fbeta.codes import JointCode, MarginalCode
+from fbeta.statistics.codes import JointCode, MarginalCode
 
 from .toys import SMALL, make_rows
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fbeta.cli import main
-from fbeta.storage import load_model
+from fbeta.storage.model_files import load_model
 
 from .toys import TEST, TRAIN, write_csv
 

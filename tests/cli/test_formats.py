@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fbeta import FBetaClassifier, fbeta_score
-from fbeta.storage import load_model, save_model
+from fbeta.storage.model_files import load_model, save_model
 
 from .toys import (
     LABELS,

@@ -11,9 +11,9 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 
 from fbeta import FBetaClassifier
-from fbeta._cli.data import Later
 from fbeta.cli import main
-from fbeta.storage import load_model
+from fbeta.cli.data import Later
+from fbeta.storage.model_files import load_model
 
 from ..blocks.toys import make_rows
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fbeta.storage import load_model
+from fbeta.storage.model_files import load_model
 
 from .toys import Run, rows_of
 

@@ -6,7 +6,7 @@ import pytest
 from fbeta import FBetaClassifier, decode
 from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.datasets.synthetic import all_label_sets
-from fbeta.decoding import expected_fbeta
+from fbeta.decoding.exact import expected_fbeta
 from fbeta.losses import LogisticLoss
 
 from .. import reference

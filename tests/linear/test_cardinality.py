@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp, softmax
 
-from fbeta.codes import LabelSetCode, SizedCode
 from fbeta.linear import Design, fit_recalibration, solve_path
 from fbeta.linear.cardinality import CardinalityProblems, laws
 from fbeta.linear.labelsets import LabelSetProblems
 from fbeta.linear.objectives import Cardinality
+from fbeta.statistics.codes import LabelSetCode, SizedCode
 
 from ..places import TENSORS, fetch, put
 from ..reference import label_sets

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta.datasets import load
-from fbeta.encoding import encode, observed_cardinalities
+from fbeta.estimators.alpha_search import ALPHAS
 from fbeta.linear import (
     Design,
     LinearProblems,
@@ -20,7 +20,7 @@ from fbeta.linear import (
     solve_path,
 )
 from fbeta.losses import LogisticLoss
-from fbeta.selection import ALPHAS
+from fbeta.statistics.label_statistics import encode, observed_cardinalities
 
 from . import hostile
 

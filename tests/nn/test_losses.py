@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="fbeta.nn needs the extra torch")
 
-from fbeta import surrogate  # noqa: E402
 from fbeta.nn import CardinalityLoss, JointLoss  # noqa: E402
 from fbeta.nn import functional as F  # noqa: E402
+from fbeta.statistics import surrogate  # noqa: E402
 
 
 def all_sets(s):

@@ -127,7 +127,7 @@ def test_pipeline_pickle_and_sparse(data):
 
 def test_model_files_hold_no_networks(data, tmp_path):
     pytest.importorskip("skops", reason="model files need the extra cli")
-    from fbeta.storage import ModelFileError, save_model
+    from fbeta.storage.model_files import ModelFileError, save_model
 
     net = FBetaNet(**SMALL).fit(data[0].X[:50], data[0].Y[:50])
     with pytest.raises(ModelFileError, match="FBetaNet"):

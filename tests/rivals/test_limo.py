@@ -168,7 +168,7 @@ def test_other_mistakes_are_named():
 
 def test_path_search_is_separate_fits():
     """All strengths in one pass give what one fit for each gives, for the same seed."""
-    from fbeta.labels import form_of
+    from fbeta.labels.forms import form_of
 
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(60, 5)), rng.integers(0, 2, (60, 4))

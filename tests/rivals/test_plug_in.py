@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import decode
-from fbeta._estimator import MultiLabelClassifier
 from fbeta.datasets import load
+from fbeta.estimators.base import MultiLabelClassifier
 from fbeta.rivals.plug_in import ExactFPlugIn
 
 

@@ -12,8 +12,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from fbeta._files import write_atomically
 from fbeta.blocks.steps import Group, State
-from fbeta.files import write_atomically
 
 __all__ = ["Checkpoint", "CheckpointError"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta.labels import Indicator, LabelForm
+from fbeta.labels.forms import Indicator, LabelForm
 
 __all__ = ["Block", "check_features", "check_labels", "check_weight"]
 

@@ -26,7 +26,7 @@ from fbeta.blocks.sample import Sample
 from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.source import Layout, Source
 from fbeta.blocks.tally import Tally
-from fbeta.labels import LabelForm
+from fbeta.labels.forms import LabelForm
 
 __all__ = ["Distributed", "chunks_of", "is_dask"]
 

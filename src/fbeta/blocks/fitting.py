@@ -17,9 +17,9 @@ from fbeta.blocks.rows import RowBlocks
 from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.solving import BlockProblems, Settings
 from fbeta.blocks.source import Source, Streamed
-from fbeta.codes import Code, JointCode
-from fbeta.labels import Indicator
-from fbeta.learners import Learner, LinearLearner, SolverLearner
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Learner, LinearLearner, SolverLearner
+from fbeta.statistics.codes import Code, JointCode
 
 __all__ = ["Scanned", "fit_blocks", "open_source", "scan"]
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fbeta._array import Array
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.losses import LogisticLoss, Loss
 
 __all__ = ["BlockRows", "Draw", "Merged", "Point", "Sums", "add_up"]
 
-Array: TypeAlias = Any
 SCORES = 1 << 17  # scores that stay in a processor's cache, with what is computed from them
 HIGHEST = 80.0  # score up to which exp does not overflow in single precision
 

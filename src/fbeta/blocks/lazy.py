@@ -12,12 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from fbeta._array import optional_import
+from fbeta._files import write_atomically
 from fbeta.blocks.checks import check_features
 from fbeta.blocks.distributed import chunks_of, is_dask
 from fbeta.blocks.rows import RowBlocks
-from fbeta.encoding import LabelStatistics
-from fbeta.files import write_atomically
-from fbeta.labels import LabelForm
+from fbeta.labels.forms import LabelForm
+from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["BlockResults", "DaskStatistics", "answer", "is_blocks"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fbeta.blocks.ahead import read_ahead
 from fbeta.blocks.checks import Block
-from fbeta.labels import LabelForm, form_of
+from fbeta.labels.forms import LabelForm, form_of
 
 __all__ = ["MEMORY", "Part", "RowBlocks", "parse_memory"]
 

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fbeta._array import Array
 from fbeta.linear.binary import LinearProblems
 from fbeta.linear.block import Block, Point
 from fbeta.linear.cardinality import CardinalityProblems
@@ -34,7 +35,6 @@ from fbeta.losses import Loss
 __all__ = ["BinaryFamily", "CardinalityFamily", "Coordinates", "Directions", "Family", "Held",
            "Sample", "curvature", "newton"]  # fmt: skip
 
-Array = Any
 _lock = threading.Lock()
 FORCING = 1e-3  # share of the Newton decrement that a direction may leave
 FACTORED = 1 << 26  # bytes of factorised Hessians at a time

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta.blocks.tally import Tally, random_bits
-from fbeta.labels import Indicator
+from fbeta.labels.forms import Indicator
 
 __all__ = ["Rows", "Summary"]
 

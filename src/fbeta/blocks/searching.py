@@ -17,8 +17,8 @@ from fbeta.blocks.fitting import Scanned, fingerprint, settings_of, wrap
 from fbeta.blocks.scan import Rows
 from fbeta.blocks.solving import BlockProblems
 from fbeta.blocks.tally import random_bits
-from fbeta.codes import Code
-from fbeta.learners import Model
+from fbeta.linear.learner import Model
+from fbeta.statistics.codes import Code
 
 __all__ = ["BlockSearch", "deal_folds"]
 

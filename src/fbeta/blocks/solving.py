@@ -27,12 +27,12 @@ from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.source import Layout, Source, folds_known, folds_of
 from fbeta.blocks.steps import CERTIFIED, Group, State, advance, trial_point
 from fbeta.blocks.tally import Tally, random_bits
-from fbeta.codes import Code
 from fbeta.linear.binary import LinearModel
 from fbeta.linear.cardinality import CardinalityModel
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.problems import WIDTH, round_coefficients
 from fbeta.losses import Loss
+from fbeta.statistics.codes import Code
 
 __all__ = ["BlockProblems", "Settings"]
 

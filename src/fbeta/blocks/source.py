@@ -20,8 +20,8 @@ from fbeta.blocks.rows import RowBlocks
 from fbeta.blocks.sample import Sample
 from fbeta.blocks.scan import SLACK, Rows, Summary
 from fbeta.blocks.tally import Tally, random_bits
-from fbeta.codes import Code
-from fbeta.labels import LabelForm
+from fbeta.labels.forms import LabelForm
+from fbeta.statistics.codes import Code
 
 __all__ = ["Layout", "Source", "Streamed", "folds_of", "row_capacity"]
 

@@ -9,18 +9,17 @@ that of the limited-memory BFGS method, with H_S^-1 in the place of a multiple o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fbeta._array import Array
 from fbeta.blocks.kernel import Point, Sums
 from fbeta.blocks.sample import Coordinates, Directions, Family, Sample, newton
 from fbeta.linear.newton import FAR, MAX_STALLED
 
 __all__ = ["CERTIFIED", "LOST", "OPEN", "Group", "State", "advance", "trial_point"]
 
-Array: TypeAlias = Any
 OPEN, CERTIFIED, LOST = 0, 1, 2
 PAIRS = 6  # differences of gradients that are remembered
 MAX_SHORTENED = 30  # steps along one direction

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.labels import Indicator
+from fbeta.labels.forms import Indicator
 
 __all__ = ["Tally", "random_bits"]
 

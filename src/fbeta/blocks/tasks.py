@@ -25,7 +25,7 @@ from fbeta.blocks.source import (
     thinned,
 )
 from fbeta.blocks.tally import Tally
-from fbeta.labels import LabelForm, form_of
+from fbeta.labels.forms import LabelForm, form_of
 
 
 def same(value: Any) -> Any:

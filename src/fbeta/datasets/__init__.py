@@ -10,6 +10,7 @@ from fbeta.datasets.benchmarks import list_datasets, load
 from fbeta.datasets.mulan import read_meka, read_mulan
 from fbeta.datasets.svmlight import read_svmlight
 from fbeta.datasets.synthetic import CalibratedLaw, CalibratedSample, make_calibrated
+from fbeta.datasets.table_encoder import TableEncoder
 from fbeta.datasets.tabular import read_csv, read_parquet
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "CalibratedSample",
     "Dataset",
     "DatasetError",
+    "TableEncoder",
     "join_split",
     "list_datasets",
     "load",

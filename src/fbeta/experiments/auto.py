@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.ensemble import FBetaAuto
-from fbeta.evaluation import calibration_bins
+from fbeta.estimators import FBetaAuto, FBetaClassifierCV
 from fbeta.experiments.benchmark import load_dataset
 from fbeta.experiments.cells import Cell, Record
 from fbeta.metrics import fbeta_score
-from fbeta.models import FBetaClassifierCV
+from fbeta.report.evaluation import calibration_bins
 
 __all__ = ["AUTO_DATASETS", "EXPERIMENT", "auto_cells", "auto_rows", "compute_auto"]
 

@@ -15,11 +15,11 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split, list_datasets, load
-from fbeta.evaluation import calibration_bins, measure, scores_by_beta
+from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
 from fbeta.experiments.cells import Cell
 from fbeta.experiments.paper import PAPER_DATASETS, PAPER_METHODS
 from fbeta.methods import METHODS, make_method
-from fbeta.selection import ALPHAS, AlphaSearchCV
+from fbeta.report.evaluation import calibration_bins, measure, scores_by_beta
 
 __all__ = [
     "benchmark_cells",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fbeta.experiments.machine import describe_machine
-from fbeta.storage import library_versions
+from fbeta.storage.model_files import library_versions
 
 __all__ = ["Cell", "Record", "ResultError"]
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from fbeta.charts import Bar, BarChart, LineChart, Series, beta_chart, calibration_chart, colour_of
 from fbeta.experiments.cells import Record, ResultError
 from fbeta.experiments.tables import Entry, ScoreTable, convergence_rows
 from fbeta.methods import METHODS, method_title
+from fbeta.report.charts import (
+    Bar,
+    BarChart,
+    LineChart,
+    Series,
+    beta_chart,
+    calibration_chart,
+    colour_of,
+)
 
 
 def convergence_charts(records: Sequence[Record]) -> list[LineChart]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fbeta.datasets import CalibratedLaw
+from fbeta.estimators import FBetaClassifier
 from fbeta.experiments.cells import Cell
 from fbeta.metrics import fbeta_score
-from fbeta.models import FBetaClassifier
 
 __all__ = ["N_TEST", "SIZES", "compute_convergence", "convergence_cells"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from fbeta.charts import CALIBRATION
 from fbeta.experiments.cells import Record, ResultError
 from fbeta.experiments.charts import (
     beta_charts,
@@ -27,7 +26,8 @@ from fbeta.experiments.tables import (
     score_tables,
 )
 from fbeta.methods import method_title
-from fbeta.pages.shell import figures, html_table, page, section
+from fbeta.report.charts import CALIBRATION
+from fbeta.report.shell import figures, html_table, page, section
 
 __all__ = ["html_report"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from fbeta._files import remove_stale, try_lock, write_text
 from fbeta.experiments.cells import Cell, Record
-from fbeta.files import remove_stale, try_lock, write_text
 
 __all__ = ["ResultStore"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from fbeta._files import to_csv
 from fbeta.experiments.cells import Record
 from fbeta.experiments.paper import PAPER_DATASETS, paper_score
-from fbeta.files import to_csv
 from fbeta.methods import METHODS, method_title
 
 __all__ = ["Entry", "ScoreTable", "convergence_rows", "score_tables"]

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace, dense_columns, is_accelerator, is_tensor, to_numpy
+from fbeta._array import Array, array_namespace, dense_columns, is_accelerator, is_tensor, to_numpy
 from fbeta._threads import one_blas_thread
 from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design, rotation_pays
@@ -19,8 +19,6 @@ from fbeta.linear.problems import MEMORY, PARALLEL, Problems, Solution
 from fbeta.losses import Loss
 
 __all__ = ["LinearModel", "LinearProblems", "constant_values", "distinct_columns", "fit_linear"]
-
-Array = Any
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fbeta._array import is_accelerator, multiply_add
+from fbeta._array import Array, is_accelerator, multiply_add
 from fbeta.linear.design import Design, Rows
 from fbeta.linear.objectives import Objective
 
 __all__ = ["Block", "Leaving", "Losses", "Point"]
 
-Array = Any
 SHRINK = (0.9, 0.3)  # share of problems left at which the others are dropped; on accelerators
 CACHE = 1 << 14  # scores of a block of rows that stay in a processor's cache
 MEMORY = 1 << 26  # the same on other devices, where large products are the fast ones

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace, is_tensor, to_numpy
+from fbeta._array import Array, array_namespace, is_tensor, to_numpy
 from fbeta.linear.binary import LinearProblems, tensor_scores
 from fbeta.linear.design import Design
 from fbeta.linear.objectives import Cardinality
@@ -24,7 +24,6 @@ from fbeta.losses import LogisticLoss
 
 __all__ = ["CardinalityModel", "CardinalityProblems"]
 
-Array = Any
 ROUGH = 1e-2  # relative accuracy of the independent labels that a solve starts from
 DENSE = 1 << 24  # numbers of all covariances up to which they are kept
 CERTAIN = 12.0  # how much more than ln n the score of a constant label starts with
@@ -54,7 +53,7 @@ class CardinalityModel:
     def probabilities(self, X: Any) -> Array:
         """Return the probabilities of labels that are independent given their number, and of that.
 
-        Of shape (n, s + C), as :class:`fbeta.codes.SizedCode` has them.
+        Of shape (n, s + C), as :class:`fbeta.statistics.codes.SizedCode` has them.
         """
         if is_tensor(X):
             return laws(tensor_scores(X, self.coef, self.intercept), self.sizes)
@@ -98,7 +97,7 @@ class CardinalityProblems(Problems):
     design : Design
         With n rows.
     targets : csc_array of shape (n, s + C)
-        0/1, as :class:`fbeta.codes.SizedCode` has them.
+        0/1, as :class:`fbeta.statistics.codes.SizedCode` has them.
     sizes : ndarray of shape (C,)
         The sizes that the last C columns stand for.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from fbeta._array import Array
 from fbeta._threads import breathe
 from fbeta.linear.block import Block, Leaving, Point
 from fbeta.linear.fused import advance, fuses_steps, prepare
@@ -16,7 +17,6 @@ from fbeta.linear.preconditioners import Preconditioner
 
 __all__ = ["Search", "conjugate_gradients"]
 
-Array = Any
 FORCING = 0.01  # share of the Newton decrement that a direction may leave
 LOOSE = 0.2  # the same where less than that is left to gain
 RESIDUE = 10.0  # what single precision takes the inverse of a preconditioned Hessian for, at most

@@ -13,17 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fbeta._array import array_namespace, is_accelerator
+from fbeta._array import Array, array_namespace, is_accelerator
 from fbeta._threads import one_blas_thread
 
 __all__ = ["Design", "Rows", "rotation_pays"]
 
-Array: TypeAlias = Any
 # beyond this many dimensions the eigendecomposition may cost more than it saves
 MAX_ROTATED = 1500
 MAX_DENSITY = 0.2  # share of entries that are not zero up to which dense X is taken as sparse

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from fbeta._array import Array
 from fbeta.linear.preconditioners import Eliminating
 from fbeta.losses import LogisticLoss
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from fbeta.losses import Loss
 
 __all__ = ["advance", "fuses_losses", "fuses_steps", "logistic", "prepare"]
-
-Array = Any
 
 
 @cache

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace, to_numpy
+from fbeta._array import Array, array_namespace, to_numpy
 from fbeta.linear.binary import LinearProblems
 from fbeta.linear.design import Design, Rows
 from fbeta.linear.multinomial import softmax
@@ -26,7 +26,6 @@ from fbeta.losses import LogisticLoss
 
 __all__ = ["LabelSetModel", "LabelSetProblems"]
 
-Array = Any
 ROUGH = 1e-2  # relative accuracy of the independent labels that a solve starts from
 SMALL = 1e-10  # share of the largest eigenvalue below which sets do not tell labels apart
 

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fbeta._array import Array
 from fbeta.linear.binary import LinearProblems
 from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design
@@ -23,7 +24,6 @@ from fbeta.losses import LogisticLoss
 
 __all__ = ["SoftmaxModel", "SoftmaxProblems", "fit_softmax"]
 
-Array = NDArray[Any]
 ROUGH = 1e-2  # relative accuracy of the binary problems that the multinomial ones start from
 
 

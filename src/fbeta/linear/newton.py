@@ -12,16 +12,14 @@ gain, is at most ``tol`` times its objective: by the upper bound of conjugate gr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from fbeta._array import product_precision
+from fbeta._array import Array, product_precision
 from fbeta.linear.block import Block, Leaving, Losses
 from fbeta.linear.conjugate import FORCING, conjugate_gradients
 from fbeta.linear.preconditioners import Diagonal, Eliminating, Factored, Preconditioner
 
 __all__ = ["Result", "minimise"]
 
-Array = Any
 FLAT = (0.3, 0.3)  # shares of the slope that a step may leave: before and beyond the minimum
 ENOUGH = 0.1  # share of the decrease that a straight line promises with which a step is taken
 FAR = 0.3  # relative decrease beyond which curvatures are cautious

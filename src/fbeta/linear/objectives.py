@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace, namespace_and_device
-from fbeta._factored import labels_first
-from fbeta._rows import map_rows, row_tasks
-from fbeta._tilted import backward, forward, second_moments, size_law, tilted
+from fbeta._array import Array, array_namespace, namespace_and_device
+from fbeta._threads import map_rows, row_tasks
 from fbeta.linear.fused import fuses_losses, logistic
 from fbeta.losses import Loss
+from fbeta.statistics.cardinality_law import backward, forward, second_moments, size_law, tilted
+from fbeta.statistics.factored import labels_first
 
 __all__ = ["Binary", "Cardinality", "Multinomial", "Objective"]
 
-Array = Any
 TINY = 1e-150
 WRONG = 0.75  # loss of a class whose probability is somewhat below 1/2
 

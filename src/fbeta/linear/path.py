@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from fbeta._array import Array
 from fbeta.linear.problems import Problems, Solution
 
 __all__ = ["solve_path"]
 
-Array = Any
 # share of the second-order term in an extrapolation: all of it overshoots where the path bends
 BEND = 0.5
 

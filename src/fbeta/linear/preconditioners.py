@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import to_numpy
+from fbeta._array import Array, to_numpy
 
 if TYPE_CHECKING:
     from fbeta.linear.block import Block, Point
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagonal", "Eliminating", "Factored", "Preconditioner"]
 
-Array = Any
 ROUNDING = 8.0  # units of rounding by which a product with H may be off, relative to its diagonal
 MARGIN = 0.1  # share of the lower end of the spectrum that rounding may be
 REFRESH = 12  # conjugate gradient steps after which a Hessian is factorised again

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._array import array_namespace, device_memory, is_accelerator, to_numpy
+from fbeta._array import Array, array_namespace, device_memory, is_accelerator, to_numpy
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
 from fbeta.linear.block import Block
 from fbeta.linear.compiled import AIM, Compiled
@@ -23,7 +23,6 @@ from fbeta.linear.objectives import Objective
 
 __all__ = ["Problems", "Solution", "round_coefficients"]
 
-Array = Any
 MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
 TOGETHER = 256  # columns that are brought back to the coordinates of X at a time
 WIDTH = 160  # columns of a block: enough for matrix products at full speed

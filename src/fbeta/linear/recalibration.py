@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
-from fbeta._array import array_namespace
+from fbeta._array import Array, array_namespace
 from fbeta.linear.cardinality import laws
 from fbeta.linear.design import Design, Rows
 from fbeta.linear.objectives import Cardinality
@@ -26,7 +26,6 @@ from fbeta.linear.problems import Problems, Solution
 
 __all__ = ["Recalibration", "fit_recalibration"]
 
-Array = Any
 BINS = 1 << 6  # of logits, for the curve
 PRIOR = 100.0  # labels of rows at which the logits are right, for each unit of alpha
 
@@ -276,7 +275,7 @@ def fit_recalibration(
     logits : ndarray of shape (n, s)
         Of rows that the model behind them has not seen.
     targets : csc_array of shape (n, s + C)
-        0/1, as :class:`fbeta.codes.SizedCode` has them.
+        0/1, as :class:`fbeta.statistics.codes.SizedCode` has them.
     sizes : ndarray of shape (C,)
         The sizes that the last C columns stand for.
     alpha : float > 0

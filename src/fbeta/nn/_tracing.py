@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fbeta.decoding import decode
-from fbeta.encoding import LabelStatistics
+from fbeta.decoding.exact import decode
+from fbeta.statistics.label_statistics import LabelStatistics
 
 
 def is_exporting() -> bool:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fbeta._search import TIE_UNITS
+from fbeta.decoding.dense_search import TIE_UNITS
 from fbeta.nn._sizes import size_tensor
 
 __all__ = ["cardinality_loss", "margin", "search"]
@@ -33,8 +33,8 @@ def _search_kernel(
 ):  # fmt: skip
     """Try sizes one after the other until no larger one can be better.
 
-    The bounds are those of ``fbeta._search._IntervalSearch``: with V the value at size l and tau
-    the next score, no set of m > l labels is worth more than ``g(m) (V + (m - l) tau)``, which is
+    The bounds are those of ``fbeta.decoding.dense_search``: with V the value at size l and tau the
+    next score, no set of m > l labels is worth more than ``g(m) (V + (m - l) tau)``, which is
     largest at one of the ends, nor than ``sum_k A(k, l + 1) S_k``. As ``A(k, m) / A(k, l)`` grows
     with k, g is that ratio for the largest k.
     """
@@ -175,8 +175,8 @@ def _marginals_kernel(
 ):  # fmt: skip
     """Compute the marginals of an instance from the ratios of its sizes.
 
-    As in ``fbeta._bernoulli.ConditionalLaw``: upwards for the sizes whose ratio is above the odds
-    of a label, and downwards for the others, so that no error grows.
+    As in ``fbeta.statistics.conditional_bernoulli``: upwards for the sizes whose ratio is above the
+    odds of a label, and downwards for the others, so that no error grows.
     """
     row = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, LABELS)
@@ -305,7 +305,7 @@ def search(
 def margin(largest: int, s: int, bits: int) -> int:
     """Return how many sizes beyond the largest the way down needs to forget where it started.
 
-    As ``fbeta._bernoulli`` has it: ratios fall at least so fast, by Newton's inequality.
+    Ratios fall at least so fast, by Newton's inequality: see ``statistics.conditional_bernoulli``.
 
     Examples
     --------

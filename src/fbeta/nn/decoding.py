@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from fbeta._search import TIE_UNITS
 from fbeta._validation import check_beta, check_count
-from fbeta.encoding import LabelStatistics
-from fbeta.measures import fbeta_weight
+from fbeta.decoding.dense_search import TIE_UNITS
+from fbeta.decoding.measures import fbeta_weight
 from fbeta.nn._kernels import fused_search
 from fbeta.nn._law import leave_one_out, marginals_and_sizes
 from fbeta.nn._sizes import Sizes, check_width, read_sizes, size_tensor, widest
 from fbeta.nn._tracing import host_decode, is_exporting, is_tracing
 from fbeta.nn.statistics import Statistics, independent_statistics
+from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["decode", "decode_cardinality"]
 

@@ -15,12 +15,12 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from fbeta._array import optional_import
-from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.codes import JointCode
-from fbeta.labels import Indicator
-from fbeta.learners import Learner, Names, Weight
+from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.nn.modules import CardinalityHead, JointHead
+from fbeta.statistics.codes import JointCode
 
 __all__ = ["FBetaNet"]
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fbeta.encoding import LabelStatistics
 from fbeta.nn._law import leave_one_out
 from fbeta.nn._polynomials import product_tree, without_each
 from fbeta.nn._sizes import Sizes, check_width, read_sizes, widest
+from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = [
     "Statistics",

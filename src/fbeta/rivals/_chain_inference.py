@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.encoding import LabelStatistics
 from fbeta.losses import LogisticLoss
+from fbeta.statistics.label_statistics import LabelStatistics
 
 sigmoid = LogisticLoss().inverse_link
 

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fbeta._validation import check_beta, check_count
-from fbeta.encoding import encode
 from fbeta.metrics import fbeta_of_counts
+from fbeta.statistics.label_statistics import encode
 
 __all__ = ["all_labelsets", "factorise", "fbeta_factors"]
 

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fbeta._estimator import MultiLabelClassifier
 from fbeta._validation import check_choice, check_number
-from fbeta.labels import Indicator
-from fbeta.learners import Weight
+from fbeta.estimators.base import MultiLabelClassifier
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Weight
 from fbeta.metrics import AVERAGES
 
 

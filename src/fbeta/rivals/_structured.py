@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from fbeta._estimator import MultiLabelClassifier, views
+from fbeta._array import Array
 from fbeta._validation import check_solver
-from fbeta.labels import Indicator
-from fbeta.learners import LinearScores, Weight
+from fbeta.decoding.rules import SignOfScores
+from fbeta.estimators.base import MultiLabelClassifier, views
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import LinearScores, Weight
 from fbeta.metrics import fbeta_of_counts
-from fbeta.rules import SignOfScores
 
-Array = NDArray[np.float64]
 Oracle = Callable[[Array], tuple[float, Array]]
 TOWARDS = 0.2  # where the next plane is taken, on the way from the best point to the model's
 PATIENCE = 50  # iterations after which a plane that does not matter is dropped

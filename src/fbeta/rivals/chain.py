@@ -11,14 +11,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_choice, check_count
-from fbeta.codes import Code, Estimates
-from fbeta.encoding import LabelStatistics, observed_cardinalities
-from fbeta.labels import Indicator
-from fbeta.learners import Learner, LinearLearner, Names, Weight
+from fbeta.decoding.rules import CutAtHalf, ExactDecode, StatisticsRule
+from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Learner, LinearLearner, Names, Weight
 from fbeta.rivals._chain_inference import Candidates, enumerate_sets, sample_sets, search_beam
-from fbeta.rules import CutAtHalf, ExactDecode, StatisticsRule
+from fbeta.statistics.codes import Code, Estimates
+from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
 
 __all__ = ["ProbabilisticChain"]
 

@@ -10,20 +10,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import array_namespace
-from fbeta._estimator import views
+from fbeta._array import Array, array_namespace
 from fbeta._validation import check_count, check_number
-from fbeta.labels import Indicator
-from fbeta.learners import LinearLearner, LinearScores, Weight
+from fbeta.decoding.rules import SignOfScores
+from fbeta.estimators.base import views
+from fbeta.labels.forms import Indicator
 from fbeta.linear import Design, LinearModel, LinearProblems
+from fbeta.linear.learner import LinearLearner, LinearScores, Weight
 from fbeta.losses import LogisticLoss, Loss
 from fbeta.metrics import averaged_fbeta
 from fbeta.rivals._splitting import HeldOutClassifier
-from fbeta.rules import SignOfScores
 
 __all__ = ["CostSensitiveRelevance", "CostedLogistic"]
-
-Array = Any
 
 
 class CostedLogistic(Loss):

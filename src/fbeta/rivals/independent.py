@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.decoding import decode
-from fbeta.encoding import LabelStatistics
+from fbeta.decoding.exact import decode
+from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["decode_independent"]
 

@@ -15,16 +15,16 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils import check_consistent_length, check_random_state
 
-from fbeta._estimator import Fold, HeldOut, Looks, MultiLabelClassifier, views
+from fbeta._array import Array
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.labels import Indicator, form_of
-from fbeta.learners import Alphas, LinearScores, Weight, take_rows
+from fbeta.decoding.rules import check_same_beta
+from fbeta.estimators.base import Fold, HeldOut, Looks, MultiLabelClassifier, views
+from fbeta.labels.forms import Indicator, form_of
+from fbeta.linear.learner import Alphas, LinearScores, Weight, take_rows
 from fbeta.metrics import best_thresholds
-from fbeta.rules import check_same_beta
 
 __all__ = ["Limo", "limo_path"]
 
-Array = NDArray[np.float64]
 Row = tuple[Any, Array]  # columns of the non-zero features of an instance, and their values
 Pairs = Iterator[tuple[int, int, int]]
 RIDGE = np.logspace(-3, 4, 8)  # penalties among which the regression of thresholds chooses

@@ -17,11 +17,11 @@ from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fbeta._estimator import all_or_nothing, drop_weightless, validate_features, views
 from fbeta._validation import check_sample_weight
-from fbeta.decoding import TIE
-from fbeta.labels import Indicator, LabelForm, form_of
-from fbeta.learners import LinearLearner
+from fbeta.decoding.exact import TIE
+from fbeta.estimators.base import all_or_nothing, drop_weightless, validate_features, views
+from fbeta.labels.forms import Indicator, LabelForm, form_of
+from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss
 from fbeta.rivals._factors import FactorCode, Factors, all_labelsets, factorise, fbeta_factors
 

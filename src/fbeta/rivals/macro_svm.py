@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fbeta._array import Array
 from fbeta._validation import check_number
-from fbeta.labels import Indicator
-from fbeta.learners import Weight
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Weight
 from fbeta.rivals._structured import (
-    Array,
     BundleClassifier,
     BundleLearner,
     BundleModel,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_choice
-from fbeta.codes import PlugInCode, PlugInTargets
-from fbeta.labels import Indicator
-from fbeta.learners import (
+from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.labels.forms import Indicator
+from fbeta.linear import Design
+from fbeta.linear.learner import (
     Alphas,
     Learner,
     LinearLearner,
@@ -25,14 +25,14 @@ from fbeta.learners import (
     Weight,
     count_rows,
 )
-from fbeta.linear import Design
+from fbeta.statistics.codes import PlugInCode, PlugInTargets
 
 __all__ = ["ExactFPlugIn"]
 
 
 @dataclass(frozen=True)
 class PlugInModel:
-    """The models of :class:`fbeta.codes.PlugInCode`."""
+    """The models of :class:`fbeta.statistics.codes.PlugInCode`."""
 
     empty: Any  # of "no labels"; None where no row was so
     sizes: Any  # of the classes of the labels

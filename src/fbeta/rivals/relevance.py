@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from fbeta._estimator import StatisticsClassifier, views
 from fbeta._validation import check_choice
-from fbeta.codes import MarginalCode
-from fbeta.labels import Indicator
-from fbeta.learners import LinearLearner
+from fbeta.decoding.rules import CutAtHalf, ExactDecode, StatisticsRule
+from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss
-from fbeta.rules import CutAtHalf, ExactDecode, StatisticsRule
+from fbeta.statistics.codes import MarginalCode
 
 __all__ = ["BinaryRelevance"]
 

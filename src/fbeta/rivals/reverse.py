@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fbeta._array import Array
 from fbeta._validation import check_number
-from fbeta.labels import Indicator
-from fbeta.learners import Weight
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Weight
 from fbeta.rivals._structured import (
-    Array,
     BundleClassifier,
     BundleLearner,
     BundleModel,

@@ -12,13 +12,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from fbeta._estimator import views
+from fbeta._array import Array
 from fbeta._validation import check_number
-from fbeta.labels import Indicator
-from fbeta.learners import Weight
+from fbeta.decoding.rules import check_same_beta
+from fbeta.estimators.base import views
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Weight
 from fbeta.metrics import fbeta_of_counts
 from fbeta.rivals._structured import (
-    Array,
     BundleClassifier,
     BundleLearner,
     BundleModel,
@@ -27,7 +28,6 @@ from fbeta.rivals._structured import (
     minimise,
     most_violated,
 )
-from fbeta.rules import check_same_beta
 
 __all__ = ["SubmodularMultiLabel", "cooccurrence", "maximise_pairwise"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._estimator import views
-from fbeta.labels import Indicator
-from fbeta.learners import LinearLearner, Weight
+from fbeta.estimators.base import views
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import LinearLearner, Weight
 from fbeta.metrics import best_thresholds
 from fbeta.rivals._splitting import HeldOutClassifier
 

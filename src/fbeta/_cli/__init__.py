@@ -1,1 +1,0 @@
-"""The commands of ``fbeta``: arguments in, calls of the library, tables out."""

@@ -1,0 +1,118 @@
+"""What is printed of training data, models and measures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import typer
+
+from fbeta.cli.console import print_table, printable
+from fbeta.cli.data import Rows, Training
+from fbeta.cli.sources import words
+from fbeta.datasets import Dataset
+from fbeta.report.evaluation import label_scores
+
+# more would scroll the rest away
+_MOST_SHOWN = 40
+# a label that is there less often cannot be learned, nor be in every fold
+_RARE = 2
+
+
+def print_training(train: Training, err: bool) -> None:
+    """Show what the columns of a table are taken for, and how often each label is there."""
+    if train.looks:
+        rows = [
+            [look.name, look.kind, f"{look.gaps:,}", f"{look.distinct:,}", look.note]
+            for look in train.looks[:_MOST_SHOWN]
+        ]
+        title = f"Columns{_of(len(train.looks))}: change what they are by --numeric, --categorical,"
+        print_table(
+            f"{title} --text, --date, --id, --drop",
+            ["column", "is", "missing", "values", "note"], rows, texts=(0, 1, 4), err=err,
+        )  # fmt: skip
+    _print_labels(train.data, err)
+
+
+def _print_labels(data: Dataset, err: bool) -> None:
+    counts = data.Y.sum(axis=0, dtype=np.int64)
+    order = np.argsort(-counts, kind="stable")
+    rows = [
+        [data.label_names[j], f"{counts[j]:,}", f"{100 * counts[j] / data.n_samples:.1f} %"]
+        for j in order[:_MOST_SHOWN]
+    ]
+    print_table(
+        f"Labels{_of(data.n_labels)}, {data.cardinality:.2f} in a row on average",
+        ["label", "rows", "share"], rows, err=err,
+    )  # fmt: skip
+    rare = [data.label_names[j] for j in order if counts[j] < _RARE]
+    if rare:
+        which = printable(words(rare, 10))
+        typer.echo(f"In fewer than {_RARE} rows, too few to learn from: {which}", err=err)
+
+
+def _of(count: int) -> str:
+    return f" (the first {_MOST_SHOWN} of {count:,})" if count > _MOST_SHOWN else ""
+
+
+def training_json(train: Training) -> dict[str, Any]:
+    """Return the same for scripts."""
+    counts = train.data.Y.sum(axis=0, dtype=np.int64).tolist()
+    columns = [
+        {"name": look.name, "kind": look.kind, "missing": look.gaps, "values": look.distinct}
+        for look in train.looks
+    ]
+    return {"columns": columns, "counts": dict(zip(train.data.label_names, counts, strict=True))}
+
+
+def print_summary(title: str, summary: dict[str, Any], as_json: bool, err: bool = False) -> None:
+    """Show what was fitted."""
+    if as_json:
+        typer.echo(json.dumps(summary), err=err)
+        return
+    rows = [[key.replace("_", " "), _shown(value)] for key, value in summary.items()]
+    print_table(title, ["", "value"], [row for row in rows if row[1]], err=err)
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, dict | list):
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) and not value.is_integer() else f"{value}"
+
+
+def by_label(names: list[str], Y: Any, predicted: Any, beta: float) -> list[dict[str, Any]]:
+    """Measure each label by itself."""
+    scores = label_scores(Y, predicted, beta)
+    whole = {key: [int(v) for v in scores.pop(key)] for key in ("true", "predicted")}
+    return [
+        {
+            "label": name,
+            **{key: values[j] for key, values in whole.items()},
+            **{key: float(values[j]) for key, values in scores.items()},
+        }
+        for j, name in enumerate(names)
+    ]
+
+
+def print_by_label(found: list[dict[str, Any]], beta: float) -> None:
+    """Show the measures of each label, the most frequent first."""
+    found = sorted(found, key=lambda row: -row["true"])
+    numbers = ("precision", "recall", "fbeta")
+    rows = [
+        [row["label"], str(row["true"]), str(row["predicted"]), *(f"{row[k]:.4f}" for k in numbers)]
+        for row in found[:_MOST_SHOWN]
+    ]
+    head = ["label", "true", "predicted", "precision", "recall", f"F_{beta:g}"]
+    print_table(f"By label{_of(len(found))}", head, rows)
+
+
+def unseen_words(rows: Rows) -> str:
+    """Say which labels of a file a model has never seen."""
+    listed = ", ".join(f"{name!r} ({count})" for name, count in list(rows.unseen.items())[:10])
+    more = f" and {len(rows.unseen) - 10} more" if len(rows.unseen) > 10 else ""
+    affected = int(np.any(rows.extra, axis=1).sum())
+    return (
+        f"{affected} rows have labels that the model has never seen, which count as missed: "
+        f"{listed}{more}"
+    )

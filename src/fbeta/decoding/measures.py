@@ -1,0 +1,224 @@
+"""Measures of a prediction that are linear in the hits, once the two sizes are known.
+
+``m(y, yhat) = A(|y|, |yhat|) |y & yhat| + B(|y|, |yhat|)``: the expectation of such a measure needs
+only the label statistics, because ``E[|y & yhat| 1(|y| = k)]`` is the sum of ``q_jk`` over the
+predicted labels and ``P(|y| = k) = sum_j q_jk / k``. So one fitted model serves them all.
+
+Every ratio with nothing below the line counts as 1, as in :mod:`fbeta.metrics`: the precision of
+an empty prediction, the recall of an empty label set, the specificity of a full one, the negative
+predictive value of a full prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fbeta._validation import check_beta
+
+__all__ = ["MEASURES", "Measure", "fbeta_measure", "fbeta_weight", "get_measure"]
+
+Sizes: TypeAlias = NDArray[np.float64]
+Table: TypeAlias = Callable[[Sizes, Sizes, int], Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure ``A(k, l) |y & yhat| + B(k, l)`` of label sets with ``k = |y|``, ``l = |yhat|``.
+
+    Parameters
+    ----------
+    name : str
+        What :func:`fbeta.decode` calls it.
+    hits : callable
+        ``A(k, l, s) >= 0`` for a row of sizes k and a column of sizes l, in 1..s.
+    rest : callable
+        ``B(k, l, s)`` for a row of sizes k and a column of sizes l, in 0..s.
+    separable : bool
+        Whether ``A(k, l) = a(k) b(l)``: one order of the labels then serves all sizes.
+    bounded : bool
+        Whether ``A(k, l) = c(k) / (d(k) + l)`` and ``B(k, l) = 0`` for all l > 0: values of large
+        sets are then bounded by those of smaller ones, and the decoder stops early.
+
+    Examples
+    --------
+    The share of predicted labels that are right, where a hit on a small label set counts more:
+
+    >>> rare = Measure("rare", lambda k, size, s: 1 / (k * size), lambda k, size, s: 0.0)
+    >>> A, B = rare.tables([1, 2], [1, 2], 2)
+    >>> A.tolist()
+    [[1.0, 0.5], [0.5, 0.25]]
+    """
+
+    name: str
+    hits: Table
+    rest: Table
+    separable: bool = False
+    bounded: bool = False
+
+    def tables(self, k: Any, size: Any, s: int) -> tuple[Sizes, Sizes]:
+        """Return A and B for given sizes.
+
+        Parameters
+        ----------
+        k : array-like of shape (K,)
+            Sizes of true label sets, in 1..s.
+        size : array-like of shape (L,)
+            Sizes of predictions, in 0..s; for 0 there are no hits, and A is 0.
+        s : int
+            Number of labels.
+
+        Returns
+        -------
+        A : ndarray of shape (L, K)
+        B : ndarray of shape (L, 1 + K)
+            With the empty label set in column 0.
+        """
+        true = np.asarray(k, dtype=np.float64)[None, :]
+        predicted = np.asarray(size, dtype=np.float64)[:, None]
+        shape = (predicted.shape[0], true.shape[1])
+        A = np.broadcast_to(self.hits(true, np.maximum(predicted, 1.0), s), shape)
+        if (A < 0).any():
+            raise ValueError(f"the measure {self.name!r} must not fall with the number of hits")
+        with_empty = np.concatenate([np.zeros((1, 1)), true], axis=1)
+        B = np.broadcast_to(self.rest(with_empty, predicted, s), (shape[0], 1 + shape[1]))
+        return np.where(predicted > 0, A, 0.0), np.array(B, dtype=np.float64)
+
+
+def fbeta_weight(k: Any, size: Any, beta: float) -> Any:
+    """Return ``(1 + beta^2) / (beta^2 k + size)``, also where the square of beta is out of range.
+
+    Parameters
+    ----------
+    k, size : array
+        Sizes that are not both 0, which broadcast.
+    beta : float > 0
+        Weight of recall against precision.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> fbeta_weight(2, 3, 1.0), fbeta_weight(2, 3, 1e200), fbeta_weight(2, 4, 1e-200)
+    (0.4, 0.5, 0.25)
+    """
+    if beta <= 1:
+        square = beta * beta
+        return (1 + square) / (square * k + size)
+    square = (1 / beta) ** 2
+    return (1 + square) / (k + square * size)
+
+
+def fbeta_measure(beta: float = 1.0) -> Measure:
+    """Return F_beta, with 0/0 = 1.
+
+    Parameters
+    ----------
+    beta : float > 0
+        Weight of recall against precision.
+
+    Returns
+    -------
+    Measure
+
+    Examples
+    --------
+    >>> A, B = fbeta_measure(1.0).tables([1, 2], [0, 1], 2)
+    >>> A.round(3).tolist(), B.tolist()
+    ([[0.0, 0.0], [1.0, 0.667]], [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    """
+    beta = check_beta(beta)
+    return Measure(
+        "fbeta",
+        lambda k, size, s: fbeta_weight(k, size, beta),
+        lambda k, size, s: (k == 0) & (size == 0),
+        bounded=True,
+    )
+
+
+def get_measure(measure: str | Measure, beta: float = 1.0) -> Measure:
+    """Return a measure by name, or the object itself.
+
+    Parameters
+    ----------
+    measure : str or Measure
+        ``"fbeta"``, ``"precision"``, ``"recall"``, ``"informedness"``, ``"markedness"``,
+        ``"hamming"``, or any object of the class :class:`Measure`.
+    beta : float > 0
+        For ``"fbeta"``.
+
+    Returns
+    -------
+    Measure
+
+    Examples
+    --------
+    >>> get_measure("recall").separable
+    True
+    """
+    beta = check_beta(beta)
+    if isinstance(measure, Measure):
+        return measure
+    if measure == "fbeta":
+        return fbeta_measure(beta)
+    if isinstance(measure, str) and measure in MEASURES:
+        return MEASURES[measure]
+    names = ", ".join(map(repr, ("fbeta", *MEASURES)))
+    raise ValueError(
+        f"measure must be one of {names} or a fbeta.decoding.measures.Measure, got {measure!r}"
+    )
+
+
+def _inverse(size: Sizes) -> Sizes:
+    """Return 1 / size, and 0 where it is 0."""
+    return np.where(size > 0, 1 / np.maximum(size, 1.0), 0.0)
+
+
+def _misses(true: Sizes, predicted: Sizes, below: Sizes, s: int) -> Sizes:
+    """Return the part of (labels rightly left out) / below that does not depend on the hits."""
+    return np.where(below > 0, (s - true - predicted) * _inverse(below), 1.0)
+
+
+# of the s labels, s - k - size + hits are rightly left out
+MEASURES: dict[str, Measure] = {
+    measure.name: measure
+    for measure in (
+        Measure(
+            "precision",
+            lambda k, size, s: 1 / size,
+            lambda k, size, s: size == 0,
+            separable=True,
+            bounded=True,
+        ),
+        Measure(
+            "recall",
+            lambda k, size, s: 1 / k,
+            lambda k, size, s: k == 0,
+            separable=True,
+        ),
+        Measure(
+            "informedness",
+            lambda k, size, s: 1 / k + _inverse(s - k),
+            lambda k, size, s: (k == 0) + _misses(k, size, s - k, s) - 1,
+            separable=True,
+        ),
+        Measure(
+            "markedness",
+            lambda k, size, s: 1 / size + _inverse(s - size),
+            lambda k, size, s: (size == 0) + _misses(k, size, s - size, s) - 1,
+            separable=True,
+        ),
+        Measure(
+            "hamming",
+            lambda k, size, s: 2 / s,
+            lambda k, size, s: 1 - (k + size) / s,
+            separable=True,
+        ),
+    )
+}

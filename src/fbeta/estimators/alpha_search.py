@@ -1,0 +1,371 @@
+"""The choice of alpha by cross-validation, with one pass along the path for each fold."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from fbeta._array import array_namespace, to_numpy
+from fbeta._validation import check_number
+from fbeta.blocks.searching import BlockSearch
+from fbeta.blocks.source import Source
+from fbeta.estimators.base import (
+    HeldOut,
+    MultiLabelClassifier,
+    StatisticsClassifier,
+    all_or_nothing,
+    remember,
+)
+from fbeta.estimators.calibration import Calibration, calibrate
+from fbeta.estimators.folds import (
+    ALPHAS,
+    HeldOutScores,
+    make_folds,
+    over_folds,
+    row_shares,
+    score_table,
+    stop_when_idle,
+)
+from fbeta.estimators.pruning import ERRORS, GAIN, difference
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Alphas, Rows, Weight
+from fbeta.metrics import fbeta_score
+from fbeta.statistics.codes import Code
+from fbeta.statistics.label_statistics import LabelStatistics
+
+__all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+# columns whose ranges differ by more are not penalised alike by one alpha
+SCALES = 1e3
+
+
+def _score_rows(estimator: Any, code: Code, model: Any, rows: Any) -> tuple[float, float]:
+    """Return the sum of the F_beta of some rows under a model, and of their weights."""
+    fitted = clone(estimator)  # several threads may be here
+    fitted._code, fitted._model, fitted.n_labels_ = code, model, rows.Y.shape[1]
+    predicted = to_numpy(fitted._predict_indicator(rows.X, estimator.beta))
+    weight = rows.X.shape[0] if rows.weight is None else float(rows.weight.sum())
+    mean = fbeta_score(rows.Y, predicted, estimator.beta, sample_weight=rows.weight)
+    return mean * weight, weight
+
+
+def _if_estimator_has(name: str) -> Callable[[Method], Method]:
+    """Make a method of a search available only where its estimator has it."""
+    decorate: Callable[[Method], Method] = available_if(lambda s: hasattr(s.estimator, name))
+    return decorate
+
+
+class AlphaSearchCV(MultiLabelClassifier):
+    """Any estimator of the library with its alpha chosen by cross-validation.
+
+    Picks the alpha with the best instance-averaged F_beta over the folds - the largest of those
+    that tie - and fits with it to all rows. Has ``predict_proba``, ``predict_statistics`` and
+    ``expected_fbeta`` where the estimator has them.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With a parameter ``alpha``; it is cloned, its ``beta`` is the measure.
+    alphas : sequence of float
+        The strengths of regularisation to try.
+    cv : int, splitter or iterable of (train, test)
+        A number of shuffled folds, or as in scikit-learn; splitters for multi-label data get Y as
+        a 0/1 array.
+    n_jobs : int, optional
+        Folds that are run at the same time, in processes of joblib; by default on as many threads
+        as BLAS uses.
+    prune : bool
+        Whether to leave out strengths that are too weak, by the rule below.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The chosen strength.
+    best_score_ : float
+        Its mean F_beta over the folds.
+    cv_results_ : dict
+        ``"alpha"``, ``"split{i}_test_score"``, ``"mean_test_score"``, ``"std_test_score"`` and
+        ``"rank_test_score"``, each of shape (number of strengths,). Scores of strengths that were
+        left out are NaN, and their rank is the last.
+    best_estimator_ : estimator
+        Fitted to all rows with the chosen strength.
+    calibration_ : Calibration or None
+        From the expected F_beta to the one achieved on held-out rows, for estimators that expect
+        something.
+
+    Warns
+    -----
+    UserWarning
+        Where the best of at least three strengths is the first or the last, and better than the
+        next by more than 0.001 and two standard errors: the best may lie beyond. Where the ranges
+        of the columns differ by more than a factor of 1000, and one alpha cannot suit them all.
+
+    Notes
+    -----
+    Each fold goes from the strongest to the weakest strength, and weaker ones take the most time.
+    It leaves out those that are left once both of these hold, on its held-out rows:
+
+    - the best strength so far beats the label set that is best for all rows alike by more than 0.01
+      and by more than two standard errors;
+    - at least two strengths in a row, the last of them at most a tenth of the one before the first,
+      did not gain: their mean F_beta was below that of the best before them plus 0.001, even with
+      two standard errors added.
+
+    Standard errors are those of the mean of paired differences over the rows: small folds leave
+    out little, large ones what is flat or falls. A strength that any fold has left out cannot be
+    chosen.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier
+    >>> from fbeta.datasets import make_calibrated
+    >>> X, Y, _, _ = make_calibrated(200, n_labels=3, n_features=10)
+    >>> search = AlphaSearchCV(FBetaClassifier(), alphas=[0.1, 1.0, 1000.0]).fit(X, Y)
+    >>> search.alpha_ in (0.1, 1.0, 1000.0)
+    True
+    """
+
+    state_version = 2
+
+    calibration_: Calibration | None = None
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        alphas: Alphas = ALPHAS,
+        cv: Any = 5,
+        n_jobs: int | None = None,
+        prune: bool = True,
+    ) -> None:
+        self.estimator, self.alphas, self.cv, self.n_jobs = estimator, alphas, cv, n_jobs
+        self.prune = prune
+
+    @classmethod
+    def upgrade_state(
+        cls, version: int, params: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a search that was stored before there was a calibration."""
+        return {"prune": False, **params}, {"calibration_": None, **state}
+
+    @property
+    def _streams(self) -> bool:  # type: ignore[override]
+        return bool(getattr(self.estimator, "_streams", False))
+
+    @property
+    def beta(self) -> float:  # type: ignore[override]
+        """The measure of the estimator."""
+        return float(self.estimator.beta)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        own = get_tags(self.estimator)
+        tags.input_tags, tags.array_api_support = own.input_tags, own.array_api_support
+        return tags
+
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, groups: Any = None
+    ) -> Self:
+        """Search for alpha, and fit with it to all rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for the estimator; the weights count in fits and scores.
+        groups : array-like of shape (n,), optional
+            For splitters that need them.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+        estimator = self.estimator
+        if not isinstance(estimator, MultiLabelClassifier) or not hasattr(estimator, "alpha"):
+            raise TypeError(
+                f"estimator must be an estimator of fbeta with a parameter alpha, got {estimator!r}"
+            )
+        with all_or_nothing(self) as draft:
+            source = draft._open(X, y, sample_weight)
+            if source is not None:
+                draft._fit_blocks(source)
+            else:
+                features, Y, weight = draft._read_training(X, y, sample_weight)
+                draft._search(estimator, features, Y, weight, groups)
+                best = clone(estimator).set_params(alpha=draft.alpha_)
+                weights = {} if weight is None else {"sample_weight": weight}
+                draft.best_estimator_ = best.fit(X, y, **weights)
+        return self
+
+    def _fit_blocks(self, source: Source) -> None:
+        if not isinstance(self.estimator, StatisticsClassifier):
+            super()._fit_blocks(source)
+        best = clone(self.estimator)
+        scanned = best._scan(source)
+        remember(self, scanned)
+        rows = scanned.rows()
+        if rows is not None:
+            self._search(self.estimator, rows.X, rows.Y, rows.weight, None)
+            best.set_params(alpha=self.alpha_)._fit(rows.X, rows.Y, rows.weight)
+        else:
+            grid, code = check_grid(self.alphas), best._make_code(scanned.witnesses)
+            search = BlockSearch(scanned, best._make_learner(), code, grid, self.cv)
+            self._rank(grid, search.scores(partial(_score_rows, self.estimator)))
+            best.set_params(alpha=self.alpha_)
+            best._code, best._model = code, search.fit(self.alpha_, best._namer(code))
+        self.best_estimator_ = best
+
+    def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
+        """Score every strength on every fold, and choose."""
+        grid = check_grid(self.alphas)
+        _warn_of_scales(X)
+        beta, folds = estimator.beta, make_folds(self.cv, X, Y, weight, groups)
+
+        def look(held: HeldOut, rows: Rows) -> HeldOutScores:
+            return HeldOutScores.of(held, Y[rows], beta)
+
+        found = over_folds(
+            look, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs,
+            stop=stop_when_idle(Y, weight, beta) if self.prune else None,
+        )  # fmt: skip
+        self._choose(grid, found, row_shares(folds, weight))
+
+    def _choose(
+        self,
+        grid: list[float],
+        found: list[dict[float, HeldOutScores]],
+        shares: list[NDArray[np.float64]],
+    ) -> None:
+        """Choose the strength with the best mean score of those that no fold has left out."""
+        best = self._rank(grid, score_table(grid, found, shares))
+        share = np.concatenate(shares)
+        chosen = [fold[self.alpha_] for fold in found]
+        _warn_of_edge(grid, best, found, share)
+        achieved, expected, _ = zip(*chosen, strict=True)
+        self.calibration_ = None
+        if expected[0] is not None:
+            self.calibration_ = Calibration.of(
+                self.beta, np.concatenate(expected), np.concatenate(achieved), share
+            )
+
+    def _rank(self, grid: list[float], scores: NDArray[np.float64]) -> int:
+        """Choose a strength by the scores of the folds, (number of strengths, folds)."""
+        mean = scores.mean(axis=1)
+        best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
+        self.alpha_, self.best_score_ = grid[best], float(mean[best])
+        order = np.where(np.isnan(mean), -np.inf, mean)
+        self.cv_results_: dict[str, NDArray[Any]] = {
+            "alpha": np.array(grid),
+            **{f"split{i}_test_score": scores[:, i] for i in range(scores.shape[1])},
+            "mean_test_score": mean,
+            "std_test_score": scores.std(axis=1),
+            "rank_test_score": 1 + (order[None, :] > order[:, None]).sum(axis=1),
+        }
+        return best
+
+    def _best(self) -> Any:
+        check_is_fitted(self)
+        return self.best_estimator_
+
+    def predict(self, X: Any, *, beta: float | None = None, **goal: Any) -> Any:
+        """Predict label sets, by the best estimator, which may take limits or another measure."""
+        return self._best().predict(X, beta=beta, **goal)
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the instance-averaged F_beta of the best estimator."""
+        return float(self._best().score(X, y, sample_weight))
+
+    @_if_estimator_has("predict_statistics")
+    def predict_statistics(self, X: Any) -> LabelStatistics:
+        """Estimate everything the decoder needs, by the best estimator."""
+        return self._best().predict_statistics(X)  # type: ignore[no-any-return]
+
+    @_if_estimator_has("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Estimate the marginal probability of each label, by the best estimator."""
+        return self._best().predict_proba(X)
+
+    @_if_estimator_has("expected_fbeta")
+    def expected_fbeta(
+        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
+    ) -> Any:
+        """Estimate the F_beta of each prediction, by the best estimator and what it got.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            That of the estimator by default.
+        calibrated : bool
+            Whether to put right what the statistics say by what the predictions for held-out rows
+            achieved. This is known for the beta of the estimator only: for any other, with limits,
+            and with False, the value is the one of the statistics.
+        **limits : int
+            ``min_labels`` and ``max_labels``, as for the estimator.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        raw = self._best().expected_fbeta(X, beta=beta, **limits)
+        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
+
+
+def check_grid(alphas: Any) -> list[float]:
+    """Return distinct strengths, the weakest first."""
+    if np.ndim(alphas) != 1:
+        raise ValueError(f"alphas must be a sequence of numbers, got {alphas!r}")
+    grid = sorted({check_number("alphas", a) for a in alphas})
+    if not grid:
+        raise ValueError("alphas is empty: there is nothing to choose from")
+    return grid
+
+
+def _warn_of_edge(
+    grid: list[float], best: int, found: list[dict[float, HeldOutScores]], share: Weight
+) -> None:
+    """Warn where the best strength is the first or the last, and the scores still rise there."""
+    if len(grid) < 3 or best not in (0, len(grid) - 1):
+        return
+    inner = grid[1] if best == 0 else grid[-2]
+    if not all(inner in fold for fold in found):
+        return
+    one, other = (
+        np.concatenate([fold[alpha].achieved for fold in found]) for alpha in (grid[best], inner)
+    )
+    gain, error = difference(one, other, share)
+    if gain > max(GAIN, ERRORS * error):
+        way = "weaker" if best == 0 else "stronger"
+        warnings.warn(
+            f"alpha={grid[best]:g} is the {way[:-1]}st of the strengths, and {gain:.3f} better "
+            f"than alpha={inner:g}: try {way} ones",
+            stacklevel=4,
+        )
+
+
+def _warn_of_scales(X: Any) -> None:
+    """Warn where one strength cannot suit all columns."""
+    if hasattr(X, "tocsc"):
+        ranges = np.abs(X).max(axis=0).toarray().ravel()
+    else:
+        xp = array_namespace(X)
+        ranges = to_numpy(xp.max(X, axis=0) - xp.min(X, axis=0))
+    ranges = ranges[ranges > 0]
+    if len(ranges) and ranges.max() > SCALES * ranges.min():
+        factor = ranges.max() / ranges.min()
+        warnings.warn(
+            f"the ranges of the columns of X differ by a factor of {factor:.0e}"
+            ", and alpha holds for all of them: scale them first, for instance by StandardScaler",
+            stacklevel=4,
+        )

@@ -1,0 +1,228 @@
+"""Extremely randomised trees: label statistics of the training rows that share leaves with x."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.tree import ExtraTreeRegressor
+from sklearn.utils import check_random_state
+
+from fbeta._threads import breathe, run_threaded
+from fbeta._validation import check_count
+from fbeta.estimators.base import StatisticsClassifier
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Learner, Names, Weight
+from fbeta.statistics.codes import LabelSetCode, SetTargets
+
+__all__ = ["FBetaForest", "ForestLearner", "ForestModel"]
+
+VISITS = 1 << 20  # numbers of X, or rows times trees, that are looked at together
+MOST_OUTPUTS = 128  # labels beyond which splits are searched on a projection of them
+PROJECTED = 64  # dimensions of the projection
+
+
+@dataclass(frozen=True)
+class ForestModel:
+    """Trees as arrays over all their N nodes, and a distribution over label sets in each leaf.
+
+    Attributes
+    ----------
+    n_features : int
+    roots : ndarray of shape (T,)
+        The first node of each tree.
+    feature, threshold : ndarray of shape (N,)
+        A row with ``x[feature] <= threshold`` goes to the left, another to the right.
+    left, right : ndarray of shape (N,)
+        Nodes below; a leaf has itself.
+    shares : csr_array of shape (N, L)
+        The weights of the label sets in a leaf, which sum to 1 / T; zero elsewhere.
+    """
+
+    n_features: int
+    roots: NDArray[np.int32]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float64]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    shares: sp.csr_array
+
+    def __post_init__(self) -> None:
+        # a file may come from anybody, and every walk has to end within the arrays
+        nodes = np.arange(len(self.feature))
+        last = len(nodes) - 1
+        leaf = (self.left == nodes) & (self.right == nodes)
+        inner = (self.left > nodes) & (self.right > nodes)
+        inner &= (self.left <= last) & (self.right <= last)
+        inner &= (self.feature >= 0) & (self.feature < self.n_features)
+        same = {len(a) for a in (self.threshold, self.left, self.right, self.feature)}
+        roots = (self.roots >= 0) & (self.roots <= last)
+        if len(same) > 1 or self.shares.shape[0] != len(nodes) or not roots.all():
+            raise ValueError("the arrays of a forest do not belong together")
+        if not (leaf | inner).all():
+            raise ValueError("the nodes of a forest are not those of trees")
+
+    def probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Return the weight of each label set, of shape (n, L)."""
+        n, T = X.shape[0], len(self.roots)
+        out = np.empty((n, self.shares.shape[1]))
+        rows = max(1, VISITS // max(T, self.n_features))
+        for start in range(0, n, rows):
+            part = X[start : start + rows]
+            leaves = self.leaves(part.toarray() if sp.issparse(part) else np.asarray(part))
+            ends = np.arange(0, leaves.size + 1, T)
+            visits = sp.csr_array(
+                (np.ones(leaves.size), leaves.ravel(), ends), shape=(len(leaves), len(self.feature))
+            )
+            out[start : start + rows] = (visits @ self.shares).toarray()
+        return out
+
+    def leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the leaf of each tree that a row ends in, of shape (n, T)."""
+        # the trees were grown on single precision
+        X = X.astype(np.float32, copy=False)
+        node = np.repeat(self.roots[None, :], len(X), axis=0)
+        flat, row = node.reshape(-1), np.repeat(np.arange(len(X)), len(self.roots))
+        walking = np.flatnonzero(self.left[flat] != flat)
+        while len(walking):
+            at = flat[walking]
+            low = X[row[walking], self.feature[at]] <= self.threshold[at]
+            flat[walking] = after = np.where(low, self.left[at], self.right[at])
+            walking = walking[self.left[after] != after]
+        return node
+
+
+@dataclass(frozen=True)
+class ForestLearner(Learner):
+    """Extremely randomised trees, each fitted to all rows."""
+
+    n_estimators: int
+    min_samples_leaf: Any
+    max_features: Any
+    n_jobs: int | None
+    random_state: Any
+
+    def __post_init__(self) -> None:
+        check_count("n_estimators", self.n_estimators)
+
+    def fit(
+        self, X: Any, targets: SetTargets, weight: Weight, alpha: Any = None, name: Names = str
+    ) -> ForestModel:
+        """Fit to label sets; how strongly is for the leaves to say."""
+        if sp.issparse(X):
+            X = sp.csc_matrix(X, dtype=np.float32)
+            X.sort_indices()
+        else:
+            X = np.asarray(X, dtype=np.float32)
+        Y = targets.sets[targets.which].toarray()
+        # what all rows share splits nothing
+        Y = Y[:, Y.min(axis=0) < Y.max(axis=0)] if len(Y) else Y
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
+
+        def grow(seed: int) -> tuple[Any, ...]:
+            breathe()
+            return self._grow(X, Y, weight, seed)
+
+        trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
+        return _put_together(trees, X.shape[1], targets, weight)
+
+    def _grow(self, X: Any, Y: NDArray[Any], weight: Weight, seed: int) -> tuple[Any, ...]:
+        """Grow a tree, and return its nodes and the leaf of each row."""
+        if Y.shape[1] > MOST_OUTPUTS:
+            # distances of label sets survive a random projection, and so does what splits lower
+            signs = np.random.default_rng(seed).integers(0, 2, (Y.shape[1], PROJECTED))
+            Y = Y @ (2.0 * signs - 1)
+        tree = ExtraTreeRegressor(
+            min_samples_leaf=self.min_samples_leaf, max_features=self.max_features,
+            random_state=seed,
+        )  # fmt: skip
+        # with 0/1 targets the squared error is half the Gini index of classification trees
+        tree.fit(X, Y if Y.shape[1] else np.zeros(len(Y)), sample_weight=weight)
+        nodes = tree.tree_
+        parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
+        return *(part.copy() for part in parts), tree.apply(X)
+
+
+def _put_together(
+    trees: list[tuple[Any, ...]], n_features: int, targets: SetTargets, weight: Weight
+) -> ForestModel:
+    """Join the nodes of all trees, and weigh the label sets of the rows in each leaf."""
+    counts = [len(tree[0]) for tree in trees]
+    roots = np.concatenate([[0], np.cumsum(counts)])
+    feature, threshold, left, right = (
+        np.concatenate(part) for part in list(zip(*trees, strict=True))[:4]
+    )
+    nodes, first = np.arange(roots[-1]), np.repeat(roots[:-1], counts)
+    leaf = left < 0
+    left, right = (np.where(leaf, nodes, child + first) for child in (left, right))
+    n, own = len(targets.which), 1.0 if weight is None else weight
+    rows, columns, values = [], [], []
+    for root, count, tree in zip(roots[:-1], counts, trees, strict=True):
+        total = np.bincount(tree[4], np.broadcast_to(own, n), minlength=count)
+        rows.append(tree[4] + root)
+        columns.append(targets.which)
+        values.append(own / (total[tree[4]] * len(trees)))
+    entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+    shares = sp.csr_array(entries, shape=(len(nodes), targets.sets.shape[0]))
+    places = (part.astype(np.int32) for part in (np.where(leaf, 0, feature), left, right))
+    feature, left, right = places
+    return ForestModel(
+        n_features, roots[:-1].astype(np.int32), feature, threshold, left, right, shares
+    )
+
+
+@dataclass(eq=False, repr=False)
+class FBetaForest(StatisticsClassifier):
+    """Extremely randomised trees for the F_beta-measure.
+
+    Each tree is grown on all rows, its splits drawn at random and chosen by how well they part
+    the labels. The leaves that an instance ends in weigh the training rows, and the statistics
+    are the weighted mean of what their label sets say: they belong to a distribution over sets
+    that were seen, and labels depend on each other as they do there.
+
+    Parameters
+    ----------
+    beta : float > 0
+        The measure to be optimal for.
+    n_estimators : int
+        Number of trees.
+    min_samples_leaf, max_features
+        As for :class:`sklearn.ensemble.ExtraTreesClassifier`.
+    n_jobs : int, optional
+        Trees that are grown at the same time, on threads.
+    random_state : int, RandomState or None
+        Of the trees.
+
+    Attributes
+    ----------
+    classes_, cardinalities_
+        As for :class:`fbeta.FBetaClassifier`.
+
+    Examples
+    --------
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> FBetaForest(n_estimators=10, random_state=0).fit(X, Y).predict([[0.0], [3.0]])
+    [['sea'], ['sea', 'sky']]
+    """
+
+    beta: float = 1.0
+    _: KW_ONLY
+    n_estimators: int = 300
+    min_samples_leaf: float = 1
+    max_features: Any = "sqrt"
+    n_jobs: int | None = None
+    random_state: Any = None
+
+    def _make_code(self, Y: Indicator) -> LabelSetCode:
+        return LabelSetCode.of(Y)
+
+    def _make_learner(self) -> ForestLearner:
+        return ForestLearner(
+            self.n_estimators, self.min_samples_leaf, self.max_features, self.n_jobs,
+            self.random_state,
+        )  # fmt: skip

@@ -1,1 +1,0 @@
-"""HTML pages that are one file: style, charts and script are in it, and nothing else is loaded."""

@@ -1,0 +1,1 @@
+"""Evaluation as numbers, charts and pages."""

@@ -1,0 +1,429 @@
+"""Codes: which targets a label set has, and what probabilities of targets say of the labels.
+
+A method is a code, a model of its targets and a rule. The code is all that the method knows of the
+label sets: it makes the targets of the training rows, and label statistics of what the model says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fbeta._array import array_namespace
+from fbeta.labels.forms import Indicator
+from fbeta.linear.binary import distinct_columns
+from fbeta.statistics.label_statistics import LabelStatistics, encode, observed_cardinalities
+
+__all__ = ["CardinalityCode", "Code", "Estimates", "JointCode", "LabelSetCode", "MarginalCode",
+           "PlugInCode", "SetTargets", "SizedCode", "SizedTargets"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Code(ABC):
+    """What a code has to offer; P is what the model of its targets gives for n rows.
+
+    Attributes
+    ----------
+    cardinalities : ndarray of shape (K,)
+        Sizes of label sets that have statistics.
+    n_labels : int
+        Number of labels s.
+    """
+
+    cardinalities: NDArray[np.intp]
+    n_labels: int
+
+    @abstractmethod
+    def width(self) -> int:
+        """Return how many numbers P has for each row."""
+
+    @abstractmethod
+    def targets(self, Y: Indicator) -> Any:
+        """Return the targets of label sets, as a learner takes them."""
+
+    @abstractmethod
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the label statistics of n rows."""
+
+    def marginals(self, P: Any) -> Any:
+        """Return the probability of each label, of shape (n, s).
+
+        It is a sum of separate estimates over the sizes, and kept below 1 where they add up to
+        more.
+        """
+        marginals = self.statistics(P).marginals()
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, None, 1.0 - float(xp.finfo(marginals.dtype).eps) / 2)
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return what a target is called in a warning, given the names of the labels."""
+        return str(column)
+
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return sums of the targets over rows, from sums by the size of the label sets.
+
+        Parameters
+        ----------
+        sizes : ndarray of shape (K,)
+            Sizes of label sets that occur, increasing.
+        sums : ndarray of shape (K, s)
+            Sums over the rows that have a size and a label; for size 0 in the first column.
+
+        Returns
+        -------
+        ndarray of shape (M,)
+        """
+        raise TypeError(f"{type(self).__name__} has no sums over blocks of rows")
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What a model says of n rows, as a rule reads it: statistics or marginals, when asked for."""
+
+    code: Code
+    P: Any  # what the model of its targets gave
+
+    def statistics(self) -> LabelStatistics:
+        """Return the label statistics."""
+        return self.code.statistics(self.P)
+
+    def marginals(self) -> Any:
+        """Return the probability of each label, of shape (n, s)."""
+        return self.code.marginals(self.P)
+
+
+@dataclass(frozen=True)
+class JointCode(Code):
+    """The paper's code: "no labels", and each pair of a size and a label.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [0, 0]], dtype=np.int8))
+    >>> code = JointCode.of(Y)
+    >>> code.cardinalities.tolist(), code.targets(Y).toarray().tolist()[1]
+    ([1, 2], [0, 0, 1, 0, 0])
+    >>> code.name(2, ["sea", "sky"])
+    'size 1 with label sky'
+    """
+
+    @classmethod
+    def of(cls, Y: Indicator, which: str = "seen") -> JointCode:
+        """Make the code of the sizes ``"seen"`` in Y, of shape (n, s), or of ``"all"`` sizes."""
+        return cls(observed_cardinalities(Y, which), Y.shape[1])
+
+    def width(self) -> int:
+        """Return the number of targets, ``1 + K s``."""
+        return 1 + len(self.cardinalities) * self.n_labels
+
+    def targets(self, Y: Indicator) -> sp.csc_array:
+        """Return ``a_y`` of each row, of shape (n, 1 + K s)."""
+        return encode(Y, self.cardinalities)
+
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums for "no labels", and for each pair of a size and a label."""
+        out = np.zeros(self.width(), sums.dtype)
+        out[0] = sums[sizes == 0, 0].sum()
+        place = np.searchsorted(sizes, self.cardinalities)
+        place = np.minimum(place, max(len(sizes) - 1, 0))
+        seen = sizes[place] == self.cardinalities
+        out[1:] = np.where(seen[:, None], sums[place], np.zeros((), sums.dtype)).reshape(-1)
+        return out
+
+    def statistics(self, P: NDArray[Any]) -> LabelStatistics:
+        """Return the statistics of which P, of shape (n, 1 + K s), are the components."""
+        return LabelStatistics.from_code(P, self.cardinalities, self.n_labels)
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return the size and the label that a target stands for."""
+        if column == 0:
+            return "no labels"
+        k, j = divmod(column - 1, self.n_labels)
+        return f"size {self.cardinalities[k]} with label {j if labels is None else labels[j]!s}"
+
+
+@dataclass(frozen=True)
+class MarginalCode(Code):
+    """Each label by itself; the statistics are those of independent labels.
+
+    Examples
+    --------
+    >>> code = MarginalCode.of(sp.csr_array(np.eye(2, dtype=np.int8)))
+    >>> code.statistics(np.array([[0.9, 0.5]])).empty.round(3).tolist()
+    [0.05]
+    """
+
+    @classmethod
+    def of(cls, Y: Indicator) -> MarginalCode:
+        """Make the code of the labels of Y, of shape (n, s), with all sizes 1..s."""
+        return cls(observed_cardinalities(Y, "all"), Y.shape[1])
+
+    def width(self) -> int:
+        """Return the number of targets s."""
+        return self.n_labels
+
+    def targets(self, Y: Indicator) -> sp.csc_array:
+        """Return the labels of each row, of shape (n, s)."""
+        return Y.tocsc()
+
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums for each label, over all sizes."""
+        out: NDArray[Any] = sums[sizes > 0].sum(axis=0, dtype=sums.dtype)
+        return out
+
+    def statistics(self, P: NDArray[Any]) -> LabelStatistics:
+        """Return the statistics of independent labels with the marginals P, of shape (n, s)."""
+        return LabelStatistics.from_marginals(P)
+
+    def marginals(self, P: NDArray[Any]) -> NDArray[Any]:
+        """Return P."""
+        return P
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return the name of the label."""
+        return f"label {column if labels is None else labels[column]!s}"
+
+
+@dataclass(frozen=True)
+class SizedCode(Code):
+    """Each label by itself, and each size of label sets that was seen.
+
+    Given their number, labels are independent: the statistics stay factored.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [1, 1]], dtype=np.int8))
+    >>> code = SizedCode.of(Y)
+    >>> code.sizes.tolist(), code.targets(Y).toarray().tolist()[1]
+    ([1, 2], [0, 1, 1, 0])
+    >>> code.statistics(np.array([[0.9, 0.5, 0.2, 0.2]])).cardinality_distribution().tolist()
+    [[0.0, 0.5, 0.5]]
+    """
+
+    sizes: NDArray[np.intp]  # (C,), those seen, 0 among them where a row had no labels
+
+    @classmethod
+    def of(cls, Y: Indicator) -> Self:
+        """Make the code of the labels and of the sizes of Y, of shape (n, s)."""
+        return cls(observed_cardinalities(Y), Y.shape[1], np.unique(np.diff(Y.indptr)))
+
+    def width(self) -> int:
+        """Return the number of targets, ``s + C``."""
+        return self.n_labels + len(self.sizes)
+
+    def targets(self, Y: Indicator) -> sp.csc_array:
+        """Return the labels of each row, and which size it has, of shape (n, s + C)."""
+        count = np.diff(Y.indptr)
+        place = np.searchsorted(self.sizes, count)
+        rows = np.flatnonzero(self.sizes[np.minimum(place, len(self.sizes) - 1)] == count)
+        ones = np.ones(len(rows), dtype=Y.dtype)
+        shape = (len(count), len(self.sizes))
+        of_size = sp.csc_array((ones, (rows, place[rows])), shape=shape)
+        return sp.csc_array(sp.hstack([Y.tocsc(), of_size]))
+
+    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums for each label over all sizes, and for each size."""
+        of_size = sums.sum(axis=1, dtype=sums.dtype)
+        if sums.dtype.kind != "u":
+            # a row of size k is in k sums; bits that stand for rows wrap around, and stay so
+            of_size = (of_size / np.maximum(sizes, 1)).astype(sums.dtype)
+        out = np.zeros(self.width(), sums.dtype)
+        out[: self.n_labels] = sums[sizes > 0].sum(axis=0, dtype=sums.dtype)
+        seen = np.isin(self.sizes, sizes)
+        out[self.n_labels :][seen] = of_size[np.searchsorted(sizes, self.sizes[seen])]
+        return out
+
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the statistics of labels that are independent given their number.
+
+        P, of shape (n, s + C), has the probabilities of the labels, and of the sizes up to a
+        factor.
+        """
+        xp, s = array_namespace(P), self.n_labels
+        sizes = P[:, s:]
+        total = xp.sum(sizes, axis=1, keepdims=True)
+        # what no model thinks possible is a tie
+        share = xp.where(total > 0, sizes, xp.ones_like(sizes))
+        share = share / xp.sum(share, axis=1, keepdims=True)
+        places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
+        places[self.sizes] = np.arange(len(self.sizes))
+        padded = xp.concat([share, xp.zeros_like(share[:, :1])], axis=1)
+        law = xp.take(padded, xp.asarray(places, device=P.device), axis=1)
+        return LabelStatistics.from_marginals(P[:, :s], law)
+
+    def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
+        """Return the label or the size that a target stands for."""
+        if column >= self.n_labels:
+            return f"size {self.sizes[column - self.n_labels]}"
+        return f"label {column if labels is None else labels[column]!s}"
+
+
+@dataclass(frozen=True)
+class SizedTargets:
+    """Targets of :class:`CardinalityCode`."""
+
+    matrix: sp.csc_array  # (n, s + C), labels and sizes
+    sizes: NDArray[np.intp]  # (C,), what the last columns stand for
+
+
+@dataclass(frozen=True)
+class CardinalityCode(SizedCode):
+    """The same, for a model that has to know which of its targets are sizes."""
+
+    def targets(self, Y: Indicator) -> SizedTargets:
+        """Return the labels and the sizes of each row."""
+        return SizedTargets(super().targets(Y), self.sizes)
+
+
+@dataclass(frozen=True)
+class SetTargets:
+    """Targets of :class:`LabelSetCode`."""
+
+    which: NDArray[np.intp]  # (n,), the set of each row
+    sets: sp.csr_array  # (L, s), 0/1
+
+
+@dataclass(frozen=True)
+class LabelSetCode(Code):
+    """The label sets that were seen, each as a whole.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [1, 1]], dtype=np.int8))
+    >>> code = LabelSetCode.of(Y)
+    >>> code.sets.toarray().tolist(), code.targets(Y).which.tolist()
+    ([[1, 1], [0, 1]], [0, 1, 0])
+    """
+
+    sets: sp.csr_array  # (L, s), 0/1, in the order in which they were seen
+
+    @classmethod
+    def of(cls, Y: Indicator) -> LabelSetCode:
+        """Make the code of the label sets of Y, of shape (n, s)."""
+        which = _number_sets(Y)
+        first = np.unique(which, return_index=True)[1]
+        return cls(observed_cardinalities(Y), Y.shape[1], sp.csr_array(Y[first]))
+
+    def width(self) -> int:
+        """Return the numbers of a row: L probabilities, and ``1 + K s`` statistics of them."""
+        return int(self.sets.shape[0]) + 1 + len(self.cardinalities) * self.n_labels
+
+    def targets(self, Y: Indicator) -> SetTargets:
+        """Return which of the sets each row has; all of them have to be known."""
+        both = _number_sets(sp.csr_array(sp.vstack([self.sets, Y])))
+        return SetTargets(both[self.sets.shape[0] :], self.sets)
+
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the statistics of the distribution P over the sets, of shape (n, L)."""
+        return LabelStatistics.from_distribution(P, self.sets)
+
+    def marginals(self, P: Any) -> Any:
+        """Return the probability of each label, of shape (n, s), none of them exactly 0 or 1."""
+        marginals = super().marginals(P)
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, float(xp.finfo(marginals.dtype).smallest_normal), None)
+
+
+def _number_sets(Y: Indicator) -> NDArray[np.intp]:
+    """Give equal rows of an indicator equal numbers, in the order they come: (n,)."""
+    Y = Y.copy()
+    Y.sort_indices()
+    seen: dict[bytes, int] = {}
+    rows = (Y.indices[a:b].tobytes() for a, b in zip(Y.indptr[:-1], Y.indptr[1:], strict=True))
+    return np.array([seen.setdefault(row, len(seen)) for row in rows], dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class PlugInTargets:
+    """Targets of :class:`PlugInCode`, of n rows and of the n' of them that have classes."""
+
+    empty: sp.csc_array  # (n, 1), whether a row has no labels
+    rows: NDArray[np.intp]  # (n',), those that the multinomial problems are fitted to
+    classes: NDArray[np.intp]  # (n', m), the class of each of them in each problem
+
+
+@dataclass(frozen=True)
+class PlugInCode(Code):
+    """The emptiness of a set, and for each label the size of the set, 0 if the label is absent.
+
+    The code of the exact F-measure plug-in (Dembczynski et al. 2013): one binary and m multinomial
+    problems with M classes together. Only classes that occur are there, and labels with equal
+    columns are one problem.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [0, 0]], dtype=np.int8))
+    >>> code = PlugInCode.of(Y, conditional=True)
+    >>> code.sizes.tolist(), code.problem.tolist()
+    ([0, 2, 1, 2], [0, 0, 1, 1])
+    >>> code.targets(Y).classes.tolist()
+    [[1, 1], [0, 0]]
+    """
+
+    labels: NDArray[np.intp]  # (m,), a label of each problem
+    sizes: NDArray[np.intp]  # (M,), the size that each class stands for, 0 for an absent label
+    problem: NDArray[np.intp]  # (M,), the problem that each class belongs to
+    source: NDArray[np.intp]  # (C,), classes that stand for a size and
+    component: NDArray[np.intp]  # (C,), the component of the statistics that each estimates
+    conditional: bool  # whether the multinomial problems are those of rows that have labels
+
+    @classmethod
+    def of(cls, Y: Indicator, *, conditional: bool) -> PlugInCode:
+        """Lay out the classes that occur in Y, of shape (n, s)."""
+        cardinalities, s = observed_cardinalities(Y), Y.shape[1]
+        count = np.diff(Y.indptr)
+        used = np.flatnonzero(count) if conditional else np.arange(len(count))
+        count, columns = count[used], Y[used].tocsc()
+        which, first = distinct_columns(columns)
+        first = first[np.diff(columns.indptr)[first] > 0]
+        sizes = [np.unique(_sizes_with(columns, label, count)) for label in first]
+        problem = np.repeat(np.arange(len(first)), [len(values) for values in sizes])
+        flat = np.concatenate([*sizes, []]).astype(np.intp)
+        source, component = [], []
+        for label in range(s):
+            own = np.flatnonzero((which[first][problem] == which[label]) & (flat > 0))
+            source.append(own)
+            component.append(np.searchsorted(cardinalities, flat[own]) * s + label)
+        return cls(
+            cardinalities, s, first, flat, problem, np.concatenate(source),
+            np.concatenate(component), conditional,
+        )  # fmt: skip
+
+    def width(self) -> int:
+        """Return the number of classes, and one for "no labels"."""
+        return 1 + len(self.sizes)
+
+    def targets(self, Y: Indicator) -> PlugInTargets:
+        """Return whether rows are empty, and the classes of the others or of all."""
+        count = np.diff(Y.indptr)
+        empty = count == 0
+        partly = self.conditional and not empty.all()
+        rows = np.flatnonzero(~empty) if partly else np.arange(len(count))
+        columns, classes = Y[rows].tocsc(), np.zeros((len(rows), len(self.labels)), dtype=np.intp)
+        for m, label in enumerate(self.labels):
+            sizes = self.sizes[self.problem == m]
+            classes[:, m] = np.searchsorted(sizes, _sizes_with(columns, label, count[rows]))
+        return PlugInTargets(sp.csc_array(empty[:, None].astype(np.int8)), rows, classes)
+
+    def statistics(self, P: NDArray[Any]) -> LabelStatistics:
+        """Put the probabilities of no labels and of the classes, (n, 1 + M), into their places."""
+        K, s = len(self.cardinalities), self.n_labels
+        code = np.zeros((len(P), 1 + K * s), dtype=P.dtype)
+        code[:, 0] = P[:, 0]
+        code[:, 1 + self.component] = P[:, 1 + self.source]
+        if self.conditional:
+            code[:, 1:] *= 1 - code[:, :1]
+        return LabelStatistics.from_code(code, self.cardinalities, s)
+
+
+def _sizes_with(columns: sp.csc_array, label: int, count: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the size of each row that has a label, 0 for the others."""
+    out = np.zeros(len(count), dtype=np.intp)
+    rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
+    out[rows] = count[rows]
+    return out

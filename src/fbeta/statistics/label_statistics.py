@@ -1,0 +1,378 @@
+"""The output code y -> a_y, and its conditional expectation q: all that a decoder needs.
+
+For s labels, ``a_y`` has one component for "no labels" and one for each pair of a size k and a
+label j: ``1(|y| = k) y_j``. Their expectations given x are the label statistics ``q_0 = P(y = 0 |
+x)`` and ``q_jk = P(|y| = k, y_j = 1 | x)``. They do not depend on beta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fbeta._array import (
+    Array,
+    as_array,
+    astype,
+    host_integers,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+)
+from fbeta.labels.forms import form_of
+from fbeta.statistics.dense import Dense, Form
+from fbeta.statistics.encoding import encode, encode_labels, observed_cardinalities
+from fbeta.statistics.factored import Factored
+from fbeta.statistics.mixture import Mixture, cast, concatenate, unfold
+from fbeta.statistics.validation import (
+    check_alike,
+    check_cardinalities,
+    check_shapes,
+    check_statistics,
+    read_marginals,
+    read_sizes,
+    read_weights,
+    row_numbers,
+)
+
+__all__ = ["LabelStatistics", "encode", "encode_labels", "observed_cardinalities"]
+
+
+class LabelStatistics:
+    """The statistics q(x) of n instances: everything the decoder needs, for every beta.
+
+    Parameters
+    ----------
+    empty : array of shape (n,)
+        ``P(no labels | x_i)``.
+    joint : array of shape (n, K, s)
+        ``joint[i, k, j] = P(|y| = cardinalities[k], y_j = 1 | x_i)``.
+    cardinalities : array-like of shape (K,)
+        Increasing sizes in 1..s; the joint probabilities of all other sizes are zero.
+
+    Attributes
+    ----------
+    form : object
+        How the numbers are kept. Statistics that come from marginals or are a mixture stay in
+        parts; ``empty`` and ``joint`` are then computed when they are asked for.
+
+    Notes
+    -----
+    Any finite non-negative numbers are accepted: independent estimates of the components need not
+    be the statistics of a distribution.
+
+    The arrays may be of any library that follows the array API standard, on any device; what is
+    computed from them is of the same library and on the same device. Only ``cardinalities``, which
+    belong to the shape, are NumPy's always.
+
+    Examples
+    --------
+    >>> q = LabelStatistics.from_marginals([[0.9, 0.5]])
+    >>> q.joint.round(3).tolist(), q.empty.round(3).tolist()
+    ([[[0.45, 0.05], [0.45, 0.45]]], [0.05])
+    >>> q.marginals().round(3).tolist()
+    [[0.9, 0.5]]
+    """
+
+    form: Form
+
+    def __init__(self, empty: Any, joint: Any, cardinalities: Any) -> None:
+        xp, device = namespace_and_device(empty=empty, joint=joint)
+        empty, joint = (as_array(xp, device, array) for array in (empty, joint))
+        if is_tensor(cardinalities):
+            cardinalities = host_integers(cardinalities)
+        cardinalities = np.asarray(cardinalities)
+        check_shapes(empty, joint, cardinalities)
+        check_cardinalities(cardinalities, joint.shape[2])
+        check_statistics("empty", empty)
+        check_statistics("joint", joint)
+        self.form = Dense(empty, joint, cardinalities)
+
+    @classmethod
+    def _of(cls, form: Form) -> LabelStatistics:
+        out = object.__new__(cls)
+        out.form = form
+        return out
+
+    def __len__(self) -> int:
+        return self.form.shape[0]
+
+    def __getitem__(self, rows: Any) -> LabelStatistics:
+        """Return the statistics of some rows, given by a slice, mask or integer array."""
+        return self._of(self.form.take(row_numbers(rows, self.form)))
+
+    def __repr__(self) -> str:
+        n, s = self.form.shape
+        kind = type(self.form).__name__.lower()
+        K = len(self.cardinalities)
+        return f"<LabelStatistics of {n} instances, {s} labels, {K} cardinalities, {kind}>"
+
+    @cached_property
+    def _dense(self) -> Dense:
+        return unfold(self.form)
+
+    @property
+    def empty(self) -> NDArray[Any]:
+        """``P(no labels | x_i)``, of shape (n,)."""
+        empty: NDArray[Any] = self.form.empty_probability()
+        return empty
+
+    @property
+    def joint(self) -> NDArray[Any]:
+        """``P(|y| = cardinalities[k], y_j = 1 | x_i)``, of shape (n, K, s)."""
+        joint: NDArray[Any] = self._dense.joint
+        return joint
+
+    @property
+    def cardinalities(self) -> NDArray[np.intp]:
+        """Increasing sizes in 1..s."""
+        return self.form.cardinalities
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels s."""
+        return self.form.shape[1]
+
+    def marginals(self) -> NDArray[Any]:
+        """Return ``P(y_j = 1 | x_i)``, of shape (n, s)."""
+        marginals: NDArray[Any] = self.form.marginals()
+        return marginals
+
+    def cardinality_distribution(self) -> NDArray[Any]:
+        """Return ``P(|y| = k | x_i)`` for k in 0..s, of shape (n, s + 1).
+
+        By ``sum_j P(|y| = k, y_j = 1) = k P(|y| = k)``. For estimated statistics the rows need
+        not sum to 1.
+        """
+        xp, device = self.form.place
+        sizes = self.form.size_probabilities()
+        shape = (len(self), self.n_labels + 1)
+        out: NDArray[Any] = xp.zeros(shape, dtype=sizes.dtype, device=device)
+        out[:, 0] = astype(xp, self.empty, sizes.dtype)
+        for i, k in enumerate(self.cardinalities):
+            out[:, int(k)] = sizes[:, i]
+        return out
+
+    def astype(self, dtype: Any) -> LabelStatistics:
+        """Return the statistics in numbers of another type, in the same form.
+
+        Examples
+        --------
+        >>> LabelStatistics.from_marginals([[0.9, 0.5]]).astype(np.float32).form.P.dtype
+        dtype('float32')
+        """
+        return self._of(cast(self.form, dtype))
+
+    def unfolded(self) -> LabelStatistics:
+        """Return the statistics with every number in place: more memory, and no work later."""
+        return self._of(self._dense)
+
+    def to_code(self) -> NDArray[Any]:
+        """Return the components in the order of :func:`encode`, of shape (n, 1 + K s)."""
+        xp = self.form.place[0]
+        joint = self.joint
+        rows = xp.reshape(joint, (len(self), joint.shape[1] * joint.shape[2]))
+        empty = astype(xp, self.empty, joint.dtype)
+        code: NDArray[Any] = xp.concat([empty[:, None], rows], axis=1)
+        return code
+
+    @classmethod
+    def from_code(cls, code: Array, cardinalities: Any, n_labels: int) -> LabelStatistics:
+        """Build statistics from the components in the order of :func:`encode`.
+
+        Parameters
+        ----------
+        code : array of shape (n, 1 + K s)
+            Component 0 is ``q_0``, component ``1 + k s + j`` is ``q_jk``.
+        cardinalities : array-like of shape (K,)
+            Increasing sizes in 1..s.
+        n_labels : int
+            Number of labels s.
+
+        Returns
+        -------
+        LabelStatistics
+        """
+        xp, _ = namespace_and_device(code=code)
+        joint = xp.reshape(code[:, 1:], (code.shape[0], len(cardinalities), n_labels))
+        return cls(code[:, 0], joint, cardinalities)
+
+    @classmethod
+    def from_labels(cls, Y: Any) -> LabelStatistics:
+        """Build the statistics of label sets that are known: all mass on the given set.
+
+        Parameters
+        ----------
+        Y : labels of n instances
+            0/1 array or sparse matrix of shape (n, s), DataFrame, or sequence of label sets.
+
+        Returns
+        -------
+        LabelStatistics
+        """
+        return cls.from_code(*encode_labels(Y))
+
+    @classmethod
+    def from_marginals(cls, P: Any, sizes: Any = None) -> LabelStatistics:
+        """Build the statistics of labels that are independent, perhaps given their number.
+
+        Without ``sizes``, ``q_jk = p_j P(k - 1 of the other labels)``: the labels are independent.
+        With ``sizes``, ``q_jk = P(|y| = k) P(y_j = 1 | |y| = k)``: the number of labels has the
+        given distribution, and given it the labels follow the conditional Bernoulli law, that of
+        independent labels of which so many happen to be present.
+
+        Parameters
+        ----------
+        P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
+            ``P(y_j = 1 | x_i)``; or what ``predict_proba`` of scikit-learn's forests and other
+            multi-output classifiers returns.
+        sizes : array-like of shape (n, m + 1), optional
+            ``P(|y| = k | x_i)`` for k in 0..m, with m <= s.
+
+        Returns
+        -------
+        LabelStatistics
+            With the cardinalities 1..s, or 1..m. It keeps no more than ``P`` and ``sizes``.
+
+        Notes
+        -----
+        Sizes that no set of these labels can have, because some p are 0 or 1, get the limit of the
+        laws with p near 0 and 1: labels with p = 1 come first, and those with p = 0 last.
+
+        Examples
+        --------
+        >>> q = LabelStatistics.from_marginals([[0.9, 0.5]], sizes=[[0.0, 1.0]])
+        >>> q.joint.round(3).tolist()
+        [[[0.9, 0.1]]]
+        """
+        P = read_marginals(P)
+        return cls._of(Factored(P, None if sizes is None else read_sizes(sizes, P)))
+
+    @classmethod
+    def from_samples(cls, S: Any) -> LabelStatistics:
+        """Build the empirical statistics of sampled label sets.
+
+        Parameters
+        ----------
+        S : array-like of shape (n, m, s)
+            ``m`` sampled label sets for each of ``n`` instances, 0/1.
+
+        Returns
+        -------
+        LabelStatistics
+            With the cardinalities that occur in the samples.
+        """
+        xp, device = namespace_and_device(S=S)
+        S = as_array(xp, device, S)
+        if S.ndim != 3 or 0 in S.shape[1:]:
+            raise ValueError(f"S must have shape (n, m, s) with m, s >= 1, got {tuple(S.shape)}")
+        if not bool(xp.all((S == 0) | (S == 1))):
+            raise ValueError("S must hold only 0 and 1")
+        S = astype(xp, S, widest_float(xp, device))
+        sizes = xp.sum(S, axis=2)
+        cardinalities = [k for k in host_integers(xp.unique_values(sizes)) if k > 0]
+        counts = [astype(xp, sizes == k, S.dtype) for k in (0, *cardinalities)]
+        is_size = xp.stack(counts, axis=1)
+        joint = xp.matmul(is_size[:, 1:, :], S) / S.shape[1]
+        empty = xp.sum(is_size[:, 0, :], axis=1) / S.shape[1]
+        return cls(empty, joint, np.asarray(cardinalities, dtype=np.intp))
+
+    @classmethod
+    def from_distribution(cls, probabilities: Any, labelsets: Any) -> LabelStatistics:
+        """Build the statistics of a distribution over given label sets.
+
+        Parameters
+        ----------
+        probabilities : array-like of shape (n, m)
+            ``P(y = labelsets[l] | x_i)``.
+        labelsets : labels of m sets
+            0/1 array or sparse matrix of shape (m, s), DataFrame, or sequence of label sets.
+
+        Returns
+        -------
+        LabelStatistics
+            With the cardinalities that occur among the label sets.
+        """
+        xp, device = namespace_and_device(probabilities=probabilities)
+        dtype = widest_float(xp, device)
+        p = astype(xp, as_array(xp, device, probabilities), dtype)
+        if xp is np:
+            indicator = form_of(labelsets, "labelsets").read(labelsets, "labelsets")
+            (m, s), cardinalities = indicator.shape, observed_cardinalities(indicator)
+            code = encode(indicator, cardinalities).astype(np.float64)
+        else:
+            code, cardinalities, s = encode_labels(labelsets, like=p, name="labelsets")
+            m = code.shape[0]
+        if p.ndim != 2 or p.shape[1] != m:
+            raise ValueError(
+                f"probabilities must have shape (n, {m}), one column for each label set, "
+                f"got {tuple(p.shape)}"
+            )
+        # sparse @ dense, because the product of an ndarray with a sparse array is a loop
+        return cls.from_code((code.T @ p.T).T, cardinalities, s)
+
+    @classmethod
+    def mixture(
+        cls, parts: Sequence[LabelStatistics], weights: ArrayLike | None = None
+    ) -> LabelStatistics:
+        """Average several statistics of the same instances.
+
+        The expected F_beta is linear in the statistics, so the average of several models can be
+        decoded at once.
+
+        Parameters
+        ----------
+        parts : sequence of LabelStatistics
+            Of the same n instances and s labels, each with cardinalities of its own.
+        weights : array-like of shape (len(parts),), optional
+            Non-negative, divided by their sum; equal by default.
+
+        Returns
+        -------
+        LabelStatistics
+            With the union of the cardinalities. It keeps the parts, and averages some rows at a
+            time.
+
+        Examples
+        --------
+        >>> a = LabelStatistics.from_labels([[1, 0]])
+        >>> b = LabelStatistics.from_labels([[1, 1]])
+        >>> LabelStatistics.mixture([a, b], [3, 1]).joint.tolist()
+        [[[0.75, 0.0], [0.25, 0.25]]]
+        """
+        forms = [part.form for part in parts]
+        check_alike(forms, same_rows=True)
+        shares = read_weights(weights, len(forms))
+        kept = [(form, share) for form, share in zip(forms, shares, strict=True) if share > 0]
+        if len(kept) == 1:
+            return cls._of(kept[0][0])
+        return cls._of(Mixture(tuple(form for form, _ in kept), tuple(w for _, w in kept)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[LabelStatistics]) -> LabelStatistics:
+        """Join the statistics of several groups of instances, which may differ in cardinalities.
+
+        Parameters
+        ----------
+        parts : sequence of LabelStatistics
+            With the same labels.
+
+        Returns
+        -------
+        LabelStatistics
+            With the union of their cardinalities.
+
+        Examples
+        --------
+        >>> a = LabelStatistics.from_labels([[1, 0]])
+        >>> b = LabelStatistics.from_labels([[1, 1]])
+        >>> LabelStatistics.concatenate([a, b]).marginals().tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+        """
+        forms = [part.form for part in parts]
+        check_alike(forms, same_rows=False)
+        return cls._of(concatenate(forms))

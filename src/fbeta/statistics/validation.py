@@ -1,0 +1,234 @@
+"""The arguments of label statistics: read, checked, and named where they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fbeta._array import (
+    Array,
+    as_array,
+    astype,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+    without_gradients,
+)
+from fbeta.statistics.dense import Form
+
+
+def read_matrix(P: Any) -> Array:
+    """Return probabilities or logits of labels, of shape (n, s), in a floating type.
+
+    Parameters
+    ----------
+    P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
+        As for :func:`read_marginals`, but of any size.
+
+    Returns
+    -------
+    array of shape (n, s)
+        NumPy's in double precision.
+    """
+    if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
+        P = _presence(P)
+    xp, device = namespace_and_device(P=P)
+    if xp is np:
+        P = np.asarray(P, dtype=np.float64)
+    elif not xp.isdtype(P.dtype, "real floating"):
+        P = astype(xp, P, widest_float(xp, device))
+    if P.ndim != 2 or P.shape[1] == 0:
+        raise ValueError(f"P must have shape (n, s) with s >= 1, got {tuple(P.shape)}")
+    return P
+
+
+def read_marginals(P: Any) -> Array:
+    """Return marginals of shape (n, s) in a floating type, NumPy's in double precision.
+
+    Parameters
+    ----------
+    P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
+        ``P(y_j = 1)``, or the probabilities of absence and presence of each label.
+
+    Returns
+    -------
+    array of shape (n, s)
+
+    Examples
+    --------
+    >>> read_marginals([np.array([[0.1, 0.9]]), np.array([[0.5, 0.5]])]).tolist()
+    [[0.9, 0.5]]
+    """
+    P = read_matrix(P)
+    xp, _ = namespace_and_device(P=P)
+    if not bool(xp.all((P >= 0) & (P <= 1))):
+        raise ValueError("P must hold probabilities in [0, 1]")
+    return P
+
+
+def read_sizes(sizes: Any, P: Array) -> Array:
+    """Return the distribution of the number of labels, in the place and type of the marginals.
+
+    Parameters
+    ----------
+    sizes : array-like of shape (n, m + 1)
+        ``P(|y| = k)`` for k in 0..m, with m <= s.
+    P : array of shape (n, s)
+        Marginals.
+
+    Returns
+    -------
+    array of shape (n, m + 1)
+    """
+    xp, device = namespace_and_device(P=P, sizes=sizes)
+    sizes = astype(xp, as_array(xp, device, sizes), P.dtype)
+    n, s = P.shape
+    if sizes.ndim != 2 or sizes.shape[0] != n or not 1 <= sizes.shape[1] <= s + 1:
+        raise ValueError(
+            f"sizes must have shape ({n}, m + 1) with m <= {s}, one column for each number of "
+            f"labels 0..m, got {tuple(sizes.shape)}"
+        )
+    check_statistics("sizes", sizes)
+    return sizes
+
+
+def _presence(P: Sequence[Any]) -> Array:
+    """Return the last of the two columns of each label."""
+    for j, p in enumerate(P):
+        if p.shape[1] != 2:
+            raise ValueError(
+                f"P[{j}] must have shape (n, 2), the probabilities that label {j} is absent and "
+                f"present, got {tuple(p.shape)}"
+            )
+        if p.shape[0] != P[0].shape[0]:
+            raise ValueError(f"P[{j}] has {p.shape[0]} rows, but P[0] has {P[0].shape[0]}")
+    xp, _ = namespace_and_device(**{f"P[{j}]": p for j, p in enumerate(P)})
+    return xp.stack([p[:, 1] for p in P], axis=1)
+
+
+def check_indicator(Y: Array, name: str) -> Array:
+    """Return a tensor, or raise where it is not a matrix of 0 and 1."""
+    xp, _ = namespace_and_device(**{name: Y})
+    if Y.ndim != 2 or 0 in Y.shape:
+        raise ValueError(f"{name} must have shape (n, s) with n, s >= 1, got {tuple(Y.shape)}")
+    if not bool(xp.all((Y == 0) | (Y == 1))):
+        raise ValueError(f"Unknown label type: {name} must hold only 0 and 1")
+    return Y
+
+
+def read_weights(weights: ArrayLike | None, n_parts: int) -> tuple[float, ...]:
+    """Return weights of the parts of an average, divided by their sum.
+
+    Parameters
+    ----------
+    weights : array-like of shape (n_parts,), or None
+        Non-negative; equal by default.
+    n_parts : int
+        Number of parts.
+
+    Returns
+    -------
+    tuple of float
+
+    Examples
+    --------
+    >>> read_weights([3, 1], 2)
+    (0.75, 0.25)
+    """
+    given = np.ones(n_parts) if weights is None else np.asarray(weights, dtype=np.float64)
+    if given.shape != (n_parts,):
+        raise ValueError(f"weights must have shape ({n_parts},), got {given.shape}")
+    if not np.isfinite(given).all() or (given < 0).any() or not given.any():
+        raise ValueError(f"weights must be finite, not negative and not all 0, got {weights!r}")
+    return tuple(float(w) for w in given / given.sum())
+
+
+def check_alike(forms: Sequence[Form], same_rows: bool) -> None:
+    """Raise where statistics differ in labels, library, device, or rows if these are to agree."""
+    if not forms:
+        raise ValueError("parts must hold at least one LabelStatistics")
+    (n, s), place = forms[0].shape, forms[0].place
+    for i, form in enumerate(forms):
+        if form.shape[1] != s:
+            raise ValueError(f"parts[{i}] has {form.shape[1]} labels, but parts[0] has {s}")
+        if same_rows and form.shape[0] != n:
+            raise ValueError(f"parts[{i}] has {form.shape[0]} rows, but parts[0] has {n}")
+        if form.place != place:
+            raise ValueError(f"parts[{i}] is of another library or on another device than parts[0]")
+
+
+def row_numbers(rows: Any, form: Form) -> Any:
+    """Return a slice, or an array of row numbers in the place of the form.
+
+    Parameters
+    ----------
+    rows : int, slice, boolean mask of shape (n,) or array-like of integers
+        Rows; negative ones count from the end.
+    form : Form
+        Whose rows they are.
+
+    Returns
+    -------
+    slice or integer array
+    """
+    if isinstance(rows, slice):
+        return rows
+    (xp, device), n = form.place, form.shape[0]
+    if is_tensor(rows):
+        if xp.isdtype(rows.dtype, "bool"):
+            return xp.nonzero(rows)[0]
+        return xp.where(rows < 0, rows + n, rows)
+    chosen = np.atleast_1d(np.asarray(rows))
+    if chosen.dtype == np.bool_:
+        if chosen.shape != (n,):
+            raise IndexError(f"the mask of rows has shape {chosen.shape}, expected ({n},)")
+        chosen = np.flatnonzero(chosen)
+    chosen = chosen.astype(np.intp, casting="same_kind") if chosen.size else np.arange(0)
+    if ((chosen < -n) | (chosen >= n)).any():
+        raise IndexError(f"rows must lie in 0..{n - 1}")
+    return xp.asarray(np.where(chosen < 0, chosen + n, chosen), device=device)
+
+
+def check_shapes(empty: Array, joint: Array, cardinalities: NDArray[Any]) -> None:
+    """Raise where the shapes of dense statistics do not agree."""
+    if joint.ndim != 3 or tuple(empty.shape) != tuple(joint.shape[:1]):
+        raise ValueError(
+            "empty must have shape (n,) and joint (n, K, s), "
+            f"got {tuple(empty.shape)} and {tuple(joint.shape)}"
+        )
+    if cardinalities.shape != tuple(joint.shape[1:2]):
+        raise ValueError(
+            f"cardinalities must have shape ({joint.shape[1]},), got {cardinalities.shape}"
+        )
+
+
+def check_cardinalities(cardinalities: NDArray[Any], s: int) -> None:
+    """Raise where sizes are not increasing integers in 1..s."""
+    if cardinalities.size == 0:
+        return
+    if cardinalities.dtype.kind not in "iu":
+        raise ValueError(f"cardinalities must be integers, got {cardinalities.dtype}")
+    outside = (cardinalities < 1) | (cardinalities > s)
+    if outside.any():
+        raise ValueError(f"cardinalities must lie in 1..{s}, got {cardinalities[outside][0]}")
+    if (np.diff(cardinalities) <= 0).any():
+        raise ValueError("cardinalities must increase strictly")
+
+
+def check_statistics(name: str, values: Array) -> None:
+    """Raise where numbers are not of a floating type, finite and non-negative."""
+    xp, _ = namespace_and_device(**{name: values})
+    if not xp.isdtype(values.dtype, "real floating"):
+        raise ValueError(f"{name} must be of a floating type, got {values.dtype}")
+    if 0 in values.shape:
+        return
+    # min and max see NaN too, and make no temporary of the size of the array
+    with without_gradients(xp):
+        low, high = float(xp.min(values)), float(xp.max(values))
+    if not np.isfinite(low) or not np.isfinite(high):
+        raise ValueError(f"{name} contains NaN or infinity")
+    if low < 0:
+        raise ValueError(f"{name} must not be negative, found {low}")

@@ -1,0 +1,34 @@
+"""Rules on statistics whose best answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fbeta import decode
+from fbeta.decoding.exact import expected_fbeta
+from fbeta.decoding.rules import CutAtHalf, ExactDecode, SignOfScores
+from fbeta.statistics.codes import Estimates, MarginalCode
+
+P = np.random.default_rng(0).uniform(size=(30, 4))
+ESTIMATES = Estimates(MarginalCode.of(sp.csr_array(np.ones((1, 4), dtype=np.int8))), P)
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
+def test_rules_of_statistics(beta):
+    q = ESTIMATES.statistics()
+    best, value = decode(q, beta, return_expected=True)
+    assert np.array_equal(ExactDecode()(ESTIMATES, beta), best)
+    assert np.array_equal(ExactDecode().expected(ESTIMATES, beta), value)
+    half = CutAtHalf()(ESTIMATES, beta)
+    assert np.array_equal(half, P > 0.5)
+    assert half.dtype == best.astype(bool).dtype
+    np.testing.assert_allclose(CutAtHalf().expected(ESTIMATES, beta), expected_fbeta(q, half, beta))
+    assert (CutAtHalf().expected(ESTIMATES, beta) <= value + 1e-12).all()
+
+
+def test_rules_of_one_beta():
+    assert SignOfScores(2.0)(np.array([[0.0, 1.0]]), 2.0).tolist() == [[False, True]]
+    with pytest.raises(ValueError, match="fitted for beta=2 and depends on it"):
+        SignOfScores(2.0)(np.array([[0.0, 1.0]]), 1.0)

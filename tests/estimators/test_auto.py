@@ -1,0 +1,328 @@
+"""FBetaAuto: what it chooses, within what time, on what data."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fbeta import FBetaAuto, FBetaClassifierCV, LabelStatistics
+from fbeta.datasets import CalibratedLaw, make_calibrated
+from fbeta.estimators import auto_search as searching
+from fbeta.estimators.auto_search import Clock, Search, TimeUpError
+from fbeta.estimators.feature_maps import feature_maps
+from fbeta.estimators.folds import make_folds
+from fbeta.estimators.stacking import stacked_weights
+from fbeta.labels.forms import form_of
+from fbeta.metrics import fbeta_per_instance
+from fbeta.storage.model_files import load_model, save_model
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, Y, _, _ = make_calibrated(100, n_labels=2, n_features=6)
+    return X * 10.0 ** np.arange(-3, 3), Y
+
+
+@pytest.fixture(scope="module")
+def few_trees():
+    """Forests of few trees: the same search in less time."""
+    patch = pytest.MonkeyPatch()
+    models = searching._models
+
+    def small(*settings):
+        found = models(*settings)
+        return {
+            name: model.set_params(n_estimators=10) if "forest" in name else model
+            for name, model in found.items()
+        }
+
+    patch.setattr(searching, "_models", small)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def fitted(data, few_trees):
+    return FBetaAuto(cv=3, random_state=0).fit(*data)
+
+
+def test_it_is_not_worse_than_the_papers_method_by_cross_validation(data, fitted):
+    X, Y = data
+    with pytest.warns(UserWarning, match="ranges of the columns"):
+        paper = FBetaClassifierCV(cv=3).fit(X, Y)
+    board = {row["name"]: row for row in fitted.leaderboard_}
+    assert board["raw: joint"]["score"] == pytest.approx(paper.best_score_, abs=1e-12)
+    assert fitted.best_score_ >= paper.best_score_
+    models = {"joint", "sized", "cardinality", "label sets", "forest, leaves of 1"}
+    assert models <= {name.partition(": ")[2] for name in board}
+    assert sum(fitted.weights_.values()) == pytest.approx(1)
+    assert fitted.predict(X, beta=2.0, max_labels=1).sum(axis=1).max() <= 1
+
+
+def test_the_statistics_are_the_average_of_those_of_its_members(data, fitted):
+    X = data[0][:9]
+    model = fitted._model
+    parts = [
+        member.predict_statistics(model.maps[place].transform(X))
+        for member, place in zip(model.members, model.places, strict=True)
+    ]
+    mean = LabelStatistics.mixture(parts, model.weights)
+    np.testing.assert_allclose(fitted.predict_statistics(X).joint, mean.joint, atol=1e-12)
+    np.testing.assert_allclose(fitted.predict_proba(X), np.minimum(mean.marginals(), 1), atol=1e-12)
+    raw = fitted.expected_fbeta(X, calibrated=False)
+    np.testing.assert_allclose(fitted.expected_fbeta(X), fitted.calibration_(raw))
+
+
+def test_it_says_what_it_chose(fitted):
+    text = fitted.summary()
+    for name, weight in fitted.weights_.items():
+        assert name in text
+        if weight:
+            assert f"{weight:.2f}" in text
+    assert f"{fitted.best_score_:.4f}" in text
+
+
+def test_the_same_seed_gives_the_same_model(data, few_trees):
+    X, Y = data[0][:60], data[1][:60]
+    one, other = (FBetaAuto(cv=2, random_state=3).fit(X, Y) for _ in range(2))
+    assert one.weights_ == other.weights_
+    assert np.array_equal(one.expected_fbeta(X), other.expected_fbeta(X))
+
+
+def test_model_files(data, fitted, tmp_path):
+    pytest.importorskip("skops")
+    X = data[0]
+    save_model(tmp_path / "auto.skops", fitted)
+    stored = load_model(tmp_path / "auto.skops").estimator
+    assert stored.leaderboard_ == fitted.leaderboard_
+    assert np.array_equal(stored.predict(X), fitted.predict(X))
+    assert np.array_equal(stored.expected_fbeta(X), fitted.expected_fbeta(X))
+
+
+def test_progress_is_printed(data, capsys):
+    FBetaAuto(cv=2, time_limit=1e-6, random_state=0, verbose=1).fit(*data)
+    lines = capsys.readouterr().out.splitlines()
+    assert "standardised: sized: 0." in lines[0]
+    assert "fitted to all rows" in lines[-1]
+
+
+def prepared(X, Y, clock, **options):
+    indicator = form_of(Y).read(Y)
+    rng = np.random.RandomState(0)
+    return Search.over(
+        X, indicator, None, clock, lambda words: None, beta=1.0, cv=2, n_jobs=None, rng=rng,
+        **options,
+    )  # fmt: skip
+
+
+def test_time_is_kept_by_a_clock_that_tests_can_turn(data, few_trees):
+    X, Y = data
+    ticks = itertools.count()
+    # every look at the clock is a second later
+    clock = Clock(lambda: float(next(ticks)), 60.0)
+    search = prepared(X, Y, clock)
+    model = search.run()
+    whole = prepared(X, Y, Clock(lambda: 0.0, None))
+    assert 1 <= len(search.found) < len(list(whole._order()))
+    assert max(c.seconds for c in search.found.values()) < 60.0
+    assert model.leaderboard
+    # the first is always there, and nothing else where there is no time
+    search = prepared(X, Y, Clock(lambda: float(next(ticks)), 1e-9))
+    assert [row["name"] for row in search.run().leaderboard] == ["standardised: sized"]
+
+
+def test_a_step_that_goes_on_too_long_is_ended(data, monkeypatch):
+    X, Y = data
+    now = [0.0]
+    clock = Clock(lambda: now[0], 10.0)
+    search = prepared(X, Y, clock)
+    assert search._try(("standardised", "sized"))
+    calls = itertools.count()
+
+    def check(own, at, then):
+        # the clock turns in the middle of a step
+        now[0] = then if next(calls) == at else now[0]
+        if own.is_over():
+            raise TimeUpError
+
+    monkeypatch.setattr(Clock, "check", partial(check, clock, 3, 6.0))
+    # no pair may take more than half of what is left, but another may be tried
+    assert search._try(("raw", "cardinality"))
+    assert search.failed == {("raw", "cardinality"): "it took too long"}
+    monkeypatch.setattr(Clock, "check", partial(check, clock, 6, 100.0))
+    assert not search._try(("raw", "joint"))
+    assert list(search.found) == [("standardised", "sized")]
+    with pytest.raises(TimeUpError):
+        clock.check()
+
+
+def test_large_data_and_no_time_leave_a_first_model(few_trees, monkeypatch):
+    monkeypatch.setattr(searching, "PILOT", 50)
+    X, Y, _, _ = make_calibrated(200, n_labels=2, n_features=6)
+    ticks = itertools.count()
+    search = prepared(X, Y, Clock(lambda: float(next(ticks)), 1e-9))
+    model = search.run()
+    assert not search.found
+    assert len(model.members) == 1
+    clf = FBetaAuto(time_limit=1e-6, cv=2).fit(X, Y)
+    assert clf.predict(X).shape == Y.shape
+
+
+def test_statistics_are_kept_of_as_many_rows_as_memory_allows(few_trees, monkeypatch):
+    monkeypatch.setattr(searching, "KEPT_BYTES", 0)
+    X, Y, _, _ = make_calibrated(900, n_labels=2, n_features=6)
+    search = prepared(X, Y, Clock(lambda: 0.0, None))
+    assert search.trial.kept.sum() == 500
+    # of every fold as many, whatever its seed is
+    assert [search.trial.kept[test].sum() for _, test in search.trial.folds] == [250, 250]
+    assert search.trial._kept_rows()[1].sum() == pytest.approx(1)
+    assert search._try(("raw", "joint"))
+    (candidate,) = search.found.values()
+    assert len(candidate.statistics) == 500
+    paper = FBetaClassifierCV(cv=2).fit(X, Y)
+    assert candidate.score == pytest.approx(paper.best_score_, abs=1e-12)
+    assert search._average().score > 0.5
+
+
+def test_what_fails_is_left_out(data, few_trees):
+    X, Y = data
+    search = prepared(X, Y, Clock(lambda: 0.0, None))
+    search.models = {**search.models, "broken": search.models["sized"].__class__(tol=-1.0)}
+    search._try(("raw", "sized"))
+    assert search._try(("raw", "broken"))
+    assert "tol" in search.failed["raw", "broken"]
+
+
+def test_what_needs_too_much_memory_is_left_out(data, monkeypatch):
+    search = prepared(*data, Clock(lambda: 0.0, None))
+    # 2 labels with 2 sizes and 6 features; the kernel has a landmark for every row
+    assert search._bytes(("raw", "joint")) == 8 * 6 * 5
+    assert search._bytes(("kernel 0.25", "sized")) == 8 * 100 * 4
+    monkeypatch.setattr(searching, "MODEL_BYTES", 8 * 6 * 5 - 1)
+    assert search._try(("raw", "joint"))
+    assert search._try(("raw", "sized"))
+    assert list(search.found) == [("raw", "sized")]
+    assert "memory" in search.failed["raw", "joint"]
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_gaps_in_the_features(data, few_trees, form):
+    X, Y = data
+    rng = np.random.default_rng(0)
+    gaps = np.where(rng.uniform(size=X.shape) < 0.1, np.nan, np.where(np.abs(X) < 0.01, 0, X))
+    gaps[:, 4] = np.nan
+    given = sp.csr_array(gaps) if form == "sparse" else gaps
+    clf = FBetaAuto(cv=2, time_limit=1e-6, random_state=0).fit(given, Y)
+    assert clf.predict(given).shape == Y.shape
+    clf = FBetaAuto(cv=2, time_limit=1e-6, random_state=0).fit(X, Y)
+    if form == "dense":
+        # no gaps in training, but later
+        assert clf.predict(gaps).shape == Y.shape
+    with pytest.raises(ValueError, match="infinity"):
+        clf.predict(np.where(np.isnan(gaps), np.inf, gaps))
+
+
+def test_sparse_features_stay_sparse(few_trees):
+    rng = np.random.default_rng(0)
+    X = sp.random_array((80, 300), density=0.05, random_state=rng, format="csr")
+    X.data = np.ceil(3 * X.data)
+    Y = np.asarray((X[:, :3] > 0).toarray(), dtype=int)
+    clf = FBetaAuto(cv=2, random_state=0).fit(X, Y)
+    assert {"length 1: sized", "TF-IDF: sized", "raw: joint"} <= set(clf.weights_)
+    assert clf.score(X, Y) > 0.8
+    assert "TF-IDF" not in feature_maps(-X, 0)
+
+
+@pytest.mark.parametrize(
+    "Y", [np.zeros((30, 2), int), np.ones((30, 1), int), np.arange(30)[:, None] % 2]
+)
+def test_odd_labels(few_trees, Y):
+    X = np.arange(60.0).reshape(30, 2) / 60
+    clf = FBetaAuto(cv=2, random_state=0).fit(X, Y)
+    assert clf.predict(X).shape == Y.shape
+    if not Y.any() or Y.all():
+        assert clf.score(X, Y) == 1
+
+
+def test_it_works_in_pipelines_and_cross_validation(data):
+    X, Y = data
+    model = make_pipeline(StandardScaler(), FBetaAuto(cv=2, time_limit=1e-6, random_state=0))
+    assert (cross_val_score(model, X, Y, cv=2) > 0.3).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"), [({"time_limit": 0}, "time_limit"), ({"beta": -1.0}, "beta")]
+)
+def test_mistakes_are_named(data, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        FBetaAuto(**parameters).fit(*data)
+
+
+def test_maps_share_the_folds(data):
+    X, Y = data
+    maps = feature_maps(X, 0)
+    folds = make_folds(2, X, form_of(Y).read(Y))
+    assert len(folds) == 2
+    for name, mapping in maps.items():
+        Z = mapping.fit_transform(X)
+        assert np.isfinite(Z).all(), name
+        np.testing.assert_allclose(mapping.transform(X[:5]), Z[:5], atol=1e-8)
+
+
+@pytest.mark.slow
+def test_it_is_consistent_where_the_papers_method_is(few_trees):
+    law = CalibratedLaw(4, 40, 0)
+    train, test = law.sample(10_000, 1), law.sample(4000, 2)
+    clf = FBetaAuto(cv=2, time_limit=25, random_state=0).fit(train.X, train.Y)
+    assert test.regret(clf.predict(test.X)) < 0.003
+
+
+@pytest.mark.slow
+def test_short_texts():
+    path = Path(__file__).resolve().parents[2] / "examples" / "02_text.py"
+    if not path.exists():
+        pytest.skip("the examples are not here")
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("example_text", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    texts, tags = example.make_corpus(1200, seed=0)
+    new_texts, new_tags = example.make_corpus(1500, seed=1)
+    clf = make_pipeline(TfidfVectorizer(), FBetaAuto(time_limit=45, cv=3, random_state=0))
+    predicted = clf.fit(texts, tags).predict(new_texts)
+    assert fbeta_per_instance(new_tags, predicted).mean() >= 0.825
+
+
+def test_weights_are_those_of_least_squares_unless_the_papers_method_is_better(data, monkeypatch):
+    search = prepared(*data, Clock(lambda: 0.0, None))
+    for model in ("sized", "joint", "cardinality"):
+        search._try(("raw", model))
+    candidates = list(search.found.values())
+    parts = [candidate.statistics.unfolded() for candidate in candidates]
+    rows, share = search.trial._kept_rows()
+    kept = stacked_weights(parts, search.Y[rows], 1.0, share) >= searching.LEAST_WEIGHT
+    again = np.zeros(3)
+    own = [part for part, keep in zip(parts, kept, strict=True) if keep]
+    again[kept] = stacked_weights(own, search.Y[rows], 1.0, share)
+    score = search.trial.score()
+    together, alone = score(LabelStatistics.mixture(parts, again)), score(parts[1])
+    weights, value = search._weights(candidates)
+    assert value == pytest.approx(max(together, alone))
+    np.testing.assert_allclose(weights, again if together >= alone else [0, 1, 0])
+    # an average that is worse than the paper's method is not taken
+    worse = LabelStatistics.from_marginals(1 - parts[0].marginals())
+    object.__setattr__(candidates[0], "statistics", worse)
+    monkeypatch.setattr(type(search.trial), "stacked", lambda self, parts, of=None: np.eye(3)[0])
+    weights, value = search._weights(candidates)
+    assert weights.tolist() == [0, 1, 0]
+    assert value == candidates[1].score

@@ -1,0 +1,166 @@
+"""Strengths that are left out: the rule as documented, on numbers and on data; warnings."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, SizedClassifier, fbeta_score
+from fbeta.datasets import make_calibrated
+from fbeta.datasets.synthetic import all_label_sets
+from fbeta.estimators.folds import ALPHAS, make_folds, over_folds
+from fbeta.estimators.pruning import Pruning, constant_scores, difference
+from fbeta.labels.forms import form_of
+
+
+def follow(scores, alphas=ALPHAS, constant=0.0):
+    """The strengths that are tried where every row has the same score."""
+    pruning = Pruning(np.full(50, constant), None)
+    tried = []
+    for alpha, score in zip(sorted(alphas, reverse=True), scores, strict=False):
+        tried.append(score)
+        if pruning.is_over(alpha, np.full(50, score)):
+            break
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("scores", "count"),
+    [
+        ([0.5, 0.6, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], 5),  # a peak, and two below it
+        ([0.5, 0.6, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7], 5),  # a plateau
+        ([0.5, 0.6, 0.7, 0.6, 0.8, 0.7, 0.9, 1.0], 8),  # never two in a row
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], 8),  # still rising
+        ([0.5, 0.6, 0.6005, 0.601, 0.6, 0.5, 0.4, 0.3], 4),  # gains of no account
+    ],
+)
+def test_the_rule(scores, count):
+    assert len(follow(scores)) == count
+
+
+def test_nothing_is_left_out_before_the_features_say_anything():
+    flat = [0.3, 0.3, 0.3, 0.3, 0.3, 0.8, 0.8, 0.8]
+    assert len(follow(flat, constant=0.3)) == 8
+    assert len(follow(flat, constant=0.1)) == 3
+
+
+def test_strengths_that_are_close_have_to_reach_further():
+    fine = 10.0 ** np.arange(0, -2, -0.25)
+    scores = [0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]
+    # four steps of a quarter of a decade each
+    assert len(follow(scores, fine)) == 5
+
+
+def test_noise_of_few_rows_leaves_nothing_out():
+    rng = np.random.default_rng(0)
+    pruning = Pruning(np.zeros(20), None)
+    over = [pruning.is_over(alpha, rng.integers(0, 2, 20) * 1.0) for alpha in ALPHAS[::-1]]
+    assert not any(over)
+
+
+def test_paired_differences():
+    rng = np.random.default_rng(0)
+    one, other = rng.uniform(size=(2, 100))
+    mean, error = difference(one, other)
+    assert mean == pytest.approx((one - other).mean())
+    assert error == pytest.approx((one - other).std() / 10)
+    # a row of weight 2 is as two rows in the mean
+    twice = np.r_[np.full(50, 2.0), np.ones(50)]
+    again = np.r_[np.arange(50), np.arange(100)]
+    assert difference(one, other, twice)[0] == pytest.approx((one - other)[again].mean())
+
+
+def test_the_set_that_is_best_without_features():
+    rng = np.random.default_rng(0)
+    Y = (rng.uniform(size=(40, 3)) < [0.2, 0.5, 0.7]).astype(np.int8)
+    indicator, train, test = sp.csr_array(Y), np.arange(30), np.arange(30, 40)
+    weight = rng.uniform(0.5, 2, 40)
+    for own in (None, weight):
+        found = constant_scores(indicator, train, test, 2.0, own)
+        sets = all_label_sets(3)
+        value = [
+            fbeta_score(Y[:30], np.tile(y, (30, 1)), 2.0,
+                        sample_weight=None if own is None else own[:30])
+            for y in sets
+        ]  # fmt: skip
+        best = sets[int(np.argmax(value))]
+        plain = [fbeta_score(Y[[i]], best[None], 2.0) for i in test]
+        np.testing.assert_allclose(found, plain)
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, Y, _, _ = make_calibrated(1500, n_labels=3, n_features=12)
+    return X, Y
+
+
+def test_a_search_marks_what_it_left_out_and_chooses_the_same(data):
+    X, Y = data
+    short = FBetaClassifierCV(cv=3).fit(X, Y)
+    full = FBetaClassifierCV(cv=3, prune=False).fit(X, Y)
+    mean = short.cv_results_["mean_test_score"]
+    left_out = np.isnan(mean)
+    assert 0 < left_out.sum() < len(mean) - 2
+    # the weakest, and they rank last
+    assert (np.diff(left_out.astype(int)) <= 0).all()
+    ranks = short.cv_results_["rank_test_score"]
+    assert (ranks[left_out] == (~left_out).sum() + 1).all()
+    assert np.array_equal(mean[~left_out], full.cv_results_["mean_test_score"][~left_out])
+    assert not np.isnan(full.cv_results_["mean_test_score"]).any()
+    assert full.best_score_ - short.best_score_ < 1e-3
+    assert not np.isnan(short.best_score_)
+
+
+def test_folds_are_followed_from_strong_to_weak(data):
+    X, Y = data[0][:90], form_of(data[1][:90]).read(data[1][:90])
+    seen = []
+
+    def stop(fold):
+        def is_over(alpha, found):
+            seen.append((len(fold[1]), alpha, found))
+            return alpha <= 1.0
+
+        return is_over
+
+    for estimator in (FBetaClassifier(), SizedClassifier()):
+        seen.clear()
+        found = over_folds(
+            lambda held, rows: len(rows), estimator, X, Y, folds=make_folds(3, X, Y),
+            alphas=[0.1, 1.0, 10.0, 100.0], stop=stop,
+        )  # fmt: skip
+        assert [list(fold) for fold in found] == [[100.0, 10.0, 1.0]] * 3
+        assert sorted(seen) == sorted(
+            (30, alpha, 30) for alpha in (1.0, 10.0, 100.0) for _ in "abc"
+        )
+
+
+def test_an_edge_of_the_grid_is_told_where_it_matters(data):
+    X, Y = data
+    with pytest.warns(
+        UserWarning, match="alpha=10000 is the weakest of the strengths.*weaker ones"
+    ):
+        AlphaSearchCV(FBetaClassifier(), alphas=(1e4, 1e5, 1e6), cv=2).fit(X, Y)
+    noise = np.random.default_rng(0).normal(size=(300, 60))
+    with pytest.warns(UserWarning, match="strongest of the strengths.*stronger ones"):
+        AlphaSearchCV(FBetaClassifier(), alphas=(1e-4, 1e-2, 1e3), cv=2, prune=False).fit(
+            noise, np.tile([[1, 0]] * 4 + [[0, 1]], (60, 1))
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # two strengths have no inside, and a plateau no better end
+        AlphaSearchCV(FBetaClassifier(), alphas=(1e4, 1e6), cv=2).fit(X, Y)
+        AlphaSearchCV(FBetaClassifier(), alphas=(1e-6, 1e-5, 1e-4), cv=2).fit(X, Y)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_columns_of_very_different_scales_are_told(form):
+    X, Y, _, _ = make_calibrated(60, n_labels=2, n_features=6)
+    search = AlphaSearchCV(FBetaClassifier(), alphas=(1.0,), cv=2)
+    with pytest.warns(UserWarning, match="scale them first"):
+        search.fit(form(X * [1, 1, 1, 1, 1, 1e5]), Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        search.fit(form(X * [0, 1, 1, 1, 1, 10]), Y)

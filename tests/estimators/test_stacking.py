@@ -1,0 +1,79 @@
+"""Weights by least squares, against a general solver and on laws whose truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from fbeta import LabelStatistics
+from fbeta.estimators import stacking
+from fbeta.estimators.stacking import stacked_weights
+
+
+def what_a_decoder_sees(q, beta, largest):
+    """Return the worth of every label in sets of every size, and the probability of no labels."""
+    table = [
+        [(1 + beta**2) / (beta**2 * k + size) for k in q.cardinalities]
+        for size in range(1, largest + 1)
+    ]
+    worth = np.einsum("lk,nkj->nlj", np.reshape(table, (largest, -1)), q.joint)
+    return np.concatenate([q.empty[:, None], worth.reshape(len(q), -1)], axis=1)
+
+
+def make(n, s, m, seed):
+    rng = np.random.default_rng(seed)
+    Y = (rng.uniform(size=(n, s)) < rng.uniform(0.1, 0.9, s)).astype(int)
+    parts = [LabelStatistics.from_marginals(rng.uniform(size=(n, s))) for _ in range(m)]
+    return sp.csr_array(Y), parts, rng.dirichlet(np.ones(n))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6), st.sampled_from([0.5, 1.0, 2.0])
+)
+def test_they_are_those_of_a_general_solver(s, m, seed, beta):
+    Y, parts, share = make(12, s, m, seed)
+    largest = s
+    truth = what_a_decoder_sees(LabelStatistics.from_labels(Y.toarray()), beta, largest)
+    seen = np.stack([what_a_decoder_sees(q, beta, largest) for q in parts])
+
+    def error(w):
+        return float(share @ ((np.tensordot(w, seen, 1) - truth) ** 2).sum(axis=1))
+
+    found = stacked_weights(parts, Y, beta, share)
+    assert found.sum() == pytest.approx(1)
+    assert (found >= 0).all()
+    best = minimize(
+        error, np.full(m, 1 / m), bounds=[(0, 1)] * m, method="SLSQP",
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1}, options={"ftol": 1e-12},
+    )  # fmt: skip
+    assert error(found) <= best.fun + 1e-5 * (1 + best.fun)
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    Y, parts, share = make(40, 3, 3, 0)
+    whole = stacked_weights(parts, Y, 1.0, share)
+    monkeypatch.setattr(stacking, "NUMBERS", 1)
+    np.testing.assert_allclose(stacked_weights(parts, Y, 1.0, share), whole, atol=1e-9)
+
+
+def test_the_true_statistics_get_all_the_weight_in_the_end():
+    rng = np.random.default_rng(0)
+    P = rng.uniform(size=(20_000, 3))
+    Y = sp.csr_array((rng.uniform(size=P.shape) < P).astype(int))
+    parts = [LabelStatistics.from_marginals(p) for p in (P**2, P, np.sqrt(P))]
+    assert stacked_weights(parts, Y)[1] > 0.9
+
+
+def test_odd_statistics():
+    nothing = sp.csr_array((3, 2), dtype=int)
+    empty = LabelStatistics.from_labels(np.zeros((3, 2), int))
+    some = LabelStatistics.from_labels(np.ones((3, 2), int))
+    assert stacked_weights([empty, some], nothing).round(6).tolist() == [1.0, 0.0]
+    # equal ones share
+    assert stacked_weights([some, some], nothing).sum() == pytest.approx(1)
+    assert stacked_weights([empty], nothing).tolist() == [1.0]

@@ -1,0 +1,197 @@
+"""Graphs of ONNX predict the sets of the library, whatever beta and the limits."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.dummy import DummyClassifier
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    StandardScaler,
+)
+
+onnx = pytest.importorskip("onnx", reason="the export needs the extra onnx")
+onnxruntime = pytest.importorskip("onnxruntime", reason="graphs are run by onnxruntime")
+
+from fbeta import (  # noqa: E402
+    AlphaSearchCV,
+    CardinalityClassifier,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    FBetaReduction,
+    SizedClassifier,
+    decode,
+)
+from fbeta.datasets import load  # noqa: E402
+from fbeta.rivals import BinaryRelevance  # noqa: E402
+from fbeta.storage.onnx_export import to_onnx  # noqa: E402
+
+MODELS = {
+    "joint": FBetaClassifier(alpha=0.1),
+    "joint, squared": FBetaClassifier(alpha=0.1, loss="squared"),
+    "joint, exponential": FBetaClassifier(beta=2.0, alpha=0.1, loss="exponential"),
+    "independent": BinaryRelevance(alpha=0.1, decode="independent"),
+    "sized": SizedClassifier(alpha=0.1),
+    "cardinality": CardinalityClassifier(alpha=0.1),
+}
+every = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+
+
+def session(model):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # inputs that have defaults are worth a warning to it
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+def draw(n=200, d=6, s=7, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    scores = X @ rng.normal(size=(d, s)) + rng.normal(size=(n, s)) - 1
+    return X, (scores > 0).astype(int)
+
+
+@every
+def test_same_sets(model):
+    (X, Y), (X_test, _) = draw(), draw(seed=1)
+    graph = to_onnx(model.fit(X, Y))
+    onnx.checker.check_model(graph, full_check=True)
+    run = session(graph).run
+    statistics = model.predict_statistics(X_test)
+    for beta in (None, 0.3, 4.0):
+        feeds = {} if beta is None else {"beta": np.array(beta)}
+        labels, expected = run(None, {"X": X_test, **feeds})
+        assert labels.dtype == np.int8
+        np.testing.assert_array_equal(labels, model.predict(X_test, beta=beta))
+        value = decode(statistics, beta or model.beta, return_expected=True)[1]
+        np.testing.assert_allclose(expected, value, rtol=1e-9)
+        for limits in ((2, 3), (0, 1), (5, 9), (3, 1), (-2, 0), (7, 7)):
+            feeds |= {"min_labels": np.array(limits[0]), "max_labels": np.array(limits[1])}
+            low = min(max(limits[0], 0), 7)
+            within = decode(
+                statistics, beta or model.beta, min_labels=low, max_labels=max(limits[1], low)
+            )
+            np.testing.assert_array_equal(run(["labels"], {"X": X_test, **feeds})[0], within)
+
+
+@pytest.mark.parametrize("name", ["yeast", "enron", "bibtex"])
+@pytest.mark.parametrize("kind", ["joint", "independent", "sized", "cardinality"])
+def test_same_sets_on_real_data(kind, name, mulan):
+    few, model = 1000, MODELS[kind]
+    if kind == "cardinality":
+        # what the graph has to do does not depend on how well the model fits
+        few, model = 400, CardinalityClassifier(alpha=3.0, tol=0.1, max_iter=4)
+    X, Y, X_test, _ = load(name, data_home=mulan).split
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X[:few], Y[:few])
+    X_test = X_test[:500]
+    labels, _ = session(to_onnx(model)).run(
+        None, {"X": X_test.toarray() if sp.issparse(X_test) else X_test}
+    )
+    predicted = model.predict(X_test)
+    np.testing.assert_array_equal(
+        labels, predicted.toarray() if sp.issparse(predicted) else predicted
+    )
+    assert labels.any()
+
+
+@every
+@pytest.mark.parametrize("labels", ["all empty", "constant", "never", "one label"])
+def test_odd_data(model, labels):
+    X, Y = draw(40)
+    Y = Y[:, :1] if labels == "one label" else Y.copy()
+    if labels == "all empty":
+        Y[:] = 0
+    if labels == "constant":
+        Y[:, 2] = 1
+    if labels == "never":
+        Y[:, 2] = 0
+    X_test = draw(30, seed=3)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, Y)
+    found = session(to_onnx(model)).run(["labels"], {"X": X_test})[0]
+    np.testing.assert_array_equal(found, model.predict(X_test))
+
+
+def test_many_labels_and_no_rows():
+    X, Y = draw(80, s=120)
+    model = SizedClassifier(alpha=1.0).fit(X, Y)
+    run = session(to_onnx(model)).run
+    np.testing.assert_array_equal(run(["labels"], {"X": X})[0], model.predict(X))
+    assert run(["labels"], {"X": X[:1]})[0].shape == (1, 120)
+
+
+@pytest.mark.parametrize(
+    "scaler",
+    [StandardScaler(), StandardScaler(with_mean=False), StandardScaler(with_std=False),
+     MaxAbsScaler(), MinMaxScaler((-1, 2), clip=True)],
+    ids=str,
+)  # fmt: skip
+def test_scalers_come_along(scaler):
+    (X, Y), (X_test, _) = draw(), draw(seed=1)
+    pipeline = make_pipeline(scaler, "passthrough", FBetaClassifier()).fit(X, Y)
+    found = session(to_onnx(pipeline)).run(["labels"], {"X": 3 * X_test})[0]
+    np.testing.assert_array_equal(found, pipeline.predict(3 * X_test))
+
+
+def test_searches_are_their_best_estimator():
+    X, Y = draw()
+    for search in (
+        FBetaClassifierCV((0.1, 1.0), cv=2),
+        AlphaSearchCV(BinaryRelevance(decode="independent"), alphas=(0.1, 1.0), cv=2),
+    ):
+        found = session(to_onnx(search.fit(X, Y))).run(["labels"], {"X": X})[0]
+        np.testing.assert_array_equal(found, search.predict(X))
+
+
+def test_names_are_in_the_metadata():
+    X, Y = draw()
+    names = np.array([["sea", "sky"][j] if j < 2 else f"l{j}" for j in range(7)])
+    sets = [{"sea", *names[row == 1].tolist()} for row in Y]
+    graph = to_onnx(FBetaClassifier().fit(X, sets), feature_names=[f"f{i}" for i in range(6)])
+    found = session(graph).get_modelmeta().custom_metadata_map
+    assert json.loads(found["label_names"]) == sorted(names.tolist())
+    assert json.loads(found["feature_names"]) == [f"f{i}" for i in range(6)]
+    assert found["estimator"] == "FBetaClassifier"
+
+
+def test_single_precision():
+    (X, Y), (X_test, _) = draw(), draw(seed=1)
+    model = FBetaClassifier().fit(X, Y)
+    single = X_test.astype(np.float32)
+    found = session(to_onnx(model, features="float32")).run(["labels"], {"X": single})[0]
+    np.testing.assert_array_equal(found, model.predict(single.astype(np.float64)))
+
+
+def test_one_binary_target():
+    X, Y = draw()
+    model = FBetaClassifier().fit(X, Y[:, 0])
+    graph = session(to_onnx(model))
+    np.testing.assert_array_equal(graph.run(["labels"], {"X": X})[0][:, 0], model.predict(X))
+    assert json.loads(graph.get_modelmeta().custom_metadata_map["label_names"]) == ["1"]
+
+
+def test_what_is_refused():
+    X, Y = draw()
+    with pytest.raises(NotFittedError):
+        to_onnx(FBetaClassifier())
+    for match, model in {
+        "FBetaReduction cannot be exported": FBetaReduction(DummyClassifier()).fit(X, Y),
+        'decode="half"': BinaryRelevance().fit(X, Y),
+        "FunctionTransformer cannot": make_pipeline(FunctionTransformer(), FBetaClassifier()).fit(
+            X, Y
+        ),
+    }.items():
+        with pytest.raises(TypeError, match=match):
+            to_onnx(model)
+    with pytest.raises(ValueError, match="features"):
+        to_onnx(FBetaClassifier().fit(X, Y), features="int8")
