@@ -65,7 +65,9 @@ def fbeta_of_counts(
     return _ratio((1 + small) * both, bottom, np.asarray(true + pred == 0, dtype=np.float64))
 
 
-def _ratio(numerator: Array, denominator: Array, otherwise: Array | float = 1.0) -> NDArray[np.float64]:
+def _ratio(
+    numerator: Array, denominator: Array, otherwise: Array | float = 1.0
+) -> NDArray[np.float64]:
     """Divide, with another value where the denominator is zero."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
     out = np.array(np.broadcast_to(otherwise, shape), dtype=np.float64)
