@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbeta import _threads
-from fbeta._threads import breathe, checked, current_check, run_evenly, run_threaded
+from fbeta._threads import check_cancelled, current_check, periodic_check, run_evenly, run_threaded
 
 
 def test_as_many_workers_as_are_asked_for():
@@ -32,14 +32,14 @@ def test_what_is_called_now_and_then_ends_work_on_every_thread():
     def over():
         raise OverError
 
-    with checked(over):
+    with periodic_check(over):
         assert current_check() is over
         for workers in (1, 2):
             with pytest.raises(OverError):
-                run_threaded(lambda task: breathe(), [1, 2, 3], workers=workers)
-        with checked(None):
-            breathe()
-    breathe()
+                run_threaded(lambda task: check_cancelled(), [1, 2, 3], workers=workers)
+        with periodic_check(None):
+            check_cancelled()
+    check_cancelled()
     assert current_check() is None
 
 
@@ -53,7 +53,7 @@ def test_an_error_ends_the_others():
         begun.set()
         try:
             while True:
-                breathe()
+                check_cancelled()
         except CancelledError:
             ended.append(task)
             raise

@@ -1,8 +1,8 @@
-"""The one place that knows which array library an array belongs to, and on which device it is.
+"""The library and the device of an array, and operations that the array API standard lacks.
 
-NumPy 2 implements nearly all of the array API standard itself, so NumPy arrays need nothing else;
-tensors of other libraries go through ``array_api_compat``. The functions that take a namespace
-``xp`` stand for what the standard lacks, or NumPy 2.0 does not have yet.
+NumPy 2 implements nearly all of the standard itself; tensors of other libraries go through
+``array_api_compat``. The functions that take a namespace ``xp`` replace what the standard lacks, or
+what NumPy 2.0 does not have yet.
 """
 
 from __future__ import annotations
@@ -16,40 +16,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 Array: TypeAlias = Any
-_NAMESPACES: dict[type, ModuleType] = {}  # of arrays of a type, which are asked for all the time
+_NAMESPACES: dict[type, ModuleType] = {}  # cache, by the type of an array
 
 
 def is_tensor(array: Any) -> bool:
-    """Tell an array of another library than NumPy, on whatever device, from everything else.
-
-    Examples
-    --------
-    >>> is_tensor(np.zeros(3)), is_tensor([0.5])
-    (False, False)
-    """
+    """Return whether this is an array of another library than NumPy, on any device."""
     if isinstance(array, (np.ndarray, np.generic)):
         return False
     return hasattr(array, "__array_namespace__") or hasattr(array, "device")
 
 
 def array_namespace(*arrays: Any) -> ModuleType:
-    """Return the array API namespace of the arguments.
-
-    Parameters
-    ----------
-    *arrays : array
-        Arrays of one library.
-
-    Returns
-    -------
-    module
-        A namespace that follows the array API standard.
-
-    Examples
-    --------
-    >>> array_namespace(np.zeros(3)).__name__
-    'numpy'
-    """
+    """Return the array API namespace of arrays of one library."""
     if all(isinstance(a, (np.ndarray, np.generic, float, int)) for a in arrays):
         return np
     kinds = {type(a) for a in arrays}
@@ -64,26 +42,10 @@ def array_namespace(*arrays: Any) -> ModuleType:
 
 
 def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
-    """Return the namespace of the arguments and the device that they are on.
+    """Return the namespace of the arguments and their device, which is None for NumPy.
 
-    Parameters
-    ----------
-    **arrays : array or anything else
-        By the names that messages use. Lists, numbers and the like belong to no library, and are
-        NumPy's where nothing else is there.
-
-    Returns
-    -------
-    xp : module
-        A namespace that follows the array API standard.
-    device : object or None
-        What to pass as ``device`` to the functions of ``xp`` that make arrays; None for NumPy.
-
-    Raises
-    ------
-    ValueError
-        Where the arguments belong to several libraries or are on several devices: nothing is
-        copied from one to the other unasked.
+    The arguments have the names that messages use. Lists and numbers belong to no library. Arrays
+    of several libraries or devices are a ValueError: nothing is copied between devices unasked.
 
     Examples
     --------
@@ -113,13 +75,7 @@ def _describe(place: tuple[ModuleType, Any]) -> str:
 
 
 def widest_float(xp: Any, device: Any) -> Any:
-    """Return the floating type to compute in: double precision wherever the device has it.
-
-    Examples
-    --------
-    >>> widest_float(np, None)
-    <class 'numpy.float64'>
-    """
+    """Return the floating type to compute in: double precision wherever the device has it."""
     if xp is np:
         return np.float64
     found = xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
@@ -127,54 +83,32 @@ def widest_float(xp: Any, device: Any) -> Any:
 
 
 def without_gradients(xp: Any) -> AbstractContextManager[Any]:
-    """Keep a library that records operations for their gradients from doing so.
+    """Return a context in which PyTorch records no operations for gradients.
 
     A decision has no gradient, and its record would hold every intermediate array.
-
-    Examples
-    --------
-    >>> with without_gradients(np):
-    ...     pass
     """
     return xp.no_grad() if hasattr(xp, "no_grad") else nullcontext()
 
 
 def is_accelerator(device: Any) -> bool:
-    """Tell a device on which large operations are the fast ones from a processor.
-
-    Examples
-    --------
-    >>> is_accelerator(np.zeros(3).device)
-    False
-    """
+    """Return whether a device is something else than a processor; None is NumPy's."""
     return device is not None and "cpu" not in str(device).lower()
 
 
 def device_memory(xp: Any, device: Any) -> int | None:
-    """Return the bytes of memory that are free on a device, or None where nobody says.
-
-    Examples
-    --------
-    >>> device_memory(np, None) is None
-    True
-    """
+    """Return the free bytes of a CUDA device, or None for other devices."""
     if not is_accelerator(device) or getattr(device, "type", None) != "cuda":
         return None
     free = xp.cuda.mem_get_info(device)[0]
-    # what PyTorch holds back from earlier arrays it can use again
+    # memory that PyTorch reserved for earlier arrays can be used again
     return int(free + xp.cuda.memory_reserved(device) - xp.cuda.memory_allocated(device))
 
 
 @contextmanager
 def product_precision(xp: Any, device: Any, *, full: bool) -> Iterator[None]:
-    """Multiply matrices of single precision in that, or with the inputs rounded where it is fast.
+    """Multiply float32 matrices with full precision, or with rounded inputs (TF32) where faster.
 
-    Only PyTorch on an accelerator knows the difference (TF32); its setting is put back.
-
-    Examples
-    --------
-    >>> with product_precision(np, None, full=True):
-    ...     pass
+    Only PyTorch on an accelerator has the choice; its setting is restored.
     """
     if not is_accelerator(device) or not hasattr(xp, "set_float32_matmul_precision"):
         yield
@@ -188,13 +122,7 @@ def product_precision(xp: Any, device: Any, *, full: bool) -> Iterator[None]:
 
 
 def multiply_add(xp: Any, a: Array, b: Array, c: Array, sign: int = 1) -> Array:
-    """Return ``a + b c``, or ``a - b c``, in one pass over the memory where the library can.
-
-    Examples
-    --------
-    >>> multiply_add(np, np.array([1.0]), np.array([2.0]), np.array([3.0]), -1).tolist()
-    [-5.0]
-    """
+    """Return ``a + b c``, or ``a - b c``, in one pass over memory where the library can."""
     if hasattr(xp, "addcmul"):
         dtype = xp.result_type(a, b, c)
         a, b, c = (xp.astype(array, dtype, copy=False) for array in (a, b, c))
@@ -203,15 +131,9 @@ def multiply_add(xp: Any, a: Array, b: Array, c: Array, sign: int = 1) -> Array:
 
 
 def dense_columns(xp: Any, device: Any, matrix: Any, dtype: Any) -> Array:
-    """Return a sparse matrix of the host, a ``csc_array``, as a dense array on a device.
+    """Return a ``csc_array`` of the host as a dense array on a device.
 
-    Where the library can write to a list of places, only what is not zero is sent.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> dense_columns(np, None, sp.csc_array([[0, 2], [1, 0]]), np.float64).tolist()
-    [[0.0, 2.0], [1.0, 0.0]]
+    Where the library can write to a list of positions, only the nonzero entries are sent.
     """
     if not is_accelerator(device) or not hasattr(xp, "index_put"):
         return astype(xp, xp.asarray(matrix.toarray(), device=device), dtype)
@@ -226,29 +148,17 @@ def dense_columns(xp: Any, device: Any, matrix: Any, dtype: Any) -> Array:
 
 
 def host_integers(array: Any) -> list[int]:
-    """Return a few numbers of any array as integers of Python, rounded towards 0.
-
-    Examples
-    --------
-    >>> host_integers(np.array([1.0, 3.5]))
-    [1, 3]
-    """
-    if hasattr(array, "tolist"):  # not of the standard, but it waits for a device once
+    """Return a 1-D array of any library as Python integers, rounded towards 0."""
+    if hasattr(array, "tolist"):  # not in the standard; synchronises with the device once
         return [int(number) for number in array.tolist()]
     return [int(array[i]) for i in range(array.shape[0])]
 
 
 def to_numpy(array: Any) -> np.ndarray[Any, Any]:
-    """Return an array of any library, on any device, as one of NumPy on the host.
-
-    Examples
-    --------
-    >>> to_numpy(np.array([1, 2])).tolist()
-    [1, 2]
-    """
+    """Return an array of any library, on any device, as one of NumPy on the host."""
     if not is_tensor(array):
         return np.asarray(array)
-    if hasattr(array, "detach"):  # PyTorch keeps the record of operations with a tensor
+    if hasattr(array, "detach"):  # a tensor of PyTorch may have a gradient record
         return np.asarray(array.detach().cpu())
     info = array_namespace(array).__array_namespace_info__()
     return np.asarray(np.from_dlpack(array.to_device(info.devices()[0])))
@@ -282,33 +192,16 @@ def sort_descending(xp: Any, array: Array) -> Array:
 
 
 def take_rows(xp: Any, array: Array, rows: Any) -> Array:
-    """Return the rows of an array that a slice or an array of integers names."""
+    """Return the rows of an array given by a slice or an integer array."""
     if isinstance(rows, slice):
         return array[rows, ...]
     return xp.take(array, rows, axis=0)
 
 
 def spread_rows(xp: Any, values: Array, rows: Array, n: int, fill: float) -> Array:
-    """Return n numbers: ``values`` at the given rows, and ``fill`` elsewhere.
+    """Return n numbers: ``values`` at the increasing positions ``rows``, and ``fill`` elsewhere.
 
-    It undoes :func:`take_rows` where the standard has no way to write to a list of places.
-
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    values : array of shape (m,)
-        What to spread.
-    rows : integer array of shape (m,)
-        Increasing places in 0..n - 1.
-    n : int
-        Length of the result.
-    fill : float
-        For the other places.
-
-    Returns
-    -------
-    array of shape (n,)
+    It inverts :func:`take_rows` although the standard cannot assign to a list of positions.
 
     Examples
     --------
@@ -329,20 +222,9 @@ def spread_rows(xp: Any, values: Array, rows: Array, n: int, fill: float) -> Arr
 
 
 def optional_import(name: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional dependency, or say in one line how to get it.
+    """Import an optional dependency ``name`` for a ``purpose``.
 
-    Parameters
-    ----------
-    name : str
-        Module to import.
-    extra : str
-        The extra of ``fbeta`` that installs it.
-    purpose : str
-        What needs it, for the message.
-
-    Returns
-    -------
-    module
+    Where it is missing, the ImportError names the ``extra`` of fbeta that installs it.
     """
     try:
         return import_module(name)

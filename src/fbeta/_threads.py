@@ -1,4 +1,4 @@
-"""Independent pieces of work on threads: as many as the BLAS library would use."""
+"""Independent tasks on threads, as many as BLAS may use, and their cancellation."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from fbeta._array import Array
+from fbeta._array import Array, is_accelerator
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# numbers that are worked on at once: what the caches of a core hold, and what keeps a device busy
-CHUNK, CHUNK_ON_DEVICE = 1 << 19, 1 << 23
-# numbers that one operation of a recurrence takes: enough to outweigh the call
-TILE, TILE_ON_DEVICE = 1 << 13, 1 << 18
-# rows that are unfolded together even where they are more than a chunk, and how many numbers these
-# may be: the recurrences of a few rows cost as much as those of one
-FEW, MANY = 128, 1 << 21
+# array elements of one chunk of rows: what fits the caches of a core, what keeps a GPU busy
+CHUNK_ELEMENTS, CHUNK_ELEMENTS_GPU = 1 << 19, 1 << 23
+# array elements of one step of a recurrence: enough to outweigh the call
+TILE_ELEMENTS, TILE_ELEMENTS_GPU = 1 << 13, 1 << 18
+# rows that are unfolded together although they exceed a chunk, as a recurrence over a few rows
+# costs as much as over one; and the most elements that these rows may have
+MIN_UNFOLDED_ROWS, MAX_UNFOLDED_ELEMENTS = 128, 1 << 21
 
 
 @cache
@@ -34,23 +34,16 @@ def _controller() -> Any:
 def n_threads() -> int:
     """Return the number of threads that BLAS is allowed now.
 
-    So the usual ways of limiting threads (``OMP_NUM_THREADS``, ``threadpool_limits``, joblib's
-    workers) limit this library too.
-
-    Examples
-    --------
-    >>> n_threads() >= 1
-    True
+    Thus ``OMP_NUM_THREADS``, ``threadpool_limits`` and joblib's workers limit this library too.
     """
     counts = [lib.num_threads for lib in _controller().lib_controllers if lib.user_api == "blas"]
     return max(counts, default=1)
 
 
 class _OneThread:
-    """Keeps BLAS to one thread as long as anybody asks for it.
+    """Context manager that keeps BLAS to one thread while any thread is inside it.
 
-    The setting belongs to the process: the first to come changes it and the last to go puts it
-    back, whatever threads they are on.
+    The limit is a setting of the process: the first user sets it and the last one restores it.
     """
 
     def __init__(self) -> None:
@@ -73,23 +66,19 @@ _one_thread = _OneThread()
 
 
 def one_blas_thread(only_if: bool = True) -> AbstractContextManager[Any]:
-    """Keep BLAS to one thread for a while.
-
-    On small matrices its threads bring nothing, and where other processes keep the cores busy,
-    waiting for each other costs them a hundred times the work.
-    """
+    """Keep BLAS to one thread: on small matrices its threads cost more than they save."""
     return _one_thread if only_if else nullcontext()
 
 
-class Scope:
-    """The work of some threads, which can be called off together."""
+class _Scope:
+    """The tasks of one call of :func:`run_threaded`, which are cancelled together."""
 
     def __init__(self) -> None:
         self.lock, self.cancelled = threading.Lock(), False
         self.stops: list[Callable[[], object]] = []
 
     def cancel(self) -> None:
-        """Make every piece of :func:`stoppable` work leave off, and let no other begin."""
+        """Stop the :func:`cancellable` work under way, and let no other begin."""
         with self.lock:
             self.cancelled = True
             stops = list(self.stops)
@@ -101,20 +90,9 @@ _local = threading.local()
 
 
 @contextmanager
-def stoppable(stop: Callable[[], object]) -> Iterator[None]:
-    """Let long work on a thread be called off by what started the thread.
-
-    Parameters
-    ----------
-    stop : callable
-        Makes the work leave off soon.
-
-    Raises
-    ------
-    CancelledError
-        If it was called off.
-    """
-    scope: Scope | None = getattr(_local, "scope", None)
+def cancellable(stop: Callable[[], object]) -> Iterator[None]:
+    """Call ``stop`` if the task on this thread is cancelled, then raise CancelledError."""
+    scope: _Scope | None = getattr(_local, "scope", None)
     if scope is None:
         yield
         return
@@ -132,8 +110,8 @@ def stoppable(stop: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def checked(check: Callable[[], object] | None) -> Iterator[None]:
-    """Have a function called now and then by long work, which ends if it raises an error."""
+def periodic_check(check: Callable[[], object] | None) -> Iterator[None]:
+    """Have long work call ``check`` now and then; the work ends if ``check`` raises an error."""
     before = current_check()
     _local.check = check
     try:
@@ -143,14 +121,14 @@ def checked(check: Callable[[], object] | None) -> Iterator[None]:
 
 
 def current_check() -> Callable[[], object] | None:
-    """Return what long work on this thread calls now and then."""
+    """Return the function of :func:`periodic_check` on this thread."""
     check: Callable[[], object] | None = getattr(_local, "check", None)
     return check
 
 
-def breathe() -> None:
-    """Let the work on this thread be ended, by an error of :func:`checked` or by who started it."""
-    scope: Scope | None = getattr(_local, "scope", None)
+def check_cancelled() -> None:
+    """Raise if the task on this thread is cancelled, or if its :func:`periodic_check` raises."""
+    scope: _Scope | None = getattr(_local, "scope", None)
     if scope is not None and scope.cancelled:
         raise CancelledError
     check = current_check()
@@ -167,39 +145,30 @@ def run_threaded(
 ) -> list[Result]:
     """Return ``[work(task) for task in tasks]``, computed on threads with BLAS on one each.
 
-    Elementwise array code runs on one core however many there are, so several threads that call
-    BLAS with one thread each keep the cores busy throughout.
+    Elementwise array code runs on one core, so several threads that call BLAS with one thread each
+    keep the cores busy throughout. The first error, or an interruption by the user, stops the tasks
+    that have not started, and those under way where they are :func:`cancellable`.
 
     Parameters
     ----------
     work : callable
         Spends its time in code that releases the interpreter lock.
     tasks : sequence
-        Independent of each other. The first error, or an interruption by the user, stops those that
-        have not started, and those under way where they are :func:`stoppable`.
+        Independent of each other.
     small : bool
         Whether a single task is too small for several BLAS threads.
     workers : int, optional
-        How many threads; by default as many as BLAS has.
-
-    Returns
-    -------
-    list
-
-    Examples
-    --------
-    >>> run_threaded(abs, [-1, 2])
-    [1, 2]
+        Number of threads; by default as many as BLAS has.
     """
     workers = min(workers or n_threads(), len(tasks)) if len(tasks) > 1 else 1
     if workers == 1:
         with one_blas_thread(small):
             return [work(task) for task in tasks]
-    scope, check = Scope(), current_check()
+    scope, check = _Scope(), current_check()
 
     def run(task: Task) -> Result:
         _local.scope = scope
-        with checked(check):
+        with periodic_check(check):
             return work(task)
 
     with one_blas_thread():
@@ -209,7 +178,7 @@ def run_threaded(
         except BaseException as error:
             scope.cancel()
             if isinstance(error, RuntimeError) and "start new thread" in str(error):
-                raise MemoryError(str(error)) from error  # there is no room for its stack
+                raise MemoryError(str(error)) from error  # no memory for the thread's stack
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -218,28 +187,11 @@ def run_threaded(
 def run_evenly(
     walk: Callable[[Task], Iterable[Result]], tasks: Sequence[Task]
 ) -> list[list[Result]]:
-    """Return ``[list(walk(task)) for task in tasks]`` for walks that are much alike.
+    """Return ``[list(walk(task)) for task in tasks]`` for walks of about equal length.
 
-    As many as keep every thread busy go side by side on one thread each, which wastes nothing. The
-    last ones, whose number the threads do not divide, take turns on them. Where there are fewer
-    walks than half of the threads they go one after the other, each with all threads to itself.
-
-    Parameters
-    ----------
-    walk : callable
-        Goes in steps that spend their time in code that releases the interpreter lock, and may be
-        continued on another thread.
-    tasks : sequence
-        Independent of each other.
-
-    Returns
-    -------
-    list of list
-
-    Examples
-    --------
-    >>> run_evenly(range, [1, 2, 3])
-    [[0], [0, 1], [0, 1, 2]]
+    A walk goes in steps that release the interpreter lock, and may continue on another thread. A
+    multiple of the number of threads is walked on one thread each; the others take turns on all
+    threads. Fewer walks than half of the threads go one after the other, each on all threads.
     """
     threads = n_threads()
     if 2 * len(tasks) <= threads or threads == 1:
@@ -252,18 +204,18 @@ def run_evenly(
 
 
 def _take_turns(walks: Sequence[Iterator[Result]], workers: int) -> list[list[Result]]:
-    """Let walks go on step by step, always one that has come least far."""
+    """Advance the walks step by step, always one with the fewest steps so far."""
     found: list[list[Result]] = [[] for _ in walks]
     waiting, lock = set(range(len(walks))), threading.Lock()
 
     def work(_: int) -> None:
         while True:
             with lock:
-                if not waiting:  # each one left has a thread of its own
+                if not waiting:  # each walk that is not finished has a thread
                     return
                 own = min(waiting, key=lambda i: (len(found[i]), i))
                 waiting.remove(own)
-            breathe()
+            check_cancelled()
             try:
                 found[own].append(next(walks[own]))
             except StopIteration:
@@ -275,47 +227,20 @@ def _take_turns(walks: Sequence[Iterator[Result]], workers: int) -> list[list[Re
     return found
 
 
-def on_host(device: Any) -> bool:
-    """Tell whether a device is the processor, with its caches, and not beside it.
-
-    Examples
-    --------
-    >>> on_host(np.zeros(1).device), on_host(None), on_host("cuda:0")
-    (True, True, False)
-    """
-    return device is None or "cpu" in str(device).lower()
-
-
 def chunk_elements(device: Any) -> int:
-    """Return how many numbers are worked on at once."""
-    return CHUNK if on_host(device) else CHUNK_ON_DEVICE
+    """Return how many array elements a chunk of rows has."""
+    return CHUNK_ELEMENTS_GPU if is_accelerator(device) else CHUNK_ELEMENTS
 
 
 def tile_elements(device: Any) -> int:
-    """Return how many numbers one step of a recurrence takes."""
-    return TILE if on_host(device) else TILE_ON_DEVICE
+    """Return how many array elements one step of a recurrence takes."""
+    return TILE_ELEMENTS_GPU if is_accelerator(device) else TILE_ELEMENTS
 
 
 def rows_at_once(place: tuple[Any, Any], n: int, row_bytes: int) -> int:
-    """Return how many of n rows are worked on at once: few enough to occupy every thread.
+    """Return the rows of one chunk of n rows in a place (namespace, device), at least 1.
 
-    Parameters
-    ----------
-    place : pair
-        Namespace and device of the arrays.
-    n : int
-        Number of rows.
-    row_bytes : int
-        What a row counts for.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> rows_at_once((np, None), 10, 1 << 30)
-    1
+    On a processor there are enough chunks to occupy every thread.
     """
     rows = max(1, 8 * chunk_elements(place[1]) // row_bytes)
     if place[0] is not np:
@@ -326,44 +251,19 @@ def rows_at_once(place: tuple[Any, Any], n: int, row_bytes: int) -> int:
 def row_tasks(
     place: tuple[Any, Any], n: int, row_bytes: int, *, unfolding: bool = False
 ) -> list[slice]:
-    """Return slices of n rows, to be worked on one after the other or by several threads.
-
-    Parameters
-    ----------
-    place, n, row_bytes
-        As for :func:`rows_at_once`.
-    unfolding : bool
-        Whether the rows have to be unfolded first.
-
-    Returns
-    -------
-    list of slice
-        At least one, also where there are no rows.
-    """
+    """Return n rows as slices of :func:`rows_at_once`, at least one; ``unfolding`` makes dense."""
     rows = rows_at_once(place, n, row_bytes)
     if unfolding:
-        rows = max(rows, min(FEW, 8 * MANY // row_bytes))
+        rows = max(rows, min(MIN_UNFOLDED_ROWS, 8 * MAX_UNFOLDED_ELEMENTS // row_bytes))
     return [slice(start, min(start + rows, n)) for start in range(0, max(n, 1), rows)]
 
 
 def map_rows(
     xp: Any, work: Callable[[Any], tuple[Array, ...]], tasks: list[Any]
 ) -> tuple[Array, ...]:
-    """Do work on some rows at a time, on threads where the arrays are NumPy's.
+    """Apply ``work`` to rows (slices or integer arrays), on threads for NumPy; join the results.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    work : callable
-        From some rows to a tuple of arrays, with one entry for each row in their first axis.
-    tasks : list
-        Rows that go together: slices, or arrays of integers.
-
-    Returns
-    -------
-    tuple of array
-        What ``work`` returned for all tasks, joined.
+    ``work`` returns a tuple of arrays whose first axis is the rows.
     """
     results = run_threaded(work, tasks, small=True) if xp is np else [work(t) for t in tasks]
     return tuple(xp.concat(list(parts), axis=0) for parts in zip(*results, strict=True))

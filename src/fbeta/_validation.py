@@ -48,7 +48,7 @@ def check_count(name: str, value: Any, *, low: int = 1, high: int | None = None)
 
 
 def check_bool(name: str, value: Any) -> bool:
-    """Return ``value``, or raise where it is not True or False: "no" is true, too."""
+    """Return ``value``, or raise unless it is a bool: strings such as "no" are truthy."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return bool(value)
@@ -69,19 +69,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 
 def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
-    """Return weights of shape (n,), or None for uniform weights.
-
-    Parameters
-    ----------
-    sample_weight : array-like of shape (n,), or None
-        Non-negative weights; a scalar is a uniform weight.
-    n : int
-        Number of rows.
-
-    Returns
-    -------
-    ndarray of shape (n,), or None
-    """
+    """Return non-negative weights of shape (n,), from a scalar too; None stays None."""
     if sample_weight is None:
         return None
     weight = np.asarray(to_numpy(sample_weight), dtype=np.float64)

@@ -144,7 +144,7 @@ def test_chunks_do_not_change_the_result(monkeypatch):
     q = LabelStatistics.from_marginals(np.random.default_rng(0).uniform(size=(50, 9)))
     q = Statistics(q.empty, q.joint, q.cardinalities)
     whole = decode(q, return_expected=True)
-    monkeypatch.setattr("fbeta._threads.CHUNK", 1)
+    monkeypatch.setattr("fbeta._threads.CHUNK_ELEMENTS", 1)
     parts = decode(q, return_expected=True)
     assert np.array_equal(whole[0], parts[0])
     assert np.allclose(whole[1], parts[1], rtol=1e-14)

@@ -272,7 +272,7 @@ def test_pieces_and_chunks_do_not_change_the_result(monkeypatch):
         return labels, expected, q.marginals(), q.joint, expected_fbeta(q, labels)
 
     whole = [results(q) for q in parts]
-    for name, value in (("CHUNK", 1), ("TILE", 1), ("FEW", 1)):
+    for name, value in (("CHUNK_ELEMENTS", 1), ("TILE_ELEMENTS", 1), ("MIN_UNFOLDED_ROWS", 1)):
         monkeypatch.setattr(f"fbeta._threads.{name}", value)
     for q, before in zip(parts, whole, strict=True):
         for one, other in zip(results(q[:]), before, strict=True):

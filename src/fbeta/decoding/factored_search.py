@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fbeta._array import Array, astype, cumulative_sum
-from fbeta._threads import map_rows, on_host, row_tasks, rows_at_once
+from fbeta._array import Array, astype, cumulative_sum, is_accelerator
+from fbeta._threads import map_rows, row_tasks, rows_at_once
 from fbeta.decoding.dense_search import Goal, choose_size, largest_labels, rest_of, tie
 from fbeta.statistics.conditional_bernoulli import largest_sizes
 from fbeta.statistics.factored import Factored, Law, law_bytes, tile
@@ -155,7 +155,7 @@ class _PrefixSearch:
 
 def _sums_of_first(xp: Any, q: Array) -> Array:
     """Return the sums over the first labels, of shape (C, K, n)."""
-    if not on_host(q.device):
+    if is_accelerator(q.device):
         return cumulative_sum(xp, q, axis=0)
     # on a processor a cumulative sum along the first axis takes ten times as long
     for j in range(1, q.shape[0]):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._threads import breathe, checked, n_threads
+from fbeta._threads import check_cancelled, n_threads, periodic_check
 from fbeta.estimators.base import Fold
 from fbeta.estimators.cardinality import CardinalityClassifier
 from fbeta.estimators.ensemble import AverageModel, leaderboard
@@ -219,8 +219,8 @@ class Search:
         name, model = f"{pair[0]}: {pair[1]}", self.models[pair[1]]
         try:
             alphas = ALPHAS if hasattr(model, "alpha") else None
-            with checked(self.clock.check):
-                breathe()
+            with periodic_check(self.clock.check):
+                check_cancelled()
                 candidate = self.trial.try_out(name, model, self._features(pair[0])[1], alphas)
         except TimeUpError:
             self.failed[pair] = "it took too long"

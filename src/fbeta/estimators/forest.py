@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 
-from fbeta._threads import breathe, run_threaded
+from fbeta._threads import check_cancelled, run_threaded
 from fbeta._validation import check_count
 from fbeta.estimators.base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
@@ -124,7 +124,7 @@ class ForestLearner(Learner):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
 
         def grow(seed: int) -> tuple[Any, ...]:
-            breathe()
+            check_cancelled()
             return self._grow(X, Y, weight, seed)
 
         trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))

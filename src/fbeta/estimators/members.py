@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from fbeta._threads import breathe
+from fbeta._threads import check_cancelled
 from fbeta._validation import check_takes_weight
 from fbeta.decoding.exact import decode
 from fbeta.estimators.alpha_search import AlphaSearchCV
@@ -153,7 +153,7 @@ class Trial:
         labels, small, start = [], [], 0
         kept = self._kept(rows)
         for part in parts:
-            breathe()
+            check_cancelled()
             labels.append(decode(part, self.beta))
             own = kept[(kept >= start) & (kept < start + len(part))] - start
             small.append((part if len(own) == len(part) else part[own]).astype(np.float32))

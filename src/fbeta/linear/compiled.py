@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._threads import n_threads, run_threaded, stoppable
+from fbeta._threads import cancellable, n_threads, run_threaded
 from fbeta.linear import conjugate, newton
 from fbeta.linear.design import Design
 from fbeta.losses import LOSSES, Loss
@@ -229,7 +229,7 @@ class Compiled:
         threads = max(1, min(threads, columns // lanes))
 
         def work(passes: int) -> None:
-            with stoppable(problems.stop):
+            with cancellable(problems.stop):
                 problems.work(passes)
 
         run_threaded(work, [max(1, WORK // flops)] * threads)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from fbeta._array import Array
-from fbeta._threads import breathe
+from fbeta._threads import check_cancelled
 from fbeta.linear.block import Block, Leaving, Point
 from fbeta.linear.fused import advance, fuses_steps, prepare
 from fbeta.linear.preconditioners import Preconditioner
@@ -91,7 +91,7 @@ def conjugate_gradients(
             if left.shape[0] == 0:
                 break
             at = at.take(left)
-        breathe()
+        check_cancelled()
         at.advance()
         steps += 1
     x, lower, upper, taken = leaving.collect()
