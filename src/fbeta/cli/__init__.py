@@ -41,7 +41,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from fbeta.cli.app import run
 
     return run(arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
