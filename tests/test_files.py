@@ -93,7 +93,7 @@ def test_pipes_are_written_to(tmp_path: Path) -> None:
 @posix
 def test_devices_are_written_to(tmp_path: Path) -> None:
     before = os.stat("/dev/full")
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
         write_text("/dev/full", "x")
     after = os.stat("/dev/full")
     assert stat.S_ISCHR(after.st_mode)
@@ -113,9 +113,8 @@ def test_standard_output_is_added_to(tmp_path: Path) -> None:
     )
     places = ["/dev/stdout", "/dev/fd/1", str(tmp_path / "link")]
     with log.open("a") as file:
-        subprocess.run(
-            [sys.executable, "-c", program, *places], stdout=file, check=True, timeout=60
-        )  # fmt: skip
+        command = [sys.executable, "-c", program, *places]
+        subprocess.run(command, stdout=file, check=True, timeout=60)
     assert log.read_text() == "kept\nmore\nmore\nmore\n"
     assert (tmp_path / "link").is_symlink()
 
@@ -169,6 +168,31 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
             raise error
     assert names(tmp_path) == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_an_error_of_the_disk_names_the_output(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    for raised in (OSError(28, "No space left on device"), None):
+        with pytest.raises(OSError, match=r"out\.csv'") as error, write_atomically(path) as part:
+            raise raised or OSError(28, "No space left on device", str(part))
+        assert "fbeta-part" not in str(error.value)
+    assert names(tmp_path) == []
+
+
+@posix
+def test_a_new_file_has_the_mode_of_the_mask_and_a_private_one_stays_private(
+    tmp_path: Path,
+) -> None:
+    old = os.umask(0o027)
+    try:
+        write_text(tmp_path / "new.txt", "x")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "new.txt").stat().st_mode) == 0o640
+    (tmp_path / "new.txt").chmod(0o600)
+    with write_atomically(tmp_path / "new.txt") as part:
+        part.write_text("secret")
+        assert stat.S_IMODE(part.stat().st_mode) == 0o600
 
 
 KILLED = """

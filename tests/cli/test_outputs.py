@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_in_a_line(model: Path, tmp_path: Path) -> None:
     ):  # fmt: skip
         done = program(*command)
         assert done.returncode == 2
-        assert "No space left on device" in one_line(done.stderr)
+        assert "/dev/full: No space left on device" in one_line(done.stderr)
     assert os.stat("/dev/full").st_rdev == device.st_rdev
     with open("/dev/full", "wb") as full:
         done = program("evaluate", model, test, stdout=full)
