@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import make_scorer
 
-from fbeta._array import Array
+from fbeta._array import Array, array_namespace, is_tensor
 from fbeta._validation import check_beta, check_choice, check_sample_weight
 from fbeta.labels.forms import Indicator, common_indicators
 
@@ -21,6 +21,7 @@ __all__ = [
     "fbeta_of_counts",
     "fbeta_per_instance",
     "fbeta_score",
+    "fbeta_weight",
     "make_fbeta_scorer",
     "precision_score",
     "recall_score",
@@ -38,7 +39,7 @@ def fbeta_of_counts(
 
     Parameters
     ----------
-    both, size_true, size_pred : array-like
+    both, size_true, size_pred : array-like, or tensors of a floating type
         ``|y & yhat|``, ``|y|`` and ``|yhat|``, or the weights of these labels.
     beta : float > 0
         Weight of recall against precision.
@@ -58,11 +59,51 @@ def fbeta_of_counts(
     >>> [float(fbeta_of_counts(1, 2, 4, beta)) for beta in (1e-150, 1e150)]
     [0.25, 0.5]
     """
-    both, true, pred = (np.asarray(a, dtype=np.float64) for a in (both, size_true, size_pred))
-    # the larger of beta^2 and 1 is factored out, and what is left cannot overflow
-    small = min(beta, 1 / beta) ** 2
-    bottom = small * true + pred if beta <= 1 else true + small * pred
-    return _ratio((1 + small) * both, bottom, np.asarray(true + pred == 0, dtype=np.float64))
+    counts: tuple[Any, ...] = (both, size_true, size_pred)
+    if not any(is_tensor(a) for a in counts):
+        counts = tuple(np.asarray(a, dtype=np.float64) for a in counts)
+    xp, (hits, true, pred) = array_namespace(*counts), counts
+    above, below = _fbeta_terms(true, pred, beta)
+    some = below > 0
+    one = xp.ones_like(below)
+    values = (above * hits) / xp.where(some, below, one)
+    out: NDArray[np.float64] = xp.where(
+        some, values, xp.where(true + pred == 0, one, xp.zeros_like(below))
+    )
+    return out
+
+
+def fbeta_weight(k: Any, size: Any, beta: Any) -> Any:
+    """Return ``(1 + beta^2) / (beta^2 k + size)``, also where the square of beta overflows.
+
+    Parameters
+    ----------
+    k, size : array
+        Sizes that are not both 0, which broadcast.
+    beta : float > 0 or tensor without axes
+        Weight of recall against precision.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> fbeta_weight(2, 3, 1.0), fbeta_weight(2, 3, 1e200), fbeta_weight(2, 4, 1e-200)
+    (0.4, 0.5, 0.25)
+    """
+    above, below = _fbeta_terms(k, size, beta)
+    return above / below
+
+
+def _fbeta_terms(k: Any, size: Any, beta: Any) -> tuple[Any, Any]:
+    """Return ``1 + beta^2`` and ``beta^2 k + size``, both divided by the larger of beta^2 and 1."""
+    if not is_tensor(beta):
+        small = min(beta, 1 / beta) ** 2
+        return 1 + small, (small * k + size if beta <= 1 else k + small * size)
+    xp = array_namespace(beta)
+    small = xp.minimum(beta, 1 / beta) ** 2
+    return 1 + small, xp.where(beta <= 1, small * k + size, k + small * size)
 
 
 def _ratio(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fbeta import LabelStatistics, decode
 from fbeta.decoding.exact import expected_measure
-from fbeta.decoding.measures import MEASURES, Measure, fbeta_measure, fbeta_weight, get_measure
-from fbeta.metrics import precision_score, recall_score
+from fbeta.decoding.measures import MEASURES, Measure, fbeta_measure, get_measure
+from fbeta.metrics import fbeta_weight, precision_score, recall_score
 
 from .. import reference
 

@@ -11,8 +11,6 @@ Other measures that are linear in the hits given the two sizes work alike: see
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -29,6 +27,7 @@ from fbeta._array import (
 )
 from fbeta._threads import map_rows, row_tasks
 from fbeta._validation import check_count
+from fbeta.decoding.back_ends import search_on_device
 from fbeta.decoding.dense_search import TIE_UNITS, Goal, Tables, search_dense
 from fbeta.decoding.factored_search import search_factored
 from fbeta.decoding.measures import Measure, get_measure
@@ -131,10 +130,10 @@ def decode(
     form = _form_of(statistics)
     goal = _check_goal(get_measure(measure, beta), min_labels, max_labels, form.shape[1])
     with without_gradients(form.place[0]):
-        if measure == "fbeta" and isinstance(form, Dense) and form.shape[0] and _has_kernels(form):
-            labels, expected = _search_by_kernels(form, beta, goal)
-        else:
-            labels, expected = _search(form, goal)
+        found = None
+        if measure == "fbeta" and isinstance(form, Dense) and form.shape[0]:
+            found = search_on_device(form, beta, goal)
+        labels, expected = _search(form, goal) if found is None else found
     return (labels, expected) if return_expected else labels
 
 
@@ -256,22 +255,6 @@ def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
     tasks = row_tasks(form.place, form.shape[0], form.row_bytes, unfolding=not dense)
     labels, value = map_rows(xp, work, tasks)
     return labels, value
-
-
-def _has_kernels(form: Dense) -> bool:
-    """Tell whether statistics are where :mod:`fbeta.nn` has kernels for the search."""
-    return getattr(form.place[1], "type", None) == "cuda" and find_spec("torchmetrics") is not None
-
-
-def _search_by_kernels(form: Dense, beta: float, goal: Goal) -> tuple[Array, Array]:
-    """Find the best label sets, and their values, without a wait for the device."""
-    nn = import_module("fbeta.nn.decoding")
-    sizes = tuple(np.asarray(form.cardinalities).tolist())
-    found: tuple[Array, Array] = nn.decode(
-        nn.Statistics(form.empty, form.joint, sizes), beta, min_labels=goal.low,
-        max_labels=goal.high, return_expected=True,
-    )  # fmt: skip
-    return found
 
 
 def _read_predictions(form: Form, labels: Any) -> Array:

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._validation import check_beta
+from fbeta.metrics import fbeta_weight
 
-__all__ = ["MEASURES", "Measure", "fbeta_measure", "fbeta_weight", "get_measure"]
+__all__ = ["MEASURES", "Measure", "fbeta_measure", "get_measure"]
 
 Sizes: TypeAlias = NDArray[np.float64]
 Table: TypeAlias = Callable[[Sizes, Sizes, int], Any]
@@ -87,32 +88,6 @@ class Measure:
         with_empty = np.concatenate([np.zeros((1, 1)), true], axis=1)
         B = np.broadcast_to(self.rest(with_empty, predicted, s), (shape[0], 1 + shape[1]))
         return np.where(predicted > 0, A, 0.0), np.array(B, dtype=np.float64)
-
-
-def fbeta_weight(k: Any, size: Any, beta: float) -> Any:
-    """Return ``(1 + beta^2) / (beta^2 k + size)``, also where the square of beta is out of range.
-
-    Parameters
-    ----------
-    k, size : array
-        Sizes that are not both 0, which broadcast.
-    beta : float > 0
-        Weight of recall against precision.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
-    >>> fbeta_weight(2, 3, 1.0), fbeta_weight(2, 3, 1e200), fbeta_weight(2, 4, 1e-200)
-    (0.4, 0.5, 0.25)
-    """
-    if beta <= 1:
-        square = beta * beta
-        return (1 + square) / (square * k + size)
-    square = (1 / beta) ** 2
-    return (1 + square) / (k + square * size)
 
 
 def fbeta_measure(beta: float = 1.0) -> Measure:

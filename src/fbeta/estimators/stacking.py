@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from fbeta.decoding.measures import fbeta_weight
 from fbeta.labels.forms import Indicator
+from fbeta.metrics import fbeta_weight
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["stacked_weights"]

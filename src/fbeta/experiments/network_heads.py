@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from fbeta.nn.metric import fbeta_of_rows
+from fbeta.nn.decoding import fbeta_of_rows
 
 __all__ = ["AsymmetricHead", "CutHead", "SoftF1Head"]
 

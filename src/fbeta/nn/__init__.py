@@ -3,13 +3,14 @@
 It needs the extra ``fbeta[torch]``; nothing else of the library imports it.
 """
 
+from typing import Any
+
 from fbeta._array import optional_import
 
 optional_import("torch", "torch", "fbeta.nn")
 
 from fbeta.nn import functional  # noqa: E402
 from fbeta.nn.functional import decode  # noqa: E402
-from fbeta.nn.metric import FBetaScore  # noqa: E402
 from fbeta.nn.modules import (  # noqa: E402
     CardinalityHead,
     CardinalityLoss,
@@ -30,3 +31,12 @@ __all__ = [
     "decode",
     "functional",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the metric when it is asked for: nothing else here needs torchmetrics."""
+    if name == "FBetaScore":
+        from fbeta.nn.metric import FBetaScore
+
+        return FBetaScore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

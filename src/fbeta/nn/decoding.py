@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from fbeta._validation import check_beta, check_count
-from fbeta.decoding.dense_search import TIE_UNITS
-from fbeta.decoding.measures import fbeta_weight
+from fbeta.decoding.back_ends import register_search
+from fbeta.decoding.dense_search import TIE_UNITS, Goal
+from fbeta.metrics import fbeta_of_counts, fbeta_weight
 from fbeta.nn._kernels import fused_search
 from fbeta.nn._law import leave_one_out, marginals_and_sizes
 from fbeta.nn._sizes import Sizes, check_width, read_sizes, size_tensor, widest
 from fbeta.nn._tracing import host_decode, is_exporting, is_tracing
 from fbeta.nn.statistics import Statistics, independent_statistics
+from fbeta.statistics.dense import Dense
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["decode", "decode_cardinality"]
@@ -235,13 +237,8 @@ def _weights(
     """Return ``(1 + beta^2) / (beta^2 k + l)`` for predictions of 1..s labels, of shape (s, K)."""
     k = size_tensor(cardinalities, device).to(dtype)
     size = torch.arange(1, s + 1, device=device).to(dtype)[:, None]
-    if not isinstance(beta, Tensor):
-        weights: Tensor = fbeta_weight(k, size, beta)
-        return weights
-    # the square of one of the two is in range
-    square, inverse = beta.to(dtype) ** 2, (1 / beta.to(dtype)) ** 2
-    small = (1 + square) / (square * k + size)
-    return torch.where(beta <= 1, small, (1 + inverse) / (k + inverse * size))
+    weights: Tensor = fbeta_weight(k, size, beta.to(dtype) if isinstance(beta, Tensor) else beta)
+    return weights
 
 
 def _choose(values: Tensor, low: Any, high: Any) -> tuple[Tensor, Tensor]:
@@ -310,3 +307,20 @@ def _read_beta(beta: float | Tensor, device: torch.device) -> float | Tensor:
 def _of_numpy(part: Tensor) -> torch.dtype:
     """Return the type in which NumPy can have a tensor."""
     return torch.promote_types(part.dtype, torch.float32)
+
+
+def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
+    """Return the F_beta of each row of label sets of shape (n, s), where two empty sets have 1."""
+    predicted, true = preds > 0, target > 0
+    hits, k, size = (part.sum(1).double() for part in (predicted & true, true, predicted))
+    scores: Any = fbeta_of_counts(hits, k, size, beta)
+    return torch.as_tensor(scores)
+
+
+def _search_label_statistics(form: Dense, beta: float, goal: Goal) -> tuple[Tensor, Tensor]:
+    """Find the best label sets of statistics on a device, without a wait for it."""
+    statistics = Statistics(form.empty, form.joint, tuple(form.cardinalities.tolist()))
+    return _decode_dense(statistics, beta, goal.low, goal.high)
+
+
+register_search("cuda", _search_label_statistics)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fbeta._array import optional_import
 from fbeta._validation import check_beta
+from fbeta.nn.decoding import fbeta_of_rows
 
 torchmetrics = optional_import("torchmetrics", "torch", "the metric FBetaScore")
 
@@ -64,14 +65,3 @@ class FBetaScore(torchmetrics.Metric):  # type: ignore[misc,name-defined]
     def compute(self) -> Tensor:
         """Return the average, or nan where nothing was added."""
         return (self.total / self.instances).to(torch.get_default_dtype())
-
-
-def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
-    """Return the F_beta of each row, of shape (n,), where two empty sets have 1."""
-    predicted, true = preds > 0, target > 0
-    hits, size, k = (part.sum(1).double() for part in (predicted & true, predicted, true))
-    # the square of one of the two is in range
-    recall, precision = (beta * beta, 1.0) if beta <= 1 else (1.0, (1 / beta) ** 2)
-    below = recall * k + precision * size
-    score = (recall + precision) * hits / below.clamp(min=torch.finfo(torch.float64).tiny)
-    return torch.where((k == 0) & (size == 0), 1.0, score)

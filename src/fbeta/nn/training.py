@@ -14,7 +14,7 @@ from skorch.dataset import ValidSplit
 from skorch.utils import to_device
 from torch import Tensor, nn
 
-from fbeta.nn.metric import fbeta_of_rows
+from fbeta.nn.decoding import fbeta_of_rows
 
 __all__ = ["Schedule", "train"]
 

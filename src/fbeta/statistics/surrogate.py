@@ -21,9 +21,9 @@ from fbeta._array import (
     widest_float,
 )
 from fbeta._validation import check_beta, check_count, check_number
-from fbeta.decoding.measures import fbeta_weight
 from fbeta.labels.forms import form_of
 from fbeta.losses import Loss, get_loss
+from fbeta.metrics import fbeta_weight
 from fbeta.statistics.label_statistics import LabelStatistics, encode_labels
 
 __all__ = ["code_norm", "psi", "psi_gradient", "psi_regret", "regret_bound"]
