@@ -1,30 +1,46 @@
-"""The compiled part, which is optional: without a compiler the package does without it."""
+"""Builds the compiled solver, which is optional: the package works without a compiler."""
 
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/fbeta/linear/"
+SOURCES = ("_engine.pyx", "engine.cpp", "matrix.cpp", "objectives.cpp")
 HEADERS = ("engine.hpp", "matrix.hpp", "newton.hpp", "objectives.hpp", "vectors.hpp")
 FLAGS = [
-    "-std=gnu++17", "-O2", "-ftree-vectorize", "-fno-math-errno", "-fno-trapping-math",
+    "-std=gnu++17",
+    "-O2",
+    "-ftree-vectorize",
+    "-fno-math-errno",
+    "-fno-trapping-math",
     "-Wno-psabi",
-]  # fmt: skip
-OF_GCC = ["-fvect-cost-model=dynamic"]  # an error elsewhere
+    "-g0",
+]
+GCC_FLAGS = ["-fvect-cost-model=dynamic"]  # an error elsewhere
 
 
 class Build(build_ext):
-    """Builds with the flags that the compiler knows."""
+    """Builds with the flags that the compiler knows, several sources at the same time."""
 
     def build_extensions(self) -> None:
-        """Ask the compiler who it is, and build."""
+        """Add flags for GCC, and compile on all cores."""
         if self._is_gcc():
             for extension in self.extensions:
-                extension.extra_compile_args += OF_GCC
+                extension.extra_compile_args += GCC_FLAGS
+        compile_all = self.compiler.compile
+
+        def compile_in_parallel(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = pool.map(lambda source: compile_all([source], **options), sources)
+                return [name for names in objects for name in names]
+
+        self.compiler.compile = compile_in_parallel
         super().build_extensions()
 
     def _is_gcc(self) -> bool:
@@ -39,8 +55,8 @@ class Build(build_ext):
 
 modules = cythonize(
     Extension(
-        "fbeta.linear._compiled",
-        [FOLDER + "_compiled.pyx", FOLDER + "engine.cpp"],
+        "fbeta.linear._engine",
+        [FOLDER + name for name in SOURCES],
         depends=[FOLDER + name for name in HEADERS],
         extra_compile_args=[] if sys.platform == "win32" else FLAGS,
     ),

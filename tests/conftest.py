@@ -36,7 +36,7 @@ def mulan():
 def stage(request, monkeypatch):
     """Run a test of a solver with its compiled part, however small the data, and without it."""
     if request.param == "arrays":
-        monkeypatch.setattr(compiled, "_compiled", None)
+        monkeypatch.setattr(compiled, "_engine", None)
     elif not compiled.is_compiled():
         pytest.skip("fbeta was built without a compiler")
     monkeypatch.setattr(compiled, "SMALLEST", 0)

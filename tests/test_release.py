@@ -87,7 +87,7 @@ def test_wheels_for_every_python_and_system():
     systems = {name.partition("-")[0] for name in jobs["wheels"]["strategy"]["matrix"]["os"]}
     assert systems == {"ubuntu", "macos", "windows"}
     assert jobs["publish"]["needs"] == ["sdist", "wheels"]
-    compiled = (ROOT / "src" / "fbeta" / "linear" / "_compiled.pyx").read_text(encoding="utf-8")
+    compiled = (ROOT / "src" / "fbeta" / "linear" / "_engine.pyx").read_text(encoding="utf-8")
     assert "freethreading_compatible = True" in compiled
 
 
@@ -137,6 +137,6 @@ def test_the_source_archive_is_whole(tmp_path):
                     "tests/**/*.py", "docs/**/*.md", "docs/*.py", "constraints*.txt", ".*.yaml",
                     ".ci/run", ".github/**/*.yml"):  # fmt: skip
         found = {p.relative_to(ROOT).as_posix() for p in ROOT.glob(pattern)}
-        found -= {name for name in found if name.endswith((".so", ".pyc", "_compiled.cpp"))}
+        found -= {name for name in found if name.endswith((".so", ".pyc", "_engine.cpp"))}
         assert found, pattern
         assert found <= listed, sorted(found - listed)[:5]

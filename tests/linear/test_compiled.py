@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fbeta.linear import Design, LinearProblems, SoftmaxProblems, compiled, newton
+from fbeta.linear import Design, LinearProblems, SoftmaxProblems, compiled
 from fbeta.linear.block import Block
 from fbeta.linear.objectives import Binary
 from fbeta.linear.preconditioners import Factored
@@ -202,43 +202,61 @@ def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scal
 
 
 def raw(n=3000, p=61, m=400, **changes):
-    """What the compiled part is given, with some of it changed."""
+    """Return what the compiled part is given, with some of it changed: work without an end."""
     design, T = make(n, p - 1, m)
     problems = LinearProblems(design, T, LogisticLoss()).compiled
-    arrays = problems.arrays | {
-        "penalty": 1e-6 * design.penalised[:, 0],
-        "queue": np.arange(m, dtype=np.intc),
-    }
-    W, counts = np.zeros((p, m), order="F"), np.zeros((2, m), dtype=np.intc)
-    options = {
-        "single": True, "intercept": True, "width": 1, "cold": True, "tol": 1e-12, "aim": 0.0,
-        "floor": 0.0, "forcing": 1e-6, "loose": 1e-6, "far": 0.1, "flat_before": 0.3,
-        "flat_beyond": 0.3, "max_iter": 10**6, "max_steps": 10**6, "max_trials": 40,
+    arrays = (
+        problems.arrays
+        | problems.values["float"]
+        | {
+            "penalty": 1e-6 * design.penalised[:, 0],
+            "queue": np.arange(m, dtype=np.intc),
+            "W": np.zeros((m, p)),
+            "n_iter": np.zeros(m, dtype=np.intc),
+            "status": np.zeros(m, dtype=np.intc),
+        }
+    )
+    numbers = compiled.CONSTANTS | {
+        "n_rows": n, "n_columns": p, "n_problems": m, "loss": 0, "single": 1, "double_entries": 0,
+        "intercept": 1, "width": 1, "cold": 1, "tol": 1e-12, "tol_share": 0.0,
+        "objective_floor": 0.0, "unchecked_decrease": 0.0, "forcing": 1e-6, "max_forcing": 1e-6,
+        "max_iter": 10**6, "max_steps": 10**6,
     }  # fmt: skip
-    rows, columns = changes.pop("shape", (n, p))
     for name, value in changes.items():
-        (arrays if name in arrays else options)[name] = value
-    return compiled._compiled.Problems(rows, columns, arrays, W, *counts, "logistic", **options)
+        (arrays if isinstance(value, np.ndarray) else numbers)[name] = value
+    return compiled._engine.Problems(numbers, arrays)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shape": (4_000_000, 61)}, "float has|dense has"),
-        ({"shape": (3000, 60)}, "dense has"),
-        ({"shape": (0, 61)}, "nothing to solve"),
+        ({"n_rows": 4_000_000}, "dense has"),
+        ({"n_columns": 60}, "dense has"),
+        ({"n_rows": 0}, "nothing to solve"),
         ({"penalty": np.zeros(3)}, "penalty has 3 entries, expected 61"),
-        ({"spread": np.zeros(60)}, "spread has"),
+        ({"variance": np.zeros(60)}, "variance has"),
+        ({"W": np.zeros((400, 60))}, "W has 24000 entries, expected 24400"),
+        ({"W": np.zeros((61, 400)).T}, "W must be contiguous"),
+        ({"weight": np.zeros(3000, dtype=np.float32)}, "weight must be contiguous, of type 'd'"),
         ({"queue": np.array([400], dtype=np.intc)}, "queue has 400"),
         ({"target_index": np.zeros(3, dtype=np.intc)}, "target_start"),
-        ({"float": np.zeros(5, dtype=np.float32)}, "dense has 5"),
+        ({"dense": np.zeros(5, dtype=np.float32)}, "dense has 5"),
+        ({"dense": np.zeros((3000, 61))}, "dense must be contiguous, of type 'f', got 'd'"),
         ({"width": 3}, "power of 2"),
         ({"width": 32}, "power of 2 up to 16"),
+        ({"max_iters": 3}, "there is no setting 'max_iters'"),
     ],
 )
 def test_sizes_are_checked_before_anything_is_read(change, message):
     with pytest.raises(ValueError, match=message):
         raw(**change)
+
+
+def test_no_setting_may_be_missing(monkeypatch):
+    monkeypatch.delitem(compiled.CONSTANTS, "forcing")
+    monkeypatch.delitem(compiled.CONSTANTS, "max_trials")
+    with pytest.raises(ValueError, match="expected 33 settings, got 32"):
+        raw()
 
 
 def test_threads_stop_when_told():
@@ -250,7 +268,6 @@ def test_threads_stop_when_told():
     problems.stop()
     worker.join(timeout=20)
     assert not worker.is_alive()
-    assert newton.MAX_TRIALS == 40
 
 
 PROGRAM = """

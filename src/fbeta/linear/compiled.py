@@ -1,8 +1,8 @@
-"""The solver of ``newton`` in C++, where it was built and the work is worth its while.
+"""The solver of ``newton`` in C++, where it was built and the work is large enough.
 
 A column of coefficients is on each lane of the processor's vector registers (see ``newton.hpp``).
 It runs in single precision first, and then in double precision from what it found: that certifies
-what has converged, and goes on with the rest.
+what has converged, and continues with the rest.
 """
 
 from __future__ import annotations
@@ -16,30 +16,52 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._threads import cancellable, n_threads, run_threaded
-from fbeta.linear import conjugate, newton
+from fbeta.linear import conjugate, newton, objectives, preconditioners
 from fbeta.linear.design import Design
 from fbeta.losses import LOSSES, Loss
 
 try:
-    from fbeta.linear import _compiled
+    from fbeta.linear import _engine
 except ImportError:  # built without a compiler
-    _compiled = None  # type: ignore[assignment]
+    _engine = None  # type: ignore[assignment]
 
 __all__ = ["Compiled", "is_compiled"]
 
 AIM = 0.4  # share of the tolerance that single precision aims at
-FINEST = 1e-8  # relative decrease that single precision can see
-LARGEST = 2**31 - 1  # entries of a sparse matrix
-WORK = 1 << 30  # operations between two looks at whether the user wants to stop
-PARALLEL = 1 << 22  # operations of a pass below which a second thread costs more than it brings
-REGISTER = 64  # bytes of columns that are worked on together
+FINEST = 1e-8  # relative decrease that single precision can resolve
+MAX_ENTRIES = 2**31 - 1  # of a sparse matrix
+CHECK_OPERATIONS = 1 << 30  # between two checks for an interruption by the user
+MIN_THREAD_OPERATIONS = 1 << 22  # of a pass, below which a second thread does not pay
 SMALLEST = 1 << 16  # operations of a pass for all problems below which there is nothing to save
+REGISTER_BYTES = 64  # of columns that are worked on together
 CERTIFIED, HARD = 1, 2
+
+# Constants of the algorithm, by their names in engine.hpp.
+CONSTANTS = {
+    "forcing": conjugate.FORCING,
+    "max_forcing": conjugate.LOOSE,
+    "residual_share": 0.3,
+    "far_decrease": newton.FAR,
+    "slope_before": newton.FLAT[0],
+    "slope_beyond": newton.FLAT[1],
+    "first_step": 0.5,
+    "secant_margin": 0.1,
+    "step_growth": 4.0,
+    "value_rounding": 64.0,
+    "stall_rounding": 4.0,
+    "product_rounding": preconditioners.ROUNDING,
+    "rounding_margin": preconditioners.MARGIN,
+    "smallest_pivot": preconditioners.TINY,
+    "cautious_loss": objectives.WRONG,
+    "max_trials": newton.MAX_TRIALS,
+    "max_stalled": newton.MAX_STALLED,
+    "few_steps": 2,
+}
 
 
 def is_compiled() -> bool:
     """Tell whether the compiled solver was built."""
-    return _compiled is not None
+    return _engine is not None
 
 
 @dataclass(frozen=True)
@@ -57,7 +79,9 @@ class Compiled:
     entries : int
         Of the matrix that a pass reads.
     arrays : dict of str to ndarray
-        By their names in the structure of newton.hpp.
+        By their names in engine.hpp.
+    values : dict of str to dict
+        The entries of the matrix by the type that they are read in: "float", "double".
     """
 
     design: Design
@@ -65,28 +89,16 @@ class Compiled:
     counts: NDArray[np.intp]
     entries: int
     arrays: dict[str, Any]
+    values: dict[str, dict[str, Any]]
 
     @classmethod
     def binary(
         cls, design: Design, light: Design, targets: sp.csc_array, loss: Loss, solved: int
     ) -> Compiled | None:
-        """Prepare binary problems, of which some have to be solved; None where that is not to be.
+        """Prepare binary problems, or return None where the array solver has to do.
 
-        Parameters
-        ----------
-        design : Design
-        light : Design
-            The same in single precision, or the design itself.
-        targets : csc_array of shape (n, m)
-            In [0, 1].
-        loss : Loss
-            One of the library's own.
-        solved : int
-            How many of the problems will be solved.
-
-        Returns
-        -------
-        Compiled or None
+        Of the targets, a csc_array of shape (n, m) in [0, 1], ``solved`` columns will be solved;
+        ``light`` is the design in single precision, or the design itself.
         """
         if LOSSES.get(loss.name) != loss:
             return None
@@ -117,28 +129,30 @@ class Compiled:
         arrays: dict[str, Any],
     ) -> Compiled | None:
         matrix = light.matrix
-        if _compiled is None or not isinstance(design.penalised, np.ndarray):
+        if _engine is None or not isinstance(design.penalised, np.ndarray):
             return None
         entries = int(matrix.nnz if sp.issparse(matrix) else np.prod(matrix.shape))
-        if not entries or not columns or 4 * entries * columns < SMALLEST or entries > LARGEST:
+        if not entries or not columns or 4 * entries * columns < SMALLEST or entries > MAX_ENTRIES:
             return None
-        arrays["spread"], arrays["raw"] = _doubles(design.spread), _doubles(design.moments[1])
+        arrays["variance"] = _doubles(design.spread)
+        arrays["mean_square"] = _doubles(design.moments[1])
         if sp.issparse(matrix):
             by_columns = sp.csc_array(design.matrix)
             for name, form in (("row", matrix), ("column", by_columns)):
                 arrays[f"{name}_start"] = _integers(form.indptr)
                 arrays[f"{name}_index"] = _integers(form.indices)
-            arrays["column_double"] = _doubles(by_columns.data)
-            arrays["column_float"] = _floats(by_columns.data)
-        values = design.matrix.data if sp.issparse(matrix) else design.matrix
-        arrays["float"] = _floats(matrix.data if sp.issparse(matrix) else matrix)
-        if values.dtype == np.float64:
-            arrays["double"] = _doubles(values)
+            parts = {"row_value": design.matrix.data, "column_value": by_columns.data}
+            light_parts = parts | {"row_value": matrix.data}
+        else:
+            parts, light_parts = {"dense": design.matrix}, {"dense": matrix}
+        values: dict[str, Any] = {"float": {k: _floats(part) for k, part in light_parts.items()}}
+        if design.matrix.dtype == np.float64:
+            values["double"] = {k: _doubles(part) for k, part in parts.items()}
         if design.shifted:
             arrays["mean"] = _doubles(design.mean)
         if design.weight is not None:
             arrays["weight"] = _doubles(design.weight)
-        return cls(design, loss, counts, entries, arrays)
+        return cls(design, loss, counts, entries, arrays, values)
 
     def solve(
         self,
@@ -153,7 +167,7 @@ class Compiled:
         cold: bool,
         max_steps: Callable[[int], int],
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Solve some problems, those that take longest first, where they fit the lanes.
+        """Solve problems with at most ``WIDEST`` columns, those that take longest first.
 
         Parameters
         ----------
@@ -163,7 +177,7 @@ class Compiled:
         n_iter : ndarray of shape (m,)
             Iterations, which are added to.
         alpha : float >= 0
-            Strength of the penalty.
+            Regularisation strength.
         tol, floor, cold
             As for :func:`fbeta.linear.newton.minimise`.
         max_steps : callable
@@ -183,56 +197,57 @@ class Compiled:
         converged = np.ones(len(self.counts), dtype=np.bool_)
         converged[problems] = False
         width = 2 ** np.ceil(np.log2(np.maximum(self.counts, 1))).astype(np.intp)
+        outputs = {"W": points.T, "n_iter": used, "status": status}
+        least = max(tol, 32 * float(np.finfo(np.float64).eps))
+        numbers = {
+            "tol": least,
+            "unchecked_decrease": newton.CLOSE * least**0.5,
+            "objective_floor": floor,
+            "max_iter": max_iter,
+        }
         for single in (True, False):
+            numbers |= {
+                "single": single,
+                "tol_share": max(AIM, FINEST / tol) if single else 1.0,
+                "cold": cold and single,
+            }
             for lanes in np.unique(width[problems]):
                 queue = problems[(width[problems] == lanes) & (status[problems] != HARD)]
                 queue = queue[np.argsort(-used[queue], kind="stable")]  # what was slow first
-                if lanes <= _compiled.WIDEST and len(queue):
-                    self._run(
-                        _integers(queue), points, used, status, alpha, single=single,
-                        width=int(lanes), tol=tol, floor=floor, max_iter=max_iter,
-                        max_steps=max_steps(int(lanes)), cold=cold and single,
-                    )  # fmt: skip
+                if lanes <= _engine.WIDEST and len(queue):
+                    numbers |= {"width": int(lanes), "max_steps": max_steps(int(lanes))}
+                    self._run(numbers, outputs | {"queue": _integers(queue)}, alpha)
         if points is not W:
             W[...] = points
         n_iter += used
-        done = (status == CERTIFIED) & (width <= _compiled.WIDEST)
+        done = (status == CERTIFIED) & (width <= _engine.WIDEST)
         return converged | done, status == HARD
 
-    def _run(
-        self,
-        queue: NDArray[np.intc],
-        W: NDArray[np.float64],
-        n_iter: NDArray[np.intc],
-        status: NDArray[np.intc],
-        alpha: float,
-        *,
-        single: bool,
-        tol: float,
-        width: int,
-        **settings: Any,
-    ) -> None:
-        """Let as many threads as are worth it work through the queue, and wait for them."""
-        n, p = self.design.matrix.shape
-        arrays = {"penalty": _doubles(alpha * self.design.penalised), "queue": queue}
-        aim = max(AIM, FINEST / tol) if single else 1.0
-        problems = _compiled.Problems(
-            n, p, self.arrays | arrays, W, n_iter, status, self.loss, single=single,
-            intercept=self.design.intercept, width=width,
-            tol=max(tol, 32 * float(np.finfo(np.float64).eps)), aim=aim, forcing=conjugate.FORCING,
-            loose=conjugate.LOOSE, far=newton.FAR, flat_before=newton.FLAT[0],
-            flat_beyond=newton.FLAT[1], max_trials=newton.MAX_TRIALS, **settings,
-        )  # fmt: skip
-        columns, lanes = len(queue) * width, max(width, REGISTER // (4 if single else 8))
-        flops = 4 * lanes * self.entries
-        threads = 1 if flops * columns < lanes * PARALLEL else n_threads()
-        threads = max(1, min(threads, columns // lanes))
+    def _run(self, numbers: dict[str, Any], arrays: dict[str, Any], alpha: float) -> None:
+        """Work through the queue on as many threads as pay, and wait for them."""
+        (n, p), single, width = self.design.matrix.shape, numbers["single"], numbers["width"]
+        double_entries = not single and "double" in self.values
+        shape = {"n_rows": n, "n_columns": p, "n_problems": len(self.counts)}
+        kind = {
+            "loss": _engine.LOSSES[self.loss],
+            "intercept": self.design.intercept,
+            "double_entries": double_entries,
+        }
+        penalty = {"penalty": _doubles(alpha * self.design.penalised)}
+        values = self.values["double" if double_entries else "float"]
+        problems = _engine.Problems(
+            CONSTANTS | shape | kind | numbers, self.arrays | values | penalty | arrays
+        )
+        lanes = max(width, REGISTER_BYTES // (4 if single else 8))
+        columns, operations = len(arrays["queue"]) * width, 4 * lanes * self.entries
+        pays = operations * columns >= lanes * MIN_THREAD_OPERATIONS
+        threads = max(1, min(n_threads() if pays else 1, columns // lanes))
 
         def work(passes: int) -> None:
             with cancellable(problems.stop):
                 problems.work(passes)
 
-        run_threaded(work, [max(1, WORK // flops)] * threads)
+        run_threaded(work, [max(1, CHECK_OPERATIONS // operations)] * threads)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:
