@@ -87,7 +87,7 @@ def test_other_precision_and_chunks_at_prediction(place, data, monkeypatch):
     X, Y = data
     clf = FBetaClassifier().fit(put(X, place), Y)
     whole = fetch(clf.predict_proba(put(X, place)), place)
-    monkeypatch.setattr("fbeta.estimators.base.CHUNK", 4000)
+    monkeypatch.setattr("fbeta.estimators.base.CHUNK_BYTES", 4000)
     assert np.allclose(fetch(clf.predict_proba(put(X, place)), place), whole)
     single = clf.predict_proba(put(X, place, "float32"))
     assert np.allclose(fetch(single, place), whole, atol=1e-4)

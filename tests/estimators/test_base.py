@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import warnings
@@ -14,6 +15,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 import fbeta
@@ -32,8 +35,12 @@ from fbeta import (
     decode,
     rivals,
 )
-from fbeta.estimators.base import MultiLabelClassifier, StatisticsClassifier
+from fbeta.estimators.base import MultiLabelClassifier
+from fbeta.estimators.base import decide as decide_of
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear.learner import Learner
+from fbeta.report.evaluation import scores_by_beta
+from fbeta.report.inspection import inspect_betas
 from fbeta.rivals._splitting import HeldOutClassifier
 from fbeta.rivals._structured import BundleClassifier
 from fbeta.statistics.codes import Code
@@ -267,3 +274,43 @@ def test_a_new_method_is_its_parts_and_a_thin_estimator():
     assert search.predict(OTHER[:, :5]) == names
     assert search.expected_fbeta(X).shape == (40,)
     assert KernelClassifier(alpha=1e-3).fit(X, Y).score(X, Y) == 1.0
+
+
+class Counted:
+    """A model that counts how often it is run."""
+
+    def __init__(self, model):
+        self.model, self.runs = model, 0
+
+    def probabilities(self, X):
+        self.runs += 1
+        return self.model.probabilities(X)
+
+
+def test_the_model_is_run_once_for_all_betas_and_outputs():
+    search = FBetaClassifierCV((0.1, 1.0), cv=2).fit(X, Y)
+    best = search.best_estimator_
+    counted = Counted(best.model)
+    best.adopt(best.code, counted)
+    betas = [0.5, 1.0, 2.0]
+    found = search.decide(X, betas, marginals=True)
+    assert counted.runs == 1
+    for beta in betas:
+        assert np.array_equal(found.labels[beta], search.predict(X, beta=beta))
+        np.testing.assert_array_equal(found.expected[beta], search.expected_fbeta(X, beta=beta))
+    np.testing.assert_array_equal(found.marginals, search.predict_proba(X))
+    runs = counted.runs
+    inspect_betas(search, X, Y)
+    scores_by_beta(search, X, Y)
+    assert counted.runs == runs + 2
+    # a pipeline transforms once; methods of one beta refuse others
+    scaled = make_pipeline(StandardScaler(), rivals.Limo(epochs=2, random_state=0)).fit(X, Y)
+    assert np.array_equal(decide_of(scaled, X).labels[1.0], scaled.predict(X))
+    assert list(decide_of(scaled, X, betas, skip_refused=True).labels) == [1.0]
+    with pytest.raises(ValueError, match="fit again"):
+        decide_of(scaled, X, betas)
+
+
+def test_arrays_do_not_load_blocks():
+    program = "import sys, fbeta; assert not [m for m in sys.modules if 'fbeta.blocks' in m]"
+    subprocess.run([sys.executable, "-c", program], check=True)

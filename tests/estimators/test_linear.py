@@ -288,7 +288,7 @@ def test_prediction_in_chunks(data, monkeypatch):
     X, Y = data
     clf = FBetaClassifier().fit(X, Y)
     whole = clf.predict(X), clf.predict_proba(X), clf.expected_fbeta(X)
-    monkeypatch.setattr("fbeta.estimators.base.CHUNK", 1)
+    monkeypatch.setattr("fbeta.estimators.base.CHUNK_BYTES", 1)
     parts = clf.predict(X), clf.predict_proba(X), clf.expected_fbeta(X)
     assert np.array_equal(whole[0], parts[0])
     assert np.allclose(whole[1], parts[1])

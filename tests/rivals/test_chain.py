@@ -175,7 +175,7 @@ def test_chunks_do_not_matter(inference, monkeypatch):
     X, Y = toy()
     model = ProbabilisticChain(inference=inference, n_samples=20, random_state=0).fit(X, Y)
     whole, sets = model.predict_statistics(X), model.predict(X)
-    monkeypatch.setattr("fbeta.estimators.base.CHUNK", 4 * 8 * 16 * 7)
+    monkeypatch.setattr("fbeta.estimators.base.CHUNK_BYTES", 4 * 8 * 16 * 7)
     parts = model.predict_statistics(X)
     assert np.array_equal(parts.cardinalities, whole.cardinalities)
     np.testing.assert_allclose(parts.joint, whole.joint, atol=1e-12)

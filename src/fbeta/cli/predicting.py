@@ -19,6 +19,7 @@ from fbeta.cli.console import UserError, echo_data, mendable, stderr
 from fbeta.cli.data import Later
 from fbeta.cli.sources import Source, words
 from fbeta.cli.streaming import stream_predict
+from fbeta.estimators.base import Decisions
 from fbeta.storage.model_files import StoredModel, load_model
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -114,14 +115,17 @@ def predict(
             return
         kept = None if keep is None else o.words(keep)
         rows = Later(stored, source).rows(data, labelled=False, keep=kept)
-        predicted = _predicted(stored, rows.X, beta, min_labels, max_labels)
+        found = _decided(stored, rows.X, beta, (min_labels, max_labels), proba, expected)
+        ((used, labels),) = found.labels.items()
+        predicted = np.asarray(labels, dtype=np.int8)
         table: dict[str, Column] = {name: _plain_cells(c) for name, c in rows.kept.items()}
         _add(table, _label_columns(predicted, stored.label_names, form.value, delimiter or ";"))
         if proba:
             names = [f"proba_{name}" for name in stored.label_names]
-            _add(table, dict(zip(names, stored.predict_proba(rows.X).T.tolist(), strict=True)))
+            columns = np.asarray(found.marginals).T.tolist()
+            _add(table, dict(zip(names, columns, strict=True)))
         if expected:
-            _add(table, {"expected_fbeta": stored.expected_fbeta(rows.X, beta).tolist()})
+            _add(table, {"expected_fbeta": np.asarray(found.expected[used]).tolist()})
         _write(table, target, kind, safe_csv)
     if target is not None:
         stderr(f"wrote {len(predicted)} predictions to {target}")
@@ -151,12 +155,22 @@ def _format(target: Path | None, as_json: bool, safe: bool) -> str:
     return kind
 
 
-def _predicted(
-    stored: StoredModel, X: Any, beta: float | None, low: int | None, high: int | None
-) -> NDArray[Any]:
-    if low is None and high is None:
-        return stored.predict(X, beta)
-    return stored.predict_between(X, beta, low or 0, high)
+def _decided(
+    stored: StoredModel,
+    X: Any,
+    beta: float | None,
+    limits: tuple[int | None, int | None],
+    proba: bool,
+    expected: bool,
+) -> Decisions:
+    """Return label sets, and what else is asked for, from one run of the model."""
+    betas = None if beta is None else [beta]
+    bounds = None if limits == (None, None) else (limits[0] or 0, limits[1])
+    found = stored.decide(X, betas, expected=expected, marginals=proba, limits=bounds)
+    if expected and not found.expected:
+        name = type(stored.classifier).__name__
+        raise ValueError(f"a model of {name} does not estimate its own F_beta")
+    return found
 
 
 def _add(table: dict[str, Column], columns: Mapping[str, Column]) -> None:

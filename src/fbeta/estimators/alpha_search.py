@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,16 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from fbeta._array import array_namespace, to_numpy
 from fbeta._validation import check_number
-from fbeta.blocks.searching import BlockSearch
-from fbeta.blocks.source import Source
-from fbeta.estimators.base import (
-    HeldOut,
-    MultiLabelClassifier,
-    StatisticsClassifier,
-    all_or_nothing,
-    remember,
-)
+from fbeta.estimators.base import Decisions, HeldOut, MultiLabelClassifier
 from fbeta.estimators.calibration import Calibration, calibrate
+from fbeta.estimators.features import all_or_nothing
 from fbeta.estimators.folds import (
     ALPHAS,
     HeldOutScores,
@@ -36,11 +30,15 @@ from fbeta.estimators.folds import (
     stop_when_idle,
 )
 from fbeta.estimators.pruning import ERRORS, GAIN, difference
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Alphas, Rows, Weight
 from fbeta.metrics import fbeta_score
 from fbeta.statistics.codes import Code
 from fbeta.statistics.label_statistics import LabelStatistics
+
+if TYPE_CHECKING:
+    from fbeta.blocks.source import Source
 
 __all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
 
@@ -51,9 +49,8 @@ SCALES = 1e3
 
 def _score_rows(estimator: Any, code: Code, model: Any, rows: Any) -> tuple[float, float]:
     """Return the sum of the F_beta of some rows under a model, and of their weights."""
-    fitted = clone(estimator)  # several threads may be here
-    fitted._code, fitted._model, fitted.n_labels_ = code, model, rows.Y.shape[1]
-    predicted = to_numpy(fitted._predict_indicator(rows.X, estimator.beta))
+    fitted = clone(estimator).adopt(code, model)  # several threads may be here
+    predicted = to_numpy(HeldOut(fitted, rows.X).labels(estimator.beta))
     weight = rows.X.shape[0] if rows.weight is None else float(rows.weight.sum())
     mean = fbeta_score(rows.Y, predicted, estimator.beta, sample_weight=rows.weight)
     return mean * weight, weight
@@ -210,20 +207,21 @@ class AlphaSearchCV(MultiLabelClassifier):
     def _fit_blocks(self, source: Source) -> None:
         if not isinstance(self.estimator, StatisticsClassifier):
             super()._fit_blocks(source)
+        from fbeta.blocks.searching import BlockSearch
+
         best = clone(self.estimator)
-        scanned = best._scan(source)
-        remember(self, scanned)
+        scanned = best.scan(source)
+        self._remember(scanned)
         rows = scanned.rows()
         if rows is not None:
             self._search(self.estimator, rows.X, rows.Y, rows.weight, None)
-            best.set_params(alpha=self.alpha_)._fit(rows.X, rows.Y, rows.weight)
-        else:
-            grid, code = check_grid(self.alphas), best._make_code(scanned.witnesses)
-            search = BlockSearch(scanned, best._make_learner(), code, grid, self.cv)
-            self._rank(grid, search.scores(partial(_score_rows, self.estimator)))
-            best.set_params(alpha=self.alpha_)
-            best._code, best._model = code, search.fit(self.alpha_, best._namer(code))
-        self.best_estimator_ = best
+            self.best_estimator_ = best.set_params(alpha=self.alpha_).fit_scanned(scanned)
+            return
+        grid, (code, learner, name) = check_grid(self.alphas), best.plan(scanned.witnesses)
+        search = BlockSearch(scanned, learner, code, grid, self.cv)
+        self._rank(grid, search.scores(partial(_score_rows, self.estimator)))
+        best.set_params(alpha=self.alpha_)
+        self.best_estimator_ = best.adopt(code, search.fit(self.alpha_, name))
 
     def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
         """Score every strength on every fold, and choose."""
@@ -276,6 +274,24 @@ class AlphaSearchCV(MultiLabelClassifier):
     def _best(self) -> Any:
         check_is_fitted(self)
         return self.best_estimator_
+
+    def decide(
+        self,
+        X: Any,
+        betas: Sequence[float] | None = None,
+        *,
+        calibrated: bool = True,
+        **options: Any,
+    ) -> Decisions:
+        """Return label sets for several betas, by the best estimator.
+
+        Parameters are those of :meth:`fbeta.estimators.base.MultiLabelClassifier.decide`.
+        """
+        found: Decisions = self._best().decide(X, betas, **options)
+        goal = {"measure", "min_labels", "max_labels"} & options.keys()
+        known = self.calibration_ if calibrated and not goal else None
+        expected = {beta: calibrate(raw, known, beta) for beta, raw in found.expected.items()}
+        return replace(found, expected=expected)
 
     def predict(self, X: Any, *, beta: float | None = None, **goal: Any) -> Any:
         """Predict label sets, by the best estimator, which may take limits or another measure."""

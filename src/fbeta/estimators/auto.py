@@ -12,13 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fbeta._validation import check_number
 from fbeta.estimators.auto_search import PAIRS, Clock, Search
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
 from fbeta.estimators.ensemble import (
     AverageCode,
     AverageModel,
     calibrated_expectation,
     weights_by_name,
 )
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
 

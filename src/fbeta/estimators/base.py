@@ -3,85 +3,43 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_array, indexable
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from fbeta._array import array_namespace, concat, is_tensor, to_numpy
+from fbeta._array import array_namespace, concat, to_numpy
 from fbeta._validation import check_beta, check_sample_weight
-from fbeta.blocks.fitting import Scanned, fit_blocks, open_source, scan, settings_of
-from fbeta.blocks.lazy import answer, is_blocks
-from fbeta.blocks.source import Source
-from fbeta.decoding.measures import Measure
-from fbeta.decoding.rules import ExactDecode, StatisticsRule
+from fbeta.estimators.calibration import calibrate
+from fbeta.estimators.features import (
+    all_or_nothing,
+    drop_weightless,
+    in_blocks,
+    validate_features,
+)
 from fbeta.labels.forms import Indicator, LabelForm, form_of
-from fbeta.linear.learner import Alphas, Learner, Model, Rows, Weight, count_rows, take_rows
+from fbeta.linear.learner import Alphas, Rows, Weight, count_rows, take_rows
 from fbeta.metrics import fbeta_score
-from fbeta.statistics.codes import Code, Estimates
 from fbeta.statistics.label_statistics import LabelStatistics
 
-# bytes of what a model gives that predict keeps at a time
-CHUNK = 1 << 27
+if TYPE_CHECKING:
+    from fbeta.blocks.fitting import Scanned
+    from fbeta.blocks.source import Source
+
+__all__ = ["Decisions", "HeldOut", "MultiLabelClassifier", "decide", "views"]
+
+# bytes of the output of a model that predict keeps at a time
+CHUNK_BYTES = 1 << 27
 
 Fold: TypeAlias = tuple[Rows, Rows]
-Looks: TypeAlias = "Iterator[tuple[float, HeldOut]]"
-Estimator = TypeVar("Estimator", bound=BaseEstimator)
-
-
-@contextmanager
-def all_or_nothing(estimator: Estimator) -> Iterator[Estimator]:
-    """Give a copy of an estimator to be fitted, whose state the estimator takes at the end.
-
-    It does so in one assignment: whatever stops the fit, and whenever, the estimator is left with
-    the state that it had, and no other thread sees a part of the new one.
-    """
-    draft = copy(estimator)
-    yield draft
-    estimator.__dict__ = draft.__dict__
-
-
-def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Return X as an array or CSR matrix of float64 or float32 that agrees with the one of fit."""
-    xp = array_namespace(X) if is_tensor(X) and get_config()["array_api_dispatch"] else np
-    return validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=[xp.float64, xp.float32]
-    )
-
-
-def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Return X, which may be text, categories or anything: that is for other estimators to say."""
-    if getattr(X, "ndim", 2) == 1 and X.dtype.kind in "biuf":
-        check_array(X)  # says how to reshape one row or one column of numbers
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
-    return indexable(X)[0]
-
-
-def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
-    """Leave out the rows of weight zero."""
-    if weight is None:
-        return X, Y, None
-    rows = np.flatnonzero(weight)
-    return take_rows(X, rows), Y[rows], weight[rows]
-
-
-def remember(estimator: Any, scanned: Scanned) -> None:
-    """Give an estimator what it knows of the data it is fitted to, from blocks of rows."""
-    form, names = scanned.source.form(), scanned.source.feature_names
-    estimator._label_form, estimator.classes_ = form, form.classes
-    estimator.n_labels_, estimator.n_features_in_ = form.n_labels, scanned.summary.n_features
-    if names is not None:
-        estimator.feature_names_in_ = names
+HeldOutPath: TypeAlias = "Iterator[tuple[float, HeldOut]]"
 
 
 def views(part: str, *names: str) -> tuple[property, ...]:
@@ -89,11 +47,53 @@ def views(part: str, *names: str) -> tuple[property, ...]:
     return tuple(property(attrgetter(f"{part}.{name}")) for name in names)
 
 
+@dataclass(frozen=True)
+class Decisions:
+    """Label sets of n rows for several betas, from one run of a model.
+
+    Attributes
+    ----------
+    labels : dict
+        From beta to label sets, bool of shape (n, s).
+    expected : dict
+        From beta to the expected F_beta of each label set, of shape (n,); empty where the estimator
+        has no label statistics or it was not asked for.
+    marginals : array of shape (n, s), or None
+        The probability of each label, where it was asked for.
+    """
+
+    labels: dict[float, Any]
+    expected: dict[float, Any] = field(default_factory=dict)
+    marginals: Any = None
+
+
+def decide(
+    estimator: Any, X: Any, betas: Sequence[float] | None = None, **options: Any
+) -> Decisions:
+    """Call ``decide`` of a fitted estimator, or of the last step of a pipeline.
+
+    The transformers of a pipeline are run once. Parameters are those of
+    :meth:`MultiLabelClassifier.decide`.
+    """
+    if isinstance(estimator, Pipeline):
+        X = estimator[:-1].transform(X) if len(estimator) > 1 else X
+        estimator = estimator[-1]
+    decisions: Decisions = estimator.decide(X, betas, **options)
+    return decisions
+
+
 class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: reads X and Y, writes predictions in the form Y came in.
 
-    A subclass has a parameter ``beta``, implements ``_fit``, which keeps a model in ``_model``, and
-    has a rule in ``_rule``, by which it predicts.
+    A subclass has a parameter ``beta`` and implements ``_fit``, which sets ``_model`` and, unless
+    the class has one, ``_rule``. Other modules of the package use the fitted estimator by
+
+    - ``model`` and ``rule``: what was fitted, and what makes label sets of its output;
+    - ``estimates(X)``: the output of the model, some rows at a time;
+    - ``decide(X, betas)``: label sets for several betas from one run of the model;
+    - ``alpha_shared`` and ``alpha_path``: fits for many alphas, for cross-validation.
+
+    A ``StatisticsClassifier`` has ``code``, ``plan`` and ``adopt`` besides.
     """
 
     beta: float
@@ -102,6 +102,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     _label_form: LabelForm
     _model: Any
     _rule: Any
+    calibration_: Any = None  # of the expected F_beta, where held-out rows were scored
     classes_: NDArray[Any]
     n_labels_: int
 
@@ -116,6 +117,21 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         tags.classifier_tags.poor_score = True
         tags.array_api_support = self._any_array
         return tags
+
+    @property
+    def model(self) -> Any:
+        """The fitted model: arrays, or other fitted estimators."""
+        return self._model
+
+    @property
+    def rule(self) -> Any:
+        """What makes label sets of the output of the model and beta."""
+        return self._rule
+
+    @property
+    def label_form(self) -> LabelForm:
+        """The form that the labels had in ``fit``."""
+        return self._label_form
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to labelled instances.
@@ -149,14 +165,25 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> Source | None:
-        """Return where the rows come from if they are not in memory."""
-        if isinstance(X, np.memmap) and not self._streams:
-            return None  # an array as good as any
+        """Return where the rows come from if they are not arrays in memory."""
+        mapped = isinstance(X, np.memmap) and self._streams and X.ndim == 2 and y is not None
+        if not mapped and not in_blocks(X):
+            return None
+        from fbeta.blocks.fitting import open_source
+
         return open_source(X, y, sample_weight)
 
     def _fit_blocks(self, source: Source) -> None:
         """Fit to rows in blocks; only estimators that need no more than sums over them can."""
         raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
+
+    def _remember(self, scanned: Scanned) -> None:
+        """Set the fitted attributes that describe the data, from blocks of rows."""
+        form, names = scanned.source.form(), scanned.source.feature_names
+        self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
+        self.n_features_in_ = scanned.summary.n_features
+        if names is not None:
+            self.feature_names_in_ = names
 
     @abstractmethod
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
@@ -181,17 +208,17 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return validate_features(self, X, reset=reset)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
-        """Return what all folds and strengths of a search for alpha share: here X itself."""
+        """Return what all folds and alphas of a search share: here X itself."""
         return X
 
     def alpha_path(
         self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
-    ) -> Looks:
-        """Fit to some rows and look at others, for each strength of regularisation.
+    ) -> HeldOutPath:
+        """Fit to the training rows of a fold for each alpha, and yield the held-out rows.
 
         ``shared`` is from :meth:`alpha_shared`, Y the indicator of shape (n, s), ``fold`` the
-        indices of the rows to fit to, whose weights are positive, and of the others. Each strength
-        is yielded with what the estimator that was fitted says of these.
+        indices of the rows to fit to, whose weights are positive, and of the held-out rows. Each
+        alpha is yielded with the fitted estimator and the held-out rows.
         """
         train, test = fold
         X, held = take_rows(shared, train), take_rows(shared, test)
@@ -208,25 +235,112 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Return the size of that for one instance, to bound the memory of predict."""
         return 8 * self.n_labels_
 
-    def _chunks(self, X: Any) -> Iterator[Any]:
-        """Yield the output for some rows at a time."""
-        n, rows = count_rows(X), max(1, CHUNK // self._row_bytes())
+    def _decide(
+        self, rule: Any, output: Any, beta: float, expected: bool, **goal: Any
+    ) -> tuple[Any, Any]:
+        """Return label sets and their expected F_beta, or None, for an output of the model."""
+        return rule(output, beta, **goal), None
+
+    def estimates(self, X: Any, *, checked: bool = False) -> Iterator[Any]:
+        """Yield the output of the model for some rows at a time.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        checked : bool
+            Whether X is as the model takes it already: validated, or in the coordinates of
+            :meth:`alpha_shared`.
+
+        Yields
+        ------
+        Estimates, or array of shape (rows, s)
+            What ``rule`` takes: scores, or estimates with ``statistics()`` and ``marginals()``.
+        """
+        X = X if checked else self._read_features(X)
+        n, rows = count_rows(X), max(1, CHUNK_BYTES // self._row_bytes())
         for start in range(0, max(n, 1), rows):
             chunk = slice(start, start + rows)
             yield self._output(X if rows >= n else take_rows(X, chunk))
 
-    def _predict_indicator(self, X: Any, beta: float, **goal: Any) -> Any:
-        """Predict label sets for validated X, as booleans of shape (n, s)."""
-        parts = [self._rule(output, beta, **goal) for output in self._chunks(X)]
-        return concat(parts)
+    def decide(
+        self,
+        X: Any,
+        betas: Sequence[float] | None = None,
+        *,
+        expected: bool = True,
+        marginals: bool = False,
+        calibrated: bool = True,
+        skip_refused: bool = False,
+        rule: Any = None,
+        checked: bool = False,
+        **goal: Any,
+    ) -> Decisions:
+        """Return label sets for several betas; the model is run once.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        betas : sequence of float, optional
+            The measures; that of the estimator by default.
+        expected, marginals : bool
+            Whether to return the expected F_beta of each label set, where the estimator has label
+            statistics, and the probability of each label.
+        calibrated : bool
+            Whether to calibrate the expected F_beta on held-out rows, where that is known.
+        skip_refused : bool
+            Whether to leave betas out that the rule refuses, such as those of a method that was
+            fitted for one beta. By default they raise ValueError.
+        rule : callable, optional
+            Another rule than that of the estimator.
+        checked : bool
+            As for :meth:`estimates`.
+        **goal
+            ``measure``, ``min_labels`` and ``max_labels``, for the exact decode.
+
+        Returns
+        -------
+        Decisions
+        """
+        wanted = [check_beta(beta) for beta in ([self.beta] if betas is None else betas)]
+        rule = self._rule if rule is None else rule
+        found: dict[float, list[tuple[Any, Any]]] = {beta: [] for beta in wanted}
+        parts = []
+        for output in self.estimates(X, checked=checked):
+            for beta in list(found):
+                try:
+                    found[beta].append(self._decide(rule, output, beta, expected, **goal))
+                except ValueError:
+                    if not skip_refused:
+                        raise
+                    del found[beta]
+            if marginals:
+                parts.append(output.marginals())
+        return self._joined(found, parts, calibrated and not goal)
+
+    def _joined(
+        self, found: dict[float, list[tuple[Any, Any]]], marginals: list[Any], calibrated: bool
+    ) -> Decisions:
+        """Join decisions on some rows at a time."""
+        labels = {beta: concat([part[0] for part in parts]) for beta, parts in found.items()}
+        values = {}
+        for beta, parts in found.items():
+            if parts[0][1] is not None:
+                raw = concat([part[1] for part in parts])
+                raw = array_namespace(raw).clip(raw, None, 1.0)
+                values[beta] = calibrate(raw, self.calibration_ if calibrated else None, beta)
+        return Decisions(labels, values, concat(marginals) if marginals else None)
 
     def _predict(self, X: Any, beta: float | None, **goal: Any) -> Any:
         """Predict label sets, in the form of those in ``fit``."""
-        if is_blocks(X):
+        if in_blocks(X):
             return self._answer("predict", X, "labels", beta=beta, **goal)
         index = X.index if hasattr(X, "iloc") else None
-        predicted = self._predict_indicator(*self._read_features(X, beta), **goal)
-        return self._label_form.write(predicted, index)
+        check_is_fitted(self)
+        beta = check_beta(self.beta if beta is None else beta)
+        found = self.decide(X, [beta], expected=False, **goal)
+        return self._label_form.write(found.labels[beta], index)
 
     def _by_class(self, marginals: Any) -> Any:
         """Return marginals as ``predict_proba`` does: by class where the target was 1-D."""
@@ -236,14 +350,15 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return 0 * marginals + 1
         return concat([1 - marginals, marginals], axis=1)
 
-    def _read_features(self, X: Any, beta: float | None = None) -> tuple[Any, float]:
-        """Validate what a fitted estimator is asked about; beta is its own by default."""
+    def _read_features(self, X: Any) -> Any:
+        """Validate the features of a fitted estimator."""
         check_is_fitted(self)
-        beta = check_beta(self.beta if beta is None else beta)
-        return self._validate_X(X, reset=False), beta
+        return self._validate_X(X, reset=False)
 
     def _answer(self, method: str, X: Any, kind: str, **options: Any) -> Any:
-        """Return what a method says of blocks of rows: lazily, block by block."""
+        """Return the result of a method for blocks of rows: lazily, block by block."""
+        from fbeta.blocks.lazy import answer
+
         check_is_fitted(self)
         return answer(partial(getattr(self, method), **options), X, kind, self._label_form)
 
@@ -284,29 +399,29 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         -------
         float
         """
-        X, beta = self._read_features(X)
+        check_is_fitted(self)
         truth = self._label_form.read(y, "y", unseen=True)
-        predicted = to_numpy(self._predict_indicator(X, beta))
+        beta = check_beta(self.beta)
+        predicted = to_numpy(self.decide(X, [beta], expected=False).labels[beta])
         predicted = np.pad(predicted, ((0, 0), (0, truth.shape[1] - predicted.shape[1])))
         return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What an estimator that was fitted to other rows says of the rows of a fold."""
+    """An estimator that was fitted to other rows, and the held-out rows as its model takes them."""
 
     estimator: MultiLabelClassifier
-    rows: Any  # as its model takes them
+    rows: Any
+
+    def decide(self, beta: float) -> tuple[Any, Any]:
+        """Return the label sets (n, s), and their expected F_beta or None."""
+        found = self.estimator.decide(self.rows, [beta], checked=True)
+        return found.labels[beta], found.expected.get(beta)
 
     def labels(self, beta: float) -> Any:
         """Return the predicted label sets, of shape (n, s)."""
-        return self.estimator._predict_indicator(self.rows, beta)
-
-    def decide(self, beta: float) -> tuple[Any, Any]:
-        """Return the label sets, and what is expected of each: None where nothing is."""
-        if isinstance(self.estimator, StatisticsClassifier):
-            return self.estimator._decide(self.rows, beta)
-        return self.labels(beta), None
+        return self.estimator.decide(self.rows, [beta], expected=False, checked=True).labels[beta]
 
     def statistics(self) -> LabelStatistics:
         """Return the label statistics, of estimators that have them."""
@@ -314,195 +429,5 @@ class HeldOut:
 
     def parts(self) -> Iterator[LabelStatistics]:
         """Yield the label statistics of some rows at a time."""
-        for estimates in cast(StatisticsClassifier, self.estimator)._chunks(self.rows):
+        for estimates in self.estimator.estimates(self.rows, checked=True):
             yield estimates.statistics()
-
-
-class StatisticsClassifier(MultiLabelClassifier):
-    """Base of the estimators of label statistics: a code, a model of its targets and a rule.
-
-    A subclass implements ``_make_code`` and ``_make_learner``; the rule is the exact decode unless
-    it has another. Whatever follows from the three is here.
-    """
-
-    _code: Code
-    _model: Model
-    _rule: StatisticsRule = ExactDecode()
-
-    (cardinalities_,) = views("_code", "cardinalities")
-
-    @abstractmethod
-    def _make_code(self, Y: Indicator) -> Code:
-        """Return the code for label sets of the training rows."""
-
-    @abstractmethod
-    def _make_learner(self) -> Learner:
-        """Return what fits the model, or raise where a parameter is wrong."""
-
-    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        learner, code = self._make_learner(), self._make_code(Y)
-        alpha, name = getattr(self, "alpha", None), self._namer(code)
-        self._code, self._model = code, learner.fit(X, code.targets(Y), weight, alpha, name)
-
-    def _namer(self, code: Code) -> Callable[[int], str]:
-        # a 1-D binary target has two classes and one label, the second of them
-        return partial(code.name, labels=self.classes_[-self.n_labels_ :])
-
-    def _fit_blocks(self, source: Source) -> None:
-        scanned = self._scan(source)
-        rows = scanned.rows()
-        if rows is not None:
-            self._fit(rows.X, rows.Y, rows.weight)
-            return
-        code, alpha = self._make_code(scanned.witnesses), getattr(self, "alpha", None)
-        model = fit_blocks(scanned, self._make_learner(), code, alpha, self._namer(code))
-        self._code, self._model = code, model
-
-    def _scan(self, source: Source) -> Scanned:
-        """Go through the rows for the first time, and remember the form of the labels."""
-        check_beta(self.beta)
-        settings_of(self._make_learner())
-        scanned = scan(source, self._make_code)
-        remember(self, scanned)
-        return scanned
-
-    def alpha_shared(self, X: Any, weight: Weight) -> Any:
-        """Return X in coordinates that all folds and strengths of a search for alpha share."""
-        return self._make_learner().share(X, weight)
-
-    def alpha_path(
-        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
-    ) -> Looks:
-        """Follow the path of the learner on some rows, and look at others."""
-        train, test = fold
-        code, held = self._make_code(Y[train]), take_rows(shared, test)
-        path = self._make_learner().path(shared, code.targets(Y[train]), weight, train, alphas)
-        for alpha, model in path:
-            fitted = clone(self)
-            fitted._code, fitted._model = code, model
-            yield alpha, HeldOut(fitted, held)
-
-    def _output(self, X: Any) -> Estimates:
-        return Estimates(self._code, self._model.probabilities(X))
-
-    def _row_bytes(self) -> int:
-        return 8 * self._code.width()
-
-    def _statistics(self, X: Any) -> LabelStatistics:
-        """Estimate the statistics for validated X."""
-        parts = [estimates.statistics() for estimates in self._chunks(X)]
-        return LabelStatistics.concatenate(parts)
-
-    def _decide(self, X: Any, beta: float, **goal: Any) -> tuple[Any, Any]:
-        """Return label sets for validated X, and the F_beta that is expected of each."""
-        parts = [self._rule.decide(estimates, beta, **goal) for estimates in self._chunks(X)]
-        labels, expected = (concat(list(some)) for some in zip(*parts, strict=True))
-        return labels, array_namespace(expected).clip(expected, None, 1.0)
-
-    def _goal(self, **goal: Any) -> dict[str, Any]:
-        """Return what differs from the plain decode; other rules know nothing else."""
-        plain = {"measure": "fbeta", "min_labels": 0, "max_labels": None}
-        goal = {key: value for key, value in goal.items() if value != plain[key]}
-        if goal and not isinstance(self._rule, ExactDecode):
-            raise ValueError(
-                f"{', '.join(goal)}: only the exact decode takes these, and this "
-                f"{type(self).__name__} decides by {type(self._rule).__name__}"
-            )
-        return goal
-
-    def predict(
-        self,
-        X: Any,
-        *,
-        beta: float | None = None,
-        measure: str | Measure = "fbeta",
-        min_labels: int = 0,
-        max_labels: int | None = None,
-    ) -> Any:
-        """Predict label sets.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            The measure to be optimal for; that of the estimator by default.
-        measure, min_labels, max_labels
-            As for :func:`fbeta.decode`: another measure than F_beta, and limits on the number of
-            labels, within which predictions are optimal.
-
-        Returns
-        -------
-        labels of n instances
-            In the form of the labels in ``fit``: array, sparse matrix, DataFrame or label sets.
-        """
-        goal = self._goal(measure=measure, min_labels=min_labels, max_labels=max_labels)
-        return self._predict(X, beta, **goal)
-
-    def predict_statistics(self, X: Any) -> LabelStatistics:
-        """Estimate everything the decoder needs.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-
-        Returns
-        -------
-        LabelStatistics
-            ``P(no labels | x)`` and ``P(|y| = k, y_j = 1 | x)`` for n instances.
-        """
-        if is_blocks(X):
-            return cast(LabelStatistics, self._answer("predict_statistics", X, "statistics"))
-        return self._statistics(self._read_features(X)[0])
-
-    def predict_proba(self, X: Any) -> Any:
-        """Estimate the marginal probability of each label.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-
-        Returns
-        -------
-        ndarray of shape (n, s)
-            ``P(y_j = 1 | x)``. Where it is a sum of separate estimates over the sizes, it is kept
-            below 1. For a 1-D binary target, the probability of each class, as elsewhere in
-            scikit-learn.
-        """
-        if is_blocks(X):
-            return self._answer("predict_proba", X, "matrix")
-        X, _ = self._read_features(X)
-        marginals = [estimates.marginals() for estimates in self._chunks(X)]
-        return self._by_class(concat(marginals))
-
-    def expected_fbeta(
-        self,
-        X: Any,
-        *,
-        beta: float | None = None,
-        min_labels: int = 0,
-        max_labels: int | None = None,
-    ) -> Any:
-        """Estimate the F_beta of each prediction, by the model's own statistics.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            That of the estimator by default.
-        min_labels, max_labels
-            Limits on the number of labels of the predictions.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Estimates from independent fits need not agree with each other, and the sum that the
-            decoder maximises may then exceed 1: it is cut there.
-        """
-        goal = self._goal(min_labels=min_labels, max_labels=max_labels)
-        if is_blocks(X):
-            return self._answer("expected_fbeta", X, "vector", beta=beta, **goal)
-        return self._decide(*self._read_features(X, beta), **goal)[1]

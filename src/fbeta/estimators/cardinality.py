@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear import CardinalityProblems, Design
 from fbeta.linear.learner import SolverLearner

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fbeta._array import array_namespace, to_numpy
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear import Recalibration, fit_recalibration
 from fbeta.linear.learner import Learner, Names, Weight

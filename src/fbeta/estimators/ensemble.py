@@ -7,11 +7,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from fbeta.estimators.alpha_search import check_grid
-from fbeta.estimators.base import StatisticsClassifier, pass_features_on, views
+from fbeta.estimators.base import views
 from fbeta.estimators.calibration import Calibration, calibrate
+from fbeta.estimators.features import pass_features_on
 from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.greedy import greedy_counts
 from fbeta.estimators.members import Candidate, Trial, fit_member, statistics_of
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import Code

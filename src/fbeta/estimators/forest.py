@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from fbeta._threads import check_cancelled, run_threaded
 from fbeta._validation import check_count
-from fbeta.estimators.base import StatisticsClassifier
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import LabelSetCode, SetTargets

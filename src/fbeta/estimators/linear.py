@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss

@@ -16,8 +16,9 @@ from fbeta._threads import check_cancelled
 from fbeta._validation import check_takes_weight
 from fbeta.decoding.exact import decode
 from fbeta.estimators.alpha_search import AlphaSearchCV
-from fbeta.estimators.base import Fold, HeldOut, StatisticsClassifier, validate_features
+from fbeta.estimators.base import Fold, HeldOut
 from fbeta.estimators.calibration import Calibration
+from fbeta.estimators.features import validate_features
 from fbeta.estimators.folds import (
     HeldOutScores,
     over_folds,
@@ -26,6 +27,7 @@ from fbeta.estimators.folds import (
     stop_when_idle,
 )
 from fbeta.estimators.stacking import stacked_weights
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance

@@ -21,7 +21,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples
 
 from fbeta._validation import check_beta, check_sample_weight, check_takes_weight
-from fbeta.estimators.base import StatisticsClassifier, all_or_nothing, pass_features_on, views
+from fbeta.estimators.base import views
+from fbeta.estimators.features import all_or_nothing, pass_features_on
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator, form_of
 from fbeta.linear.binary import constant_values, distinct_columns
 from fbeta.linear.learner import Learner, Names, Weight

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from fbeta._array import optional_import
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.nn.modules import CardinalityHead, JointHead

@@ -213,11 +213,5 @@ def scores_by_beta(model: Any, X: Any, Y: NDArray[Any]) -> dict[str, float]:
     >>> list(scores_by_beta(FBetaClassifier().fit(X, Y), X, Y))
     ['0.25', '0.5', '1', '2', '4']
     """
-    scores = {}
-    for beta in BETAS:
-        try:
-            scores[f"{beta:g}"] = fbeta_score(Y, model.predict(X, beta=beta), beta)
-        except ValueError:
-            # some methods are fitted for one beta and refuse the others
-            continue
-    return scores
+    labels = model.decide(X, BETAS, expected=False, skip_refused=True).labels
+    return {f"{beta:g}": fbeta_score(Y, np.asarray(sets), beta) for beta, sets in labels.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,29 +109,25 @@ def inspect_betas(
     """
     classifier = getattr(model, "classifier", model)
     own = float(classifier.beta if beta is None else beta)
-    views = [_look(model, classifier, X, Y, own, n_rows)]  # what it cannot predict for is an error
-    views += _others(model, classifier, X, Y, [b for b in grid if b != own], n_rows)
+    found = model.decide(X, [own, *grid], skip_refused=True)
+    if own not in found.labels:
+        model.decide(X, [own])  # a beta that the model refuses is an error
+    views = [
+        _view(value, Y, np.asarray(labels, dtype=bool), found.expected.get(value), n_rows)
+        for value, labels in found.labels.items()
+    ]
     return sorted(views, key=lambda view: view.beta)
 
 
-def _others(
-    model: Any, classifier: Any, X: Any, Y: NDArray[Any], betas: Sequence[float], n_rows: int
-) -> Iterator[AtBeta]:
-    for beta in betas:
-        try:
-            yield _look(model, classifier, X, Y, beta, n_rows)
-        except ValueError:
-            # some methods are fitted for one beta and refuse the others
-            return
-
-
-def _look(model: Any, classifier: Any, X: Any, Y: NDArray[Any], beta: float, n_rows: int) -> AtBeta:
-    predicted = np.asarray(model.predict(X, beta=beta), dtype=bool)
+def _view(
+    beta: float, Y: NDArray[Any], predicted: NDArray[np.bool_], expected: Any, n_rows: int
+) -> AtBeta:
+    """Measure the predictions (n, s) for one beta."""
     true = np.asarray(Y, dtype=bool)
     predicted = np.pad(predicted, ((0, 0), (0, true.shape[1] - predicted.shape[1])))
     bins, surest, unsurest = None, [], []
-    if hasattr(classifier, "expected_fbeta"):
-        expected = np.asarray(model.expected_fbeta(X, beta=beta))
+    if expected is not None:
+        expected = np.asarray(expected)
         bins = calibration_bins(expected, Y, predicted, beta)
         actual = fbeta_per_instance(true, predicted, beta)
         order = np.argsort(-expected, kind="stable")

@@ -13,7 +13,8 @@ from sklearn.utils import check_random_state
 
 from fbeta._validation import check_choice, check_count
 from fbeta.decoding.rules import CutAtHalf, ExactDecode, StatisticsRule
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, LinearLearner, Names, Weight
 from fbeta.rivals._chain_inference import Candidates, enumerate_sets, sample_sets, search_beam

@@ -18,7 +18,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from fbeta._array import Array
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.decoding.rules import check_same_beta
-from fbeta.estimators.base import Fold, HeldOut, Looks, MultiLabelClassifier, views
+from fbeta.estimators.base import Fold, HeldOut, HeldOutPath, MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator, form_of
 from fbeta.linear.learner import Alphas, LinearScores, Weight, take_rows
 from fbeta.metrics import best_thresholds
@@ -153,7 +153,7 @@ class Limo(MultiLabelClassifier):
 
     def alpha_path(
         self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
-    ) -> Looks:
+    ) -> HeldOutPath:
         """Learn all strengths in one pass over some rows, and look at others."""
         train, test = fold
         X, held = take_rows(shared, train), take_rows(shared, test)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._validation import check_choice
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear import Design
 from fbeta.linear.learner import (

@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 
 from fbeta._validation import check_choice
 from fbeta.decoding.rules import CutAtHalf, ExactDecode, StatisticsRule
-from fbeta.estimators.base import StatisticsClassifier, views
+from fbeta.estimators.base import views
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -84,14 +85,18 @@ class Code(ABC):
 
 @dataclass(frozen=True)
 class Estimates:
-    """What a model says of n rows, as a rule reads it: statistics or marginals, when asked for."""
+    """Output of a model for n rows; statistics and marginals are computed when asked for."""
 
     code: Code
     P: Any  # what the model of its targets gave
 
-    def statistics(self) -> LabelStatistics:
-        """Return the label statistics."""
+    @cached_property
+    def _statistics(self) -> LabelStatistics:
         return self.code.statistics(self.P)
+
+    def statistics(self) -> LabelStatistics:
+        """Return the label statistics, which are computed once."""
+        return self._statistics
 
     def marginals(self) -> Any:
         """Return the probability of each label, of shape (n, s)."""

@@ -30,7 +30,8 @@ from fbeta import __version__
 from fbeta._array import optional_import
 from fbeta._files import write_atomically
 from fbeta.datasets import TableEncoder
-from fbeta.decoding.exact import decode
+from fbeta.decoding.rules import ExactDecode
+from fbeta.estimators.base import Decisions, decide
 from fbeta.labels.forms import read_predictions
 from fbeta.methods import part_name
 from fbeta.statistics.codes import MarginalCode
@@ -143,6 +144,28 @@ class StoredModel:
         indicator = read_predictions(labels, self.classifier.classes_)
         return np.asarray(indicator.toarray(), dtype=np.int8)
 
+    def decide(
+        self,
+        X: Any,
+        betas: Sequence[float] | None = None,
+        *,
+        marginals: bool = False,
+        limits: tuple[int, int | None] | None = None,
+        **options: Any,
+    ) -> Decisions:
+        """Predict label sets as booleans (n, s) for several betas; feature maps and model run once.
+
+        ``limits`` are the least and the largest number of labels; the other parameters are those of
+        :meth:`fbeta.estimators.base.MultiLabelClassifier.decide`.
+        """
+        if marginals:
+            self._check_has("predict_proba", "probabilities of its labels")
+        if limits is not None:
+            self._check_has("predict_statistics", "label statistics")
+            options |= {"min_labels": limits[0], "max_labels": limits[1], "rule": ExactDecode()}
+        with _unnamed_columns():
+            return decide(self.estimator, X, betas, marginals=marginals, **options)
+
     def blank_row(self) -> Any:
         """Return one row without values, of shape (1, d), to try the model with."""
         first = self.estimator[0] if isinstance(self.estimator, Pipeline) else self.estimator
@@ -156,15 +179,6 @@ class StoredModel:
         # of a 1-D binary target it has the probability of each class
         return found[:, -len(self.label_names) :]
 
-    def predict_between(
-        self, X: Any, beta: float | None, low: int, high: int | None
-    ) -> NDArray[np.int8]:
-        """Predict the best label sets of a size from ``low`` to ``high``, of shape (n, s)."""
-        statistics = self._classify("predict_statistics", X, "label statistics")
-        beta = self.classifier.beta if beta is None else beta
-        found = decode(statistics, beta, min_labels=low, max_labels=high)
-        return np.asarray(found, dtype=np.int8)
-
     def expected_fbeta(
         self, X: Any, beta: float | None = None, **options: Any
     ) -> NDArray[np.float64]:
@@ -174,12 +188,15 @@ class StoredModel:
 
     def _classify(self, method: str, X: Any, what: str, **options: Any) -> Any:
         """Call a method of the classifier, if it has it."""
-        if not hasattr(self.classifier, method):
-            name = type(self.classifier).__name__
-            raise ValueError(f"a model of {name} does not estimate {what}")
+        self._check_has(method, what)
         with _unnamed_columns():
             X = X if self.classifier is self.estimator else self.estimator[:-1].transform(X)
             return getattr(self.classifier, method)(X, **options)
+
+    def _check_has(self, method: str, what: str) -> None:
+        if not hasattr(self.classifier, method):
+            name = type(self.classifier).__name__
+            raise ValueError(f"a model of {name} does not estimate {what}")
 
 
 @contextmanager

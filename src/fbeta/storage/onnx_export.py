@@ -18,7 +18,7 @@ from fbeta._validation import check_choice
 from fbeta.datasets import TableEncoder
 from fbeta.datasets.column_encoders import NumberColumn
 from fbeta.decoding.rules import CutAtHalf
-from fbeta.estimators.base import StatisticsClassifier
+from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear.learner import LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.statistics.codes import CardinalityCode, JointCode, MarginalCode, SizedCode
@@ -110,9 +110,9 @@ def _take_apart(estimator: Any) -> tuple[list[Any], Any]:
                 "StandardScaler, MaxAbsScaler or MinMaxScaler before the classifier, or a table of "
                 "numbers without gaps"
             )
-    code = getattr(last, "_code", None)
+    code = getattr(last, "code", None)
     known = isinstance(last, StatisticsClassifier) and (
-        type(code) is CardinalityCode or isinstance(last._model, LinearProbabilities)
+        type(code) is CardinalityCode or isinstance(last.model, LinearProbabilities)
     )
     if not known or type(code) not in (JointCode, MarginalCode, SizedCode, CardinalityCode):
         raise TypeError(
@@ -149,7 +149,7 @@ def _scale(g: Graph, scaler: Any, X: str) -> str:
 
 def _decode(g: Graph, goal: Goal, classifier: Any, X: str) -> tuple[str, str]:
     """Add the model and the decode, and return label sets and their values."""
-    code, model, s = classifier._code, classifier._model, goal.s
+    code, model, s = classifier.code, classifier.model, goal.s
     scores = _scores(g, model, X, CERTAIN if isinstance(code, SizedCode) else np.inf)
     if isinstance(code, CardinalityCode):
         law = SizeLaw(code.sizes, g.cut(scores, 1, s, s + len(code.sizes)), potentials=True)
@@ -162,7 +162,7 @@ def _decode(g: Graph, goal: Goal, classifier: Any, X: str) -> tuple[str, str]:
     P = _probabilities(g, model.loss, scores)
     if isinstance(code, JointCode):
         return _decode_joint(g, goal, P, code.cardinalities)
-    if isinstance(classifier._rule, CutAtHalf):
+    if isinstance(classifier.rule, CutAtHalf):
         raise TypeError(
             'BinaryRelevance with decode="half" does not depend on beta or limits, and has no '
             'decode to export: expected decode="independent"'

@@ -1,0 +1,244 @@
+"""What every estimator of label statistics shares: a code, a model of its targets and a rule."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from fbeta._array import concat
+from fbeta._validation import check_beta
+from fbeta.decoding.measures import Measure
+from fbeta.decoding.rules import ExactDecode, StatisticsRule
+from fbeta.estimators.base import Fold, HeldOut, HeldOutPath, MultiLabelClassifier, views
+from fbeta.estimators.features import in_blocks
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Alphas, Learner, Model, Weight, take_rows
+from fbeta.statistics.codes import Code, Estimates
+from fbeta.statistics.label_statistics import LabelStatistics
+
+if TYPE_CHECKING:
+    from fbeta.blocks.fitting import Scanned
+    from fbeta.blocks.source import Source
+
+__all__ = ["Plan", "StatisticsClassifier"]
+
+
+class Plan(NamedTuple):
+    """What an estimator fits to label sets: a code, a learner, and names of targets in warnings."""
+
+    code: Code
+    learner: Learner
+    name: Callable[[int], str]
+
+
+class StatisticsClassifier(MultiLabelClassifier):
+    """Base of the estimators of label statistics: a code, a model of its targets and a rule.
+
+    A subclass implements ``_make_code`` and ``_make_learner``; the rule is the exact decode unless
+    it has another. Whatever follows from the three is here.
+    """
+
+    _code: Code
+    _model: Model
+    _rule: StatisticsRule = ExactDecode()
+
+    (cardinalities_,) = views("_code", "cardinalities")
+
+    @abstractmethod
+    def _make_code(self, Y: Indicator) -> Code:
+        """Return the code for label sets of the training rows."""
+
+    @abstractmethod
+    def _make_learner(self) -> Learner:
+        """Return what fits the model, or raise where a parameter is wrong."""
+
+    @property
+    def code(self) -> Code:
+        """The code of the fitted model: which targets a label set has."""
+        return self._code
+
+    def plan(self, Y: Indicator) -> Plan:
+        """Return what is fitted to label sets Y, of shape (n, s)."""
+        learner, code = self._make_learner(), self._make_code(Y)
+        # a 1-D binary target has two classes and one label, the second of them
+        names = self.classes_[-self.n_labels_ :] if hasattr(self, "classes_") else None
+        return Plan(code, learner, partial(code.name, labels=names))
+
+    def adopt(self, code: Code, model: Any) -> Self:
+        """Set the code and a model that was fitted elsewhere, and return the estimator."""
+        self._code, self._model, self.n_labels_ = code, model, code.n_labels
+        return self
+
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        code, learner, name = self.plan(Y)
+        model = learner.fit(X, code.targets(Y), weight, getattr(self, "alpha", None), name)
+        self._code, self._model = code, model
+
+    def _fit_blocks(self, source: Source) -> None:
+        self.fit_scanned(self.scan(source))
+
+    def fit_scanned(self, scanned: Scanned) -> Self:
+        """Fit to blocks of rows after :meth:`scan`, and return the estimator."""
+        from fbeta.blocks.fitting import fit_blocks
+
+        rows = scanned.rows()
+        if rows is not None:
+            self._fit(rows.X, rows.Y, rows.weight)
+            return self
+        code, learner, name = self.plan(scanned.witnesses)
+        model = fit_blocks(scanned, learner, code, getattr(self, "alpha", None), name)
+        return self.adopt(code, model)
+
+    def scan(self, source: Source) -> Scanned:
+        """Read blocks of rows for the first time, and remember the form of the labels."""
+        from fbeta.blocks.fitting import scan, settings_of
+
+        check_beta(self.beta)
+        settings_of(self._make_learner())
+        scanned = scan(source, self._make_code)
+        self._remember(scanned)
+        return scanned
+
+    def alpha_shared(self, X: Any, weight: Weight) -> Any:
+        """Return X in coordinates that all folds and alphas of a search share."""
+        return self._make_learner().share(X, weight)
+
+    def alpha_path(
+        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
+    ) -> HeldOutPath:
+        """Follow the path of the learner on the training rows of a fold."""
+        train, test = fold
+        (code, learner, _), held = self.plan(Y[train]), take_rows(shared, test)
+        for alpha, model in learner.path(shared, code.targets(Y[train]), weight, train, alphas):
+            yield alpha, HeldOut(clone(self).adopt(code, model), held)
+
+    def _output(self, X: Any) -> Estimates:
+        return Estimates(self._code, self._model.probabilities(X))
+
+    def _row_bytes(self) -> int:
+        return 8 * self._code.width()
+
+    def _decide(
+        self, rule: Any, output: Estimates, beta: float, expected: bool, **goal: Any
+    ) -> tuple[Any, Any]:
+        if not expected:
+            return rule(output, beta, **goal), None
+        found: tuple[Any, Any] = rule.decide(output, beta, **goal)
+        return found
+
+    def _goal(self, **goal: Any) -> dict[str, Any]:
+        """Return what differs from the plain decode; other rules know nothing else."""
+        plain = {"measure": "fbeta", "min_labels": 0, "max_labels": None}
+        goal = {key: value for key, value in goal.items() if value != plain[key]}
+        if goal and not isinstance(self._rule, ExactDecode):
+            raise ValueError(
+                f"{', '.join(goal)}: only the exact decode takes these, and this "
+                f"{type(self).__name__} decides by {type(self._rule).__name__}"
+            )
+        return goal
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        beta: float | None = None,
+        measure: str | Measure = "fbeta",
+        min_labels: int = 0,
+        max_labels: int | None = None,
+    ) -> Any:
+        """Predict label sets.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            The measure to be optimal for; that of the estimator by default.
+        measure, min_labels, max_labels
+            As for :func:`fbeta.decode`: another measure than F_beta, and limits on the number of
+            labels, within which predictions are optimal.
+
+        Returns
+        -------
+        labels of n instances
+            In the form of the labels in ``fit``: array, sparse matrix, DataFrame or label sets.
+        """
+        goal = self._goal(measure=measure, min_labels=min_labels, max_labels=max_labels)
+        return self._predict(X, beta, **goal)
+
+    def predict_statistics(self, X: Any) -> LabelStatistics:
+        """Estimate everything the decoder needs.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        LabelStatistics
+            ``P(no labels | x)`` and ``P(|y| = k, y_j = 1 | x)`` for n instances.
+        """
+        if in_blocks(X):
+            return cast(LabelStatistics, self._answer("predict_statistics", X, "statistics"))
+        return LabelStatistics.concatenate([part.statistics() for part in self.estimates(X)])
+
+    def predict_proba(self, X: Any) -> Any:
+        """Estimate the marginal probability of each label.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n, s)
+            ``P(y_j = 1 | x)``. Where it is a sum of separate estimates over the sizes, it is kept
+            below 1. For a 1-D binary target, the probability of each class, as elsewhere in
+            scikit-learn.
+        """
+        if in_blocks(X):
+            return self._answer("predict_proba", X, "matrix")
+        return self._by_class(concat([part.marginals() for part in self.estimates(X)]))
+
+    def expected_fbeta(
+        self,
+        X: Any,
+        *,
+        beta: float | None = None,
+        min_labels: int = 0,
+        max_labels: int | None = None,
+    ) -> Any:
+        """Estimate the F_beta of each prediction, by the model's own statistics.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            That of the estimator by default.
+        min_labels, max_labels
+            Limits on the number of labels of the predictions.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            Estimates from independent fits need not agree with each other, and the sum that the
+            decoder maximises may then exceed 1: it is cut there.
+        """
+        goal = self._goal(min_labels=min_labels, max_labels=max_labels)
+        return self._expected(X, beta, False, goal)
+
+    def _expected(self, X: Any, beta: float | None, calibrated: bool, goal: dict[str, Any]) -> Any:
+        if in_blocks(X):
+            options = {"calibrated": calibrated} if self.calibration_ is not None else {}
+            return self._answer("expected_fbeta", X, "vector", beta=beta, **options, **goal)
+        check_is_fitted(self)
+        beta = check_beta(self.beta if beta is None else beta)
+        return self.decide(X, [beta], calibrated=calibrated, **goal).expected[beta]
