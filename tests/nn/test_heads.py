@@ -93,6 +93,69 @@ def test_state_and_shapes(kind):
 
 
 @HEADS
+def test_states_of_other_sizes_are_refused(kind):
+    state = kind(8, 5, (1, 3)).state_dict()
+    with pytest.raises(RuntimeError, match=r"cardinalities=\(1, 3\), this one has \(1, 2\)"):
+        kind(8, 5, (1, 2)).load_state_dict(state)
+    del state["sizes"]  # as before version 0.2
+    kind(8, 5, (1, 3)).load_state_dict(state)
+    nested = torch.nn.Sequential(kind(8, 5, (1, 3)))
+    again = torch.nn.Sequential(kind(8, 5, (1, 3)))
+    again.load_state_dict(nested.state_dict())
+
+
+@HEADS
+def test_heads_start_at_the_frequencies(kind):
+    rng = np.random.default_rng(0)
+    Y = (rng.random((400, 6)) < [0.7, 0.4, 0.2, 0.1, 0.05, 0.0]).astype(int)
+    head = kind.from_targets(3, Y, coverage=0.9)
+    assert head.cardinalities == tuple(range(1, int(np.quantile(Y.sum(1), 0.9)) + 1))
+    q = head.statistics(head(torch.zeros(1, 3)))
+    np.testing.assert_allclose(q.empty.detach(), (Y.sum(1) == 0).mean(), atol=0.01)
+    law = q.joint.sum(2)[0].detach().numpy() / np.array(head.cardinalities)
+    seen = np.bincount(np.minimum(Y.sum(1), head.cardinalities[-1]))[1:] / len(Y)
+    if kind is CardinalityHead:
+        np.testing.assert_allclose(law, seen, atol=0.01)
+    else:
+        exact = [(Y * (Y.sum(1) == k)[:, None]).mean(0) for k in head.cardinalities]
+        np.testing.assert_allclose(q.joint[0].detach(), exact, atol=0.01)
+    assert torch.isfinite(head.loss(head(torch.randn(400, 3)), torch.tensor(Y)))
+    with pytest.raises(ValueError, match="row 1 of target: values must be 0 or 1"):
+        kind.from_targets(3, [[0, 1], [2, 0]])
+
+
+@HEADS
+def test_forbidden_labels_are_not_predicted(kind, device):
+    head = kind(4, 6, 6).to(device)
+    logits = head(torch.randn(20, 4, device=device)).detach() + 1
+    mask = torch.rand(20, 6, device=device) < 0.5
+    labels, expected = head.decode(logits, 2.0, label_mask=mask, return_expected=True)
+    assert not labels[~mask].any()
+    assert labels.any()
+    assert (expected <= 1).all()
+    q = head.statistics(logits, mask)
+    assert (q.marginals()[~mask] < 1e-20).all()
+    assert torch.equal(head.decode(q, 2.0), labels)
+
+
+@HEADS
+def test_any_leading_axes(kind, device):
+    head = kind(4, 6, (1, 2, 4)).to(device)
+    logits = head(torch.randn(2, 3, 4, device=device)).detach()
+    labels, expected = head.decode(logits, return_expected=True)
+    assert labels.shape == (2, 3, 6)
+    assert expected.shape == (2, 3)
+    assert torch.equal(labels.reshape(-1, 6), head.decode(logits.reshape(6, -1)))
+    assert torch.equal(head.decode(logits[0, 0]), labels[0, 0])
+
+
+def test_separate_estimates_expect_no_more_than_one():
+    head = JointHead(4, 6, 4)
+    logits = torch.full((3, head.n_logits), 2.0)
+    assert (head.decode(logits, return_expected=True)[1] == 1.0).all()
+
+
+@HEADS
 def test_a_linear_network_learns_the_law(kind):
     """It gets near the best possible F_beta of a law that is known."""
     law = CalibratedLaw(n_labels=4, n_features=20, random_state=0)

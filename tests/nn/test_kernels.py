@@ -56,14 +56,22 @@ for s, sizes, scale in (
         y = torch.zeros(n, s, dtype=torch.bool, device=dev)
         for i in range(n):
             y[i, torch.randperm(s)[: int(rng.choice((0, *sizes)))]] = True
-        if s > 1 + len(sizes):
-            y[-1, : s if s not in sizes else 0] = True  # an unknown size
-        loss, residual = F._loss_and_residual(z, y, sizes)
+        _kernels.fuses = lambda *_: False
+        loss, residual = F._loss_and_residual(z, y, sizes=sizes)
+        _kernels.fuses = lambda *_: True
         for target in (y, y.float(), y.long())[: n // 2]:
             value, gradient = _kernels.fused_loss(z, s)(z, target, sizes)
             np.testing.assert_allclose(value.cpu(), loss.cpu(), rtol=tolerance, atol=tolerance)
             np.testing.assert_allclose(gradient.cpu(), residual.cpu(), atol=tolerance)
             assert gradient.dtype == residual.dtype
+        # rows of other sizes, and targets between 0 and 1
+        other = torch.rand(n, s, device=dev)
+        for target, options in ((other < 0.8, {"overflow": True}), (other, {"soft": True})):
+            value = F.cardinality_loss(z, target, sizes, reduction="none", **options)
+            _kernels.fuses = lambda *_: False
+            plain = F.cardinality_loss(z, target, sizes, reduction="none", **options)
+            _kernels.fuses = lambda *_: True
+            np.testing.assert_allclose(value.cpu(), plain.cpu(), rtol=tolerance, atol=tolerance)
 print("loss", flush=True)
 """
 

@@ -158,8 +158,11 @@ def test_half_precision(kind, dtype, device):
     y = torch.tensor(Y, device=device)
     exact = kind.reference(z.detach().double().cpu().numpy(), Y, sizes).mean()
     loss = kind.function(z, y, sizes)
-    assert loss.dtype == dtype
-    assert loss.item() == pytest.approx(exact, rel=torch.finfo(dtype).eps)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(exact, rel=1e-6)
+    assert torch.isfinite(
+        kind.function(z.repeat(20000, 1), y.repeat(20000, 1), sizes, reduction="sum")
+    )
     loss.backward()
     assert z.grad.dtype == dtype
     with torch.autocast(device.type, dtype=torch.bfloat16):
@@ -181,18 +184,206 @@ def test_what_is_refused(kind):
             call()
 
 
-def test_a_size_without_logits():
-    alone = F.cardinality_loss(torch.zeros(1, 3), torch.tensor([[1, 0]]), [], reduction="none")
-    assert torch.isinf(alone).all()
-    z = torch.zeros(2, 5, requires_grad=True)
-    y = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    loss = F.cardinality_loss(z, y, [1], reduction="none")
-    assert torch.isinf(loss[0])
-    assert torch.isfinite(loss[1])
+def subsets(y, sizes):
+    """Return the random set that a row of another size counts as: sets and probabilities."""
+    k = max(k for k in (0, *sizes) if k <= sum(y))
+    some = [
+        t
+        for t in all_sets(len(y))
+        if sum(t) == k and all(a <= b for a, b in zip(t, y, strict=True))
+    ]
+    return {t: 1 / len(some) for t in some}
+
+
+def independent(p, sizes):
+    """Return independent labels given that their number is known: sets and probabilities."""
+    chance = {
+        t: np.prod([q if b else 1 - q for q, b in zip(p, t, strict=True)])
+        for t in all_sets(len(p))
+        if sum(t) in (0, *sizes)
+    }
+    total = sum(chance.values())
+    return {t: value / total for t, value in chance.items()}
+
+
+def expected_loss(kind, logits, laws, sizes):
+    """Return the mean loss of random label sets, one law for each row."""
+    out = []
+    for row, law in zip(logits, laws, strict=True):
+        losses = kind.reference(np.tile(row, (len(law), 1)), np.array(list(law)), sizes)
+        out.append(np.dot(losses, list(law.values())))
+    return np.array(out)
+
+
+@SKELETON
+@pytest.mark.parametrize("sizes", [(1,), (1, 2), (2, 3), ()])
+def test_rows_of_other_sizes_count_as_random_subsets(kind, sizes, device):
+    s = 4
+    Y = np.array([(1, 1, 1, 1), (1, 1, 0, 1), (0, 0, 1, 0), (0, 0, 0, 0)])
+    logits = np.random.default_rng(0).normal(size=(4, kind.width(s, sizes)))
+    exact = expected_loss(kind, logits, [subsets(y, sizes) for y in Y], sizes)
+    z = torch.tensor(logits, device=device, requires_grad=True)
+    y = torch.tensor(Y, device=device)
+    for options in ({"overflow": True}, {"check": False}):
+        loss = kind.function(z, y, sizes, reduction="none", **options)
+        np.testing.assert_allclose(loss.detach().cpu(), exact, rtol=1e-10, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda z: kind.function(z, y, sizes, overflow=True), (z,))
+    with pytest.raises(ValueError, match="row 0 of target: the number of labels"):
+        kind.function(z, y, sizes)
+
+
+@SKELETON
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 3, 4), (2,)])
+def test_soft_targets_have_the_expected_loss(kind, sizes, device):
+    s = 4
+    smooth = np.array([(1, 1, 0, 0), (0, 0, 1, 0), (1, 1, 1, 1)]) * 0.9 + 0.05
+    mixup = [(1.0, 0.3, 0.0, 0.7), (0.5, 0.5, 0.0, 0.0)]
+    P = np.vstack([smooth, mixup])
+    logits = np.random.default_rng(0).normal(size=(len(P) + 1, kind.width(s, sizes)))
+    laws = [independent(p, sizes) for p in P] + [subsets((0, 1, 1, 0), sizes)]
+    exact = expected_loss(kind, logits, laws, sizes)
+    z = torch.tensor(logits, device=device, requires_grad=True)
+    y = torch.tensor(np.vstack([P, [(0, 1, 1, 0)]]), device=device)
+    loss = kind.function(z, y, sizes, reduction="none")
+    np.testing.assert_allclose(loss.detach().cpu(), exact, rtol=1e-9)
+    assert torch.autograd.gradcheck(lambda z: kind.function(z, y, sizes), (z,))
+    with pytest.raises(ValueError, match="row 0 of target: values must be 0 or 1"):
+        kind.function(z, y, sizes, soft=False)
+
+
+@SKELETON
+@pytest.mark.parametrize("value", [-1.0, 2.0, 255.0, -100.0, float("nan")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_targets_that_are_none_are_refused_by_row(kind, value, dtype, device):
+    if dtype == torch.int64 and value != value:
+        pytest.skip("integers are never NaN")
+    z = torch.zeros(3, kind.width(3, (1, 2)), device=device)
+    y = torch.zeros(3, 3, device=device, dtype=dtype)
+    y[1, 2] = value
+    with pytest.raises(ValueError, match="row 1 of target: values must be"):
+        kind.function(z, y, 2)
+    kind.function(z, y, 2, check=False)
+
+
+@SKELETON
+def test_forbidden_labels_do_not_occur(kind, device):
+    """Against the loss without these labels."""
+    s, sizes, allowed = 5, (1, 2, 4), [0, 2, 3]
+    logits, _ = draw(kind, s, sizes, n=3)
+    Y = np.array([(1, 0, 1, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 0)])
+    few = (1, 2)
+    if kind is Joint:
+        whole = logits[:, 1:].reshape(3, 3, s)[:, :2, allowed].reshape(3, -1)
+        fewer = np.hstack([logits[:, :1], whole])
+    else:
+        fewer = np.hstack([logits[:, allowed], logits[:, s : s + 3]])
+    exact = kind.reference(fewer, Y[:, allowed], few)
+    mask = torch.zeros(s, dtype=torch.bool, device=device)
+    mask[allowed] = True
+    z = torch.tensor(logits, device=device, requires_grad=True)
+    y = torch.tensor(Y, device=device)
+    for given in (mask, mask.expand(3, s)):
+        loss = kind.function(z, y, sizes, label_mask=given, reduction="none")
+        np.testing.assert_allclose(loss.detach().cpu(), exact, rtol=1e-10)
     loss.sum().backward()
-    np.testing.assert_allclose(z.grad[0], [-0.75, -0.75, 0.25, 0.25, 0.75], rtol=1e-6)
-    joint = F.joint_loss(torch.zeros(2, 4), y, [1], reduction="none")
-    np.testing.assert_allclose(joint, 4 * log(2), rtol=1e-6)
+    assert torch.isfinite(z.grad).all()
+    y[2, 1] = 1
+    with pytest.raises(ValueError, match="row 2 of target: a label is present that label_mask"):
+        kind.function(z, y, sizes, label_mask=mask)
+
+
+def test_labels_that_are_not_observed_are_summed_over(device):
+    s, sizes = 5, (1, 2, 4)
+    logits, _ = draw(Cardinality, s, sizes, n=4)
+    Y = np.array([(1, 0, 0, 0, 0), (0, 1, 1, 0, 0), (0, 0, 0, 0, 0), (0, 0, 0, 0, 0)])
+    known = np.array([(1, 1, 0, 0, 1), (1, 1, 1, 0, 1), (0, 0, 0, 0, 0), (1, 1, 1, 1, 1)], bool)
+    exact = []
+    for row, y, seen in zip(logits, Y, known, strict=True):
+        fits = [
+            t for t in all_sets(s)
+            if sum(t) in (0, *sizes) and all(t[j] == y[j] for j in np.flatnonzero(seen))
+        ]  # fmt: skip
+        losses = Cardinality.reference(np.tile(row, (len(fits), 1)), np.array(fits), sizes)
+        exact.append(-np.logaddexp.reduce(-losses))
+    z = torch.tensor(logits, device=device, requires_grad=True)
+    y = torch.tensor(Y, dtype=torch.float64, device=device)
+    mask = torch.tensor(known, device=device)
+    y[~mask] = torch.nan
+    loss = F.cardinality_loss(z, y, sizes, observed=mask, reduction="none")
+    np.testing.assert_allclose(loss.detach().cpu(), exact, rtol=1e-9, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda z: F.cardinality_loss(z, y, sizes, observed=mask), (z,))
+
+
+@SKELETON
+def test_weights_adjustment_and_leading_axes(kind, device):
+    s, sizes = 4, (1, 2, 3, 4)
+    logits, Y = draw(kind, s, sizes, n=6)
+    z, y = torch.tensor(logits, device=device), torch.tensor(Y, device=device)
+    plain = kind.function(z, y, sizes, reduction="none")
+    weight = torch.tensor([0.0, 1.0, 2.0, 0.5, 3.0, 1.0], dtype=torch.float64, device=device)
+    weighted = kind.function(z, y, sizes, weight=weight)
+    torch.testing.assert_close(weighted, (plain * weight).mean())
+    torch.testing.assert_close(
+        kind.function(z.reshape(2, 3, -1), y.reshape(2, 3, -1), sizes, reduction="none"),
+        plain.reshape(2, 3),
+    )
+    torch.testing.assert_close(kind.function(z[1], y[1], sizes), plain[1])
+    added = torch.tensor([0.5, -1.0, 0.0, 2.0], dtype=torch.float64, device=device)
+    moved = z.clone()
+    if kind is Joint:
+        moved[:, 1:] += added.repeat(4)
+    else:
+        moved[:, :s] += added
+    torch.testing.assert_close(
+        kind.function(z, y, sizes, logit_adjustment=added), kind.function(moved, y, sizes)
+    )
+    with pytest.raises(ValueError, match="weight must have shape"):
+        kind.function(z, y, sizes, weight=weight[:2])
+
+
+@SKELETON
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("floats", [False, True])
+def test_function_transforms(kind, floats, device):
+    s, sizes = 4, (1, 2, 3)
+    logits, Y = draw(kind, s, sizes, n=5)
+    z, y = torch.tensor(logits, device=device), torch.tensor(Y, device=device)
+    y = y.double() if floats else y
+    whole = z.clone().requires_grad_()
+    kind.function(whole, y, sizes, reduction="sum").backward()
+
+    def loss(z, y):
+        return kind.function(z, y, sizes)
+
+    each = torch.func.vmap(torch.func.grad(loss))(z, y)
+    torch.testing.assert_close(each, whole.grad)
+    jacobian = torch.func.jacrev(lambda z: kind.function(z, y, sizes, reduction="none"))(z)
+    torch.testing.assert_close(jacobian.sum(1), whole.grad)
+
+
+@SKELETON
+def test_forms_of_logits_and_sizes(kind):
+    s, width = 3, kind.width(3, (1, 2))
+    y = torch.tensor([[1, 0, 0]])
+    value = kind.function(torch.zeros(1, width), y, 2)
+    assert kind.function(torch.zeros(1, width, dtype=torch.int64), y, np.int64(2)) == value
+    assert kind.function(torch.zeros(1, width), y, np.array([1, 2])) == value
+    with pytest.raises(TypeError, match="Tensor, got ndarray"):
+        kind.function(np.zeros((1, width)), y, 2)
+    empty = torch.zeros(0, width, requires_grad=True)
+    loss = kind.function(empty, torch.zeros(0, s), 2)
+    loss.backward()
+    assert loss == 0
+    assert kind.function(empty, torch.zeros(0, s), 2, reduction="none").shape == (0,)
+
+
+def test_many_rows_are_worked_on_in_parts(monkeypatch):
+    logits, Y = draw(Cardinality, 5, (1, 3), n=30)
+    z, y = torch.tensor(logits, requires_grad=True), torch.tensor(Y)
+    whole = F.cardinality_loss(z, y, (1, 3), reduction="none")
+    monkeypatch.setattr(F, "CHUNK_LABELS", 20)
+    parts = F.cardinality_loss(z, y, (1, 3), reduction="none")
+    torch.testing.assert_close(parts, whole, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("move", [0.0, -40.0, 25.0])

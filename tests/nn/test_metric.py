@@ -45,6 +45,36 @@ def test_forward_gives_the_batch():
     assert score(predicted, Y) == score.compute()
 
 
+def test_collections_keep_betas_apart():
+    torchmetrics = pytest.importorskip("torchmetrics")
+    both = torchmetrics.MetricCollection({"f1": FBetaScore(1.0), "f2": FBetaScore(2.0)})
+    perfect, (predicted, Y) = torch.tensor([[1, 0]]), (torch.tensor(part) for part in draw())
+    both.update(perfect, perfect)
+    both.update(predicted[:, :2], Y[:, :2])
+    found = both.compute()
+    assert found["f1"] != found["f2"]
+
+
+def test_floats_are_probabilities_or_logits(device):
+    target = torch.tensor([[1, 0, 0, 1, 0, 0]], device=device)
+    p = torch.tensor([[0.9, 0.1, 0.2, 0.8, 0.1, 0.1]], device=device)
+    for preds in (p, torch.logit(p), p.half(), target.float()):
+        score = FBetaScore().to(device)
+        score.update(preds, target)
+        assert score.compute() == 1.0
+    strict = FBetaScore(threshold=0.85).to(device)
+    strict.update(p, target)
+    assert strict.compute().item() == pytest.approx(2 / 3)
+
+
+def test_what_is_not_a_label_set_is_refused():
+    good, bad = torch.tensor([[1, 0], [0, 1]]), torch.tensor([[1, 0], [0, 2]])
+    for what, pair in {"target": (good, bad), "preds": (bad, good)}.items():
+        with pytest.raises(ValueError, match=f"row 1 of {what}: values must be 0 or 1"):
+            FBetaScore().update(*pair)
+        FBetaScore(validate_args=False).update(*pair)
+
+
 def test_shapes_must_agree():
     with pytest.raises(ValueError, match="one shape"):
         FBetaScore().update(torch.zeros(2, 3), torch.zeros(2, 4))

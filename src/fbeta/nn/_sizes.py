@@ -1,10 +1,11 @@
-"""The sizes of label sets that logits are for, as the functions of :mod:`fbeta.nn` take them."""
+"""Reading of sizes and logits, as all functions of :mod:`fbeta.nn` take them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from numbers import Integral
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,10 +21,10 @@ def read_sizes(cardinalities: Sizes, n_labels: int) -> tuple[int, ...]:
     >>> read_sizes(3, 5), read_sizes([1, 4], 5)
     ((1, 2, 3), (1, 4))
     """
-    if isinstance(cardinalities, int):
-        sizes = tuple(range(1, cardinalities + 1))
+    if isinstance(cardinalities, Integral):
+        sizes = tuple(range(1, int(cardinalities) + 1))
     else:
-        sizes = tuple(int(k) for k in cardinalities)
+        sizes = tuple(int(k) for k in cardinalities)  # type: ignore[union-attr]
     increasing = all(a < b for a, b in pairwise(sizes))
     if not increasing or (sizes and (sizes[0] < 1 or sizes[-1] > n_labels)):
         raise ValueError(
@@ -50,6 +51,19 @@ def size_tensor(sizes: Sequence[int], device: torch.device) -> Tensor:
     if not parts:
         return torch.arange(0, device=device)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def read_logits(logits: Any, width: int, meaning: str) -> Tensor:
+    """Return logits of shape (..., width) as a tensor of floats, or raise."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"logits must be a torch.Tensor, got {type(logits).__name__}: use torch.as_tensor"
+        )
+    if logits.ndim < 1 or logits.shape[-1] != width:
+        raise ValueError(
+            f"logits must have shape (n, {width}), {meaning}, got {tuple(logits.shape)}"
+        )
+    return logits if logits.is_floating_point() else logits.to(torch.get_default_dtype())
 
 
 def check_width(logits: Tensor, width: int, what: str) -> None:

@@ -20,6 +20,10 @@ def is_exporting() -> bool:
 
 def is_tracing() -> bool:
     """Tell whether the operations are recorded, and not carried out."""
+    if torch._C._get_tracing_state() is not None and not is_exporting():
+        raise RuntimeError(
+            "torch.jit.trace would keep the label sets of the example: use torch.export"
+        )
     return torch.compiler.is_compiling() or is_exporting()
 
 

@@ -141,7 +141,8 @@ def _law_kernel(
     move = tl.load(row_ptr + row * 4)
     scale = tl.load(row_ptr + row * 4 + 1)
     observed = tl.load(row_ptr + row * 4 + 2)
-    count = tl.load(row_ptr + row * 4 + 3).to(tl.int32)
+    # labels may be shares of a row of another size, whose sum is rounded
+    count = (tl.load(row_ptr + row * 4 + 3) + 0.5).to(tl.int32)
     slot = tl.load(slot_ptr + i, mask=i <= largest, other=-1)
     potential = tl.load(logits_ptr + row * stride_logits + s + slot, mask=slot >= 0, other=0.0).to(
         tl.float64

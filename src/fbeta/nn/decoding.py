@@ -312,7 +312,7 @@ def _of_numpy(part: Tensor) -> torch.dtype:
 def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
     """Return the F_beta of each row of label sets of shape (n, s), where two empty sets have 1."""
     predicted, true = preds > 0, target > 0
-    hits, k, size = (part.sum(1).double() for part in (predicted & true, true, predicted))
+    hits, k, size = (part.sum(-1).double() for part in (predicted & true, true, predicted))
     scores: Any = fbeta_of_counts(hits, k, size, beta)
     return torch.as_tensor(scores)
 

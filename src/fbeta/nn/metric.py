@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fbeta._array import optional_import
-from fbeta._validation import check_beta
+from fbeta._validation import check_beta, check_number
+from fbeta.nn._targets import check_rows
 from fbeta.nn.decoding import fbeta_of_rows
 
 torchmetrics = optional_import("torchmetrics", "torch", "the metric FBetaScore")
@@ -26,6 +27,11 @@ class FBetaScore(torchmetrics.Metric):  # type: ignore[misc,name-defined]
     ----------
     beta : float > 0
         Weight of recall against precision.
+    threshold : float in [0, 1]
+        Where floats are cut, as elsewhere in torchmetrics: predictions that are floats are
+        probabilities, or logits if any of a batch is outside [0, 1].
+    validate_args : bool
+        Whether to check that targets and integer predictions are 0/1, which waits for the device.
     **options
         As for :class:`torchmetrics.Metric`.
 
@@ -43,24 +49,42 @@ class FBetaScore(torchmetrics.Metric):  # type: ignore[misc,name-defined]
     plot_lower_bound = 0.0
     plot_upper_bound = 1.0
 
-    def __init__(self, beta: float = 1.0, **options: Any) -> None:
+    def __init__(
+        self,
+        beta: float = 1.0,
+        threshold: float = 0.5,
+        validate_args: bool = True,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
-        self.beta = check_beta(beta)
+        self.beta, self.validate_args = check_beta(beta), validate_args
+        self.threshold = check_number("threshold", threshold)
         zero = torch.zeros((), dtype=torch.float64)
         self.add_state("total", zero, dist_reduce_fx="sum")
         self.add_state("instances", zero.clone(), dist_reduce_fx="sum")
+        # a MetricCollection merges metrics whose states are equal after the first batch
+        settings = torch.tensor([self.beta, self.threshold], dtype=torch.float64)
+        self.add_state("settings", settings, dist_reduce_fx="mean")
         self.total: Tensor
         self.instances: Tensor
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add predictions and true labels, 0/1 of shape (n, s)."""
-        if preds.shape != target.shape or preds.ndim != 2:
+        """Add predictions and true labels of shape (..., s): 0/1, or probabilities or logits."""
+        if preds.shape != target.shape or preds.ndim < 2:
             raise ValueError(
                 "preds and target must be label sets of one shape (n, s), got "
                 f"{tuple(preds.shape)} and {tuple(target.shape)}"
             )
-        self.total = self.total + fbeta_of_rows(preds, target, self.beta).sum()
-        self.instances = self.instances + len(target)
+        if self.validate_args:
+            check_rows(target, (), overflow=True, soft=False)
+        if preds.is_floating_point():
+            normalize = torchmetrics.utilities.compute.normalize_logits_if_needed
+            preds = normalize(preds, "sigmoid") > self.threshold
+        elif self.validate_args:
+            check_rows(preds, (), overflow=True, what="preds")
+        scores = fbeta_of_rows(preds, target, self.beta)
+        self.total = self.total + scores.sum()
+        self.instances = self.instances + scores.numel()
 
     def compute(self) -> Tensor:
         """Return the average, or nan where nothing was added."""

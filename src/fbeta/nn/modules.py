@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+import scipy.sparse as sp
+import torch
 from torch import Tensor, nn
 
 from fbeta._validation import check_count
 from fbeta.nn import functional as F
-from fbeta.nn._sizes import Sizes, read_sizes
+from fbeta.nn._law import marginals_and_sizes
+from fbeta.nn._sizes import Sizes, read_logits, read_sizes
+from fbeta.nn._targets import check_rows, forbid, forbid_components
 from fbeta.nn.decoding import Limit
 from fbeta.nn.statistics import Statistics
 
@@ -25,6 +30,8 @@ class JointLoss(nn.Module):
         The sizes that the logits are for; a number K stands for 1..K.
     reduction : {"mean", "sum", "none"}
         Over the instances.
+    **options
+        Of every call, such as ``overflow=True``: see :mod:`fbeta.nn.functional`.
 
     Examples
     --------
@@ -35,13 +42,14 @@ class JointLoss(nn.Module):
 
     _function = staticmethod(F.joint_loss)
 
-    def __init__(self, cardinalities: Sizes, reduction: str = "mean") -> None:
+    def __init__(self, cardinalities: Sizes, reduction: str = "mean", **options: Any) -> None:
         super().__init__()
-        self.cardinalities, self.reduction = cardinalities, reduction
+        self.cardinalities, self.reduction, self.options = cardinalities, reduction, options
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of logits for labels of shape (n, s)."""
-        return self._function(logits, target, self.cardinalities, reduction=self.reduction)
+    def forward(self, logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+        """Return the loss of logits for labels of shape (..., s); options are of this call."""
+        options = {"reduction": self.reduction, **self.options, **options}
+        return self._function(logits, target, self.cardinalities, **options)
 
     def extra_repr(self) -> str:
         """Say which sizes the logits are for."""
@@ -53,7 +61,7 @@ class CardinalityLoss(JointLoss):
 
     Parameters
     ----------
-    cardinalities, reduction
+    cardinalities, reduction, **options
         As for :class:`JointLoss`.
 
     Examples
@@ -69,28 +77,75 @@ class CardinalityLoss(JointLoss):
 class _Head(nn.Module, ABC):
     """A linear layer to logits, the loss of these, their statistics and the decode."""
 
-    def __init__(self, in_features: int, n_labels: int, cardinalities: Sizes) -> None:
+    sizes: Tensor
+
+    def __init__(
+        self, in_features: int, n_labels: int, cardinalities: Sizes, **options: Any
+    ) -> None:
         super().__init__()
         self.n_labels = check_count("n_labels", n_labels)
         self.cardinalities = read_sizes(cardinalities, n_labels)
+        self.options = options
         self.linear = nn.Linear(in_features, self.n_logits)
+        self.register_buffer("sizes", torch.tensor(self.cardinalities, dtype=torch.int64))
+
+    @classmethod
+    def from_targets(
+        cls, in_features: int, Y: Any, *, coverage: float = 0.999, **options: Any
+    ) -> Self:
+        """Make a head whose sizes and biases are those of training labels.
+
+        Parameters
+        ----------
+        in_features : int
+            Width of what comes in.
+        Y : 0/1 tensor, array or sparse matrix of shape (n, s)
+            Labels of the training rows.
+        coverage : float in (0, 1]
+            Share of the rows whose number of labels gets logits: the sizes are 1..K. Larger rows
+            are taken as random subsets of their labels (``overflow=True``).
+        **options
+            Of the loss: see :mod:`fbeta.nn.functional`.
+
+        Returns
+        -------
+        head
+            At features of 0 it has the frequencies of labels and sizes in Y.
+        """
+        dense = Y.toarray() if sp.issparse(Y) else Y
+        target = torch.as_tensor(dense)
+        if target.ndim != 2 or not len(target):
+            raise ValueError(f"Y must have shape (n, s) with n > 0, got {tuple(target.shape)}")
+        check_rows(target, (), overflow=True, soft=False)
+        count = target.to(torch.int64).sum(1).cpu().numpy()
+        largest = int(np.quantile(count, coverage, method="higher"))
+        head = cls(in_features, target.shape[1], max(1, largest), **{"overflow": True, **options})
+        with torch.no_grad():
+            head.linear.bias.copy_(head._initial_bias(target.detach().cpu().double()))
+        return head
 
     @property
     @abstractmethod
     def n_logits(self) -> int:
         """How many logits an instance has."""
 
+    @abstractmethod
+    def _initial_bias(self, Y: Tensor) -> Tensor:
+        """Return logits of the frequencies of labels and sizes in Y, of shape (n_logits,)."""
+
     def forward(self, features: Tensor) -> Tensor:
-        """Return the logits of features of shape (n, in_features)."""
+        """Return the logits of features of shape (..., in_features)."""
         logits: Tensor = self.linear(features)
         return logits
 
     @abstractmethod
-    def loss(self, logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-        """Return the loss of logits for labels of shape (n, s)."""
+    def loss(
+        self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any
+    ) -> Tensor:
+        """Return the loss of logits for labels of shape (..., s)."""
 
     @abstractmethod
-    def statistics(self, logits: Tensor) -> Statistics:
+    def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
         """Return the label statistics of logits."""
 
     def decode(
@@ -100,32 +155,54 @@ class _Head(nn.Module, ABC):
         *,
         min_labels: Limit = 0,
         max_labels: Limit = None,
+        label_mask: Tensor | None = None,
         return_expected: bool = False,
     ) -> Any:
         """Find the label set with the highest expected F_beta for each instance.
 
         Parameters
         ----------
-        logits : tensor or Statistics
-            Of n instances.
+        logits : tensor of shape (..., n_logits), or Statistics
         beta, min_labels, max_labels, return_expected
             As for :func:`fbeta.nn.functional.decode`.
+        label_mask : bool tensor that broadcasts to (..., s), optional
+            Labels that may be predicted; only with logits.
 
         Returns
         -------
-        labels : int8 tensor of shape (n, s)
-        expected : tensor of shape (n,)
-            Only with ``return_expected=True``.
+        labels : int8 tensor of shape (..., s)
+        expected : tensor of shape (...,)
+            Only with ``return_expected=True``. The statistics of :class:`JointHead` are separate
+            estimates, and their sum may exceed 1: it is cut there.
         """
-        options: dict[str, Any] = {
-            "min_labels": min_labels, "max_labels": max_labels, "return_expected": return_expected,
-        }  # fmt: skip
+        limits: dict[str, Any] = {"min_labels": min_labels, "max_labels": max_labels}
         if isinstance(logits, Tensor):
-            return self._decode(logits, beta, options)
-        return F.decode(logits, beta, **options)
+            leading = logits.shape[:-1]
+            if label_mask is not None:
+                label_mask = label_mask.expand(*leading, self.n_labels).flatten(0, -2)
+            rows = logits.reshape(-1, logits.shape[-1])
+            labels, expected = self._decode(rows, beta, label_mask, limits)
+            labels, expected = labels.reshape(*leading, self.n_labels), expected.reshape(leading)
+        else:
+            labels, expected = F.decode(logits, beta, return_expected=True, **limits)
+        return (labels, expected.clamp(max=1.0)) if return_expected else labels
 
-    def _decode(self, logits: Tensor, beta: float | Tensor, options: dict[str, Any]) -> Any:
-        return F.decode(self.statistics(logits), beta, **options)
+    def _decode(
+        self, logits: Tensor, beta: float | Tensor, label_mask: Tensor | None, limits: Any
+    ) -> Any:
+        q = self.statistics(logits, label_mask)
+        return F.decode(q, beta, return_expected=True, **limits)
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
+        """Refuse the weights of a head for other sizes; older states have no sizes."""
+        errors, found = others[-1], state.get(f"{prefix}sizes", self.sizes)
+        if found.tolist() != list(self.cardinalities):
+            errors.append(
+                f"{prefix}sizes: the state is of a head with cardinalities="
+                f"{tuple(found.tolist())}, this one has {self.cardinalities}"
+            )
+        state[f"{prefix}sizes"] = self.sizes
+        super()._load_from_state_dict(state, prefix, *others)
 
     def extra_repr(self) -> str:
         """Say how many labels there are, and which sizes."""
@@ -143,6 +220,8 @@ class JointHead(_Head):
         Number of labels s.
     cardinalities : int or sequence of K int
         Sizes of label sets that get logits; a number K stands for 1..K.
+    **options
+        Of the loss, such as ``overflow=True``: see :mod:`fbeta.nn.functional`.
 
     Examples
     --------
@@ -160,12 +239,28 @@ class JointHead(_Head):
         """How many logits an instance has, ``1 + K s``."""
         return 1 + len(self.cardinalities) * self.n_labels
 
-    def loss(self, logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-        """Return :func:`fbeta.nn.functional.joint_loss` for labels of shape (n, s)."""
-        return F.joint_loss(logits, target, self.cardinalities, reduction=reduction)
+    def _initial_bias(self, Y: Tensor) -> Tensor:
+        size = Y.sum(1)
+        counts = [(size == 0).sum()[None].double()]
+        counts += [Y[size == k].sum(0) for k in self.cardinalities]
+        return torch.logit((torch.cat(counts) + 0.5) / (len(Y) + 1))
 
-    def statistics(self, logits: Tensor) -> Statistics:
-        """Return the statistics that the logits estimate."""
+    def loss(
+        self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any
+    ) -> Tensor:
+        """Return :func:`fbeta.nn.functional.joint_loss` for labels of shape (..., s)."""
+        options = {"reduction": reduction, **self.options, **options}
+        return F.joint_loss(logits, target, self.cardinalities, **options)
+
+    def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
+        """Return the statistics that the logits, of shape (n, 1 + K s), estimate."""
+        if label_mask is not None:
+            logits = read_logits(logits, self.n_logits, "one for each component")
+            shape = (*logits.shape[:-1], len(self.cardinalities), self.n_labels)
+            joint = forbid_components(
+                logits[..., 1:].reshape(shape), label_mask, self.cardinalities
+            )
+            logits = torch.cat([logits[..., :1], joint.flatten(-2)], dim=-1)
         return F.joint_statistics(logits, self.n_labels, self.cardinalities)
 
 
@@ -182,6 +277,8 @@ class CardinalityHead(_Head):
         Number of labels s.
     cardinalities : int or sequence of K int
         Sizes that label sets may have beside 0; a number K stands for 1..K.
+    **options
+        Of the loss, such as ``overflow=True``: see :mod:`fbeta.nn.functional`.
 
     Examples
     --------
@@ -190,6 +287,11 @@ class CardinalityHead(_Head):
     >>> logits = head(torch.zeros(2, 8))
     >>> logits.shape, head.statistics(logits).joint.shape
     (torch.Size([2, 9]), torch.Size([2, 3, 5]))
+
+    With the sizes and frequencies of the training labels:
+
+    >>> CardinalityHead.from_targets(8, torch.tensor([[1, 1, 0], [0, 1, 0]])).cardinalities
+    (1, 2)
     """
 
     @property
@@ -197,13 +299,38 @@ class CardinalityHead(_Head):
         """How many logits an instance has, ``s + 1 + K``."""
         return self.n_labels + 1 + len(self.cardinalities)
 
-    def loss(self, logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-        """Return :func:`fbeta.nn.functional.cardinality_loss` for labels of shape (n, s)."""
-        return F.cardinality_loss(logits, target, self.cardinalities, reduction=reduction)
+    def _initial_bias(self, Y: Tensor) -> Tensor:
+        scores = torch.logit((Y.sum(0) + 0.5) / (len(Y) + 1))
+        zeros = torch.zeros(1, 1 + len(self.cardinalities), dtype=Y.dtype)
+        _, independent = marginals_and_sizes(scores[None], zeros, self.cardinalities)
+        seen = torch.bincount(Y.sum(1).long().clamp(max=self.cardinalities[-1]))
+        seen = nn.functional.pad(seen, (0, independent.shape[1] - len(seen))) + 0.5
+        # the law of the size is that of independent labels times the exponential of these
+        return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(independent[0])])
 
-    def statistics(self, logits: Tensor) -> Statistics:
-        """Return the statistics of the model."""
-        return F.cardinality_statistics(logits, self.n_labels, self.cardinalities)
+    def loss(
+        self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any
+    ) -> Tensor:
+        """Return :func:`fbeta.nn.functional.cardinality_loss` for labels of shape (..., s)."""
+        options = {"reduction": reduction, **self.options, **options}
+        return F.cardinality_loss(logits, target, self.cardinalities, **options)
 
-    def _decode(self, logits: Tensor, beta: float | Tensor, options: dict[str, Any]) -> Any:
-        return F.decode_cardinality(logits, self.n_labels, self.cardinalities, beta, **options)
+    def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
+        """Return the statistics of the model for logits of shape (n, s + 1 + K)."""
+        return F.cardinality_statistics(
+            self._masked(logits, label_mask), self.n_labels, self.cardinalities
+        )
+
+    def _masked(self, logits: Tensor, label_mask: Tensor | None) -> Tensor:
+        if label_mask is None:
+            return logits
+        logits = read_logits(logits, self.n_logits, "labels and sizes")
+        return forbid(logits, label_mask, self.cardinalities)
+
+    def _decode(
+        self, logits: Tensor, beta: float | Tensor, label_mask: Tensor | None, limits: Any
+    ) -> Any:
+        logits = self._masked(logits, label_mask)
+        return F.decode_cardinality(
+            logits, self.n_labels, self.cardinalities, beta, return_expected=True, **limits
+        )
