@@ -117,7 +117,7 @@ def moments(target: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     Examples
     --------
     >>> labels, law = moments(torch.tensor([[1.0, 0.5]]), (1, 2))
-    >>> labels.tolist(), law.round(decimals=6).tolist()
+    >>> labels.round(decimals=6).tolist(), law.round(decimals=6).tolist()
     ([[1.0, 0.5]], [[0.0, 0.5, 0.5]])
     """
     dtype = widest(target.device)
