@@ -41,6 +41,19 @@ def array_namespace(*arrays: Any) -> ModuleType:
     return _NAMESPACES[kind]
 
 
+def check_unmasked(name: str, value: Any) -> None:
+    """Raise where NumPy would drop a mask silently, or the imaginary parts of complex numbers."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        masked = np.ma.getmaskarray(value)
+        first = tuple(int(i) for i in np.argwhere(masked)[0])
+        raise ValueError(
+            f"{name} is a masked array with {int(masked.sum())} masked entries (first at "
+            f"{first}): leave these rows out, or fill the entries with {name}.filled(...)"
+        )
+    if isinstance(value, np.ndarray) and value.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} holds complex numbers")
+
+
 def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
     """Return the namespace of the arguments and their device, which is None for NumPy.
 
@@ -53,6 +66,8 @@ def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
     >>> xp.ones(2, device=device).tolist()
     [1.0, 1.0]
     """
+    for name, array in arrays.items():
+        check_unmasked(name, array)
     tensors = {name: a for name, a in arrays.items() if is_tensor(a)}
     if not tensors:
         return np, None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import has_fit_parameter
 
-from fbeta._array import to_numpy
+from fbeta._array import check_unmasked, to_numpy
 
 
 def _is_number(value: Any, kind: type) -> bool:
@@ -68,11 +68,19 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
+def as_real(name: str, value: Any) -> NDArray[np.float64]:
+    """Return an array of float64; masked entries and complex numbers are an error."""
+    check_unmasked(name, value)
+    array = to_numpy(value)
+    check_unmasked(name, array)
+    return np.asarray(array, dtype=np.float64)
+
+
 def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
     """Return non-negative weights of shape (n,), from a scalar too; None stays None."""
     if sample_weight is None:
         return None
-    weight = np.asarray(to_numpy(sample_weight), dtype=np.float64)
+    weight = as_real("sample_weight", sample_weight)
     if weight.ndim == 0:
         weight = np.full(n, weight)
     if weight.shape != (n,):

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import make_scorer
 
 from fbeta._array import Array, array_namespace, is_tensor
-from fbeta._validation import check_beta, check_choice, check_sample_weight
-from fbeta.labels.forms import Indicator, common_indicators
+from fbeta._validation import as_real, check_beta, check_choice, check_sample_weight
+from fbeta.labels.forms import Indicator, common_indicators, read_dense
 
 __all__ = [
     "averaged_fbeta",
@@ -291,11 +291,11 @@ def make_fbeta_scorer(beta: float = 1.0) -> Any:
 
 def best_thresholds(
     scores: ArrayLike,
-    Y: NDArray[Any],
+    Y: Any,
     beta: float = 1.0,
     *,
     average: str = "instance",
-    weight: Array | None = None,
+    weight: ArrayLike | None = None,
     ends: tuple[float, float] | None = None,
 ) -> Array:
     """Find the thresholds with the highest F_beta, exactly, in O(n s log(n s)).
@@ -307,13 +307,13 @@ def best_thresholds(
     ----------
     scores : array-like of shape (n, s)
         ``scores > threshold`` is predicted.
-    Y : 0/1 ndarray of shape (n, s)
-        The truth.
+    Y : labels of n instances
+        The truth, a 0/1 matrix of shape (n, s) or label sets of the numbers of columns.
     beta : float > 0
         Weight of recall against precision.
     average : {"instance", "micro", "macro"}
         As for :func:`averaged_fbeta`; macro maximises F_beta of each label by itself.
-    weight : ndarray of shape (n,), optional
+    weight : array-like of shape (n,), optional
         Weights of the rows.
     ends : pair of float, optional
         The lowest and the highest that a score can be, such as 0 and 1; by default there are none.
@@ -331,10 +331,14 @@ def best_thresholds(
     0.25
     """
     check_choice("average", average, AVERAGES)
-    scores, beta = np.asarray(scores, dtype=np.float64), check_beta(beta)
-    if scores.ndim != 2 or np.shape(Y) != scores.shape:
-        # one row of labels would do for all rows of scores
-        raise ValueError(f"Y has shape {np.shape(Y)} and scores {scores.shape}: they must agree")
+    scores, beta = as_real("scores", scores), check_beta(beta)
+    if np.isnan(scores).any():
+        raise ValueError("Input scores contains NaN")
+    Y = read_dense(Y, scores.shape[-1] if scores.ndim == 2 else 0, "Y")
+    if scores.ndim != 2 or Y.shape != scores.shape:
+        # one row of labels must not be broadcast to all rows of scores
+        raise ValueError(f"Y has shape {Y.shape} and scores {scores.shape}: they must agree")
+    weight = check_sample_weight(weight, len(scores))
     share = np.ones(len(scores)) if weight is None else weight
     if average == "macro":
         return _best_cuts(*_prefix_values(scores, Y, share[:, None], beta), ends)

@@ -215,7 +215,7 @@ def test_a_matrix_of_strings_is_refused_or_read_as_numbers():
         form_of(Y.tolist())
     form = form_of(Y)
     assert form.read(Y).toarray().tolist() == [[0, 1, 0], [1, 1, 0]]
-    assert form.write(np.array([[True, False, False]])).tolist() == [[1.0, 0.0, 0.0]]
+    assert form.write(np.array([[True, False, False]])).tolist() == [["1", "0", "0"]]
     with pytest.raises(ValueError, match="must hold 0 and 1"):
         form_of(np.array([["a", "b"], ["b", "c"]]))
     assert form_of([["0"], ["1"], []]).kind == "sets"

@@ -250,7 +250,8 @@ def _form_of_block(block: Block) -> LabelForm:
 
 def _nbytes(values: Any) -> int:
     if sp.issparse(values):
-        return int(values.data.nbytes + values.indices.nbytes + values.indptr.nbytes)
+        parts = (getattr(values, name, None) for name in ("data", "indices", "indptr"))
+        return sum(int(getattr(part, "nbytes", 0)) for part in parts)
     return int(getattr(values, "nbytes", 0))
 
 

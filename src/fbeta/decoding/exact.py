@@ -31,6 +31,8 @@ from fbeta.decoding.back_ends import search_on_device
 from fbeta.decoding.dense_search import TIE_UNITS, Goal, Tables, search_dense
 from fbeta.decoding.factored_search import search_factored
 from fbeta.decoding.measures import Measure, get_measure
+from fbeta.labels.forms import read_dense
+from fbeta.labels.matrices import check_binary
 from fbeta.statistics.dense import Dense, Form
 from fbeta.statistics.factored import Factored, law_bytes, pieces
 from fbeta.statistics.label_statistics import LabelStatistics
@@ -263,8 +265,11 @@ def _read_predictions(form: Form, labels: Any) -> Array:
     if is_tensor(labels):
         if (xp, device) != namespace_and_device(labels=labels):
             raise ValueError("labels must be of the library and on the device of the statistics")
+        check_binary(labels, "labels")
+    elif 0 in getattr(labels, "shape", ()):
+        labels = np.asarray(labels)
     else:
-        labels = np.asarray(labels, dtype=np.bool_)
+        labels = read_dense(labels, form.shape[1], "labels")
     if tuple(labels.shape) != form.shape:
         raise ValueError(f"labels must have shape {form.shape}, got {tuple(labels.shape)}")
     return astype(xp, as_array(xp, device, labels), xp.bool)

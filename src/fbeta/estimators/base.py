@@ -24,7 +24,7 @@ from fbeta.estimators.features import (
     in_blocks,
     validate_features,
 )
-from fbeta.labels.forms import Indicator, LabelForm, form_of
+from fbeta.labels.forms import Indicator, LabelForm, read_labels
 from fbeta.linear.learner import Alphas, Rows, Weight, count_rows, take_rows
 from fbeta.metrics import fbeta_score
 from fbeta.statistics.label_statistics import LabelStatistics
@@ -194,8 +194,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     ) -> tuple[Any, Indicator, Weight]:
         """Validate the training data, and remember the form of y."""
         check_beta(self.beta)
-        form = form_of(y, "y")
-        indicator = form.read(y, "y")
+        form, indicator = read_labels(y, "y")
         X = self._validate_X(X, reset=True)
         n = _num_samples(X)
         if n != indicator.shape[0]:

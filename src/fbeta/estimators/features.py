@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, indexable
 from sklearn.utils.validation import validate_data
 
-from fbeta._array import array_namespace, is_tensor
+from fbeta._array import array_namespace, check_unmasked, is_tensor
 from fbeta.linear.learner import Weight, take_rows
 
 __all__ = ["all_or_nothing", "drop_weightless", "in_blocks", "pass_features_on",
@@ -36,6 +36,7 @@ def all_or_nothing(estimator: Estimator) -> Iterator[Estimator]:
 
 def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return X as an array or CSR matrix of float64 or float32 that agrees with the one of fit."""
+    check_unmasked("X", X)
     xp = array_namespace(X) if is_tensor(X) and get_config()["array_api_dispatch"] else np
     return validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=[xp.float64, xp.float32]
@@ -44,6 +45,7 @@ def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return X unchanged: an inner estimator, which may take text or categories, checks it."""
+    check_unmasked("X", X)
     if getattr(X, "ndim", 2) == 1 and X.dtype.kind in "biuf":
         check_array(X)  # says how to reshape one row or one column of numbers
     validate_data(estimator, X, reset=reset, skip_check_array=True)

@@ -25,6 +25,7 @@ from fbeta.estimators.base import views
 from fbeta.estimators.features import all_or_nothing, pass_features_on
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator, form_of
+from fbeta.labels.label_sets import materialise
 from fbeta.linear.binary import constant_values, distinct_columns
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import JointCode
@@ -205,7 +206,7 @@ class FBetaReduction(StatisticsClassifier):
         return self
 
     def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
-        first = not hasattr(self, "_model")
+        first, y = not hasattr(self, "_model"), materialise(y)
         if first:
             form = form_of(y, "y")
             if classes is not None and form.kind in ("sets", "single"):

@@ -1,9 +1,9 @@
-"""Label sets in every form that people keep them in, and back again."""
+"""Labels in every form that users keep them in: one reader, and predictions in the same form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,8 +16,10 @@ from fbeta.labels.frames import (
     Table,
     as_rows,
     as_table,
+    column_type,
     is_table,
     library_of,
+    name_key,
     write_column,
     write_table,
 )
@@ -25,11 +27,22 @@ from fbeta.labels.label_sets import (
     as_sets,
     check_not_delimited,
     holds_sets,
+    materialise,
     sets_to_indicator,
     sorted_names,
 )
+from fbeta.labels.matrices import Indicator, as_array, read_matrix
 
-Indicator: TypeAlias = sp.csr_array
+__all__ = [
+    "Indicator",
+    "LabelForm",
+    "common_indicators",
+    "form_of",
+    "read_dense",
+    "read_labels",
+    "read_predictions",
+]
+
 Kind = Literal["array", "sparse", "frame", "sets", "single"]
 #: Sparse containers by name.
 SPARSE = {
@@ -46,15 +59,17 @@ class LabelForm:
     Attributes
     ----------
     kind : {"array", "sparse", "frame", "sets", "single"}
-        0/1 array, sparse 0/1 matrix, table (of pandas, Polars or Arrow), sequence of label sets, or
-        a 1-D binary target (one label: present or not).
+        0/1 array, sparse 0/1 matrix, data frame (of pandas, Polars or Arrow), sequence of label
+        sets, or a 1-D binary target (one label: present or not).
     classes : ndarray of shape (s,)
-        Names of the labels; for ``"single"`` the one or two classes.
+        Names of the labels, numbers from 0 for matrices; for ``"single"`` the one or two classes.
     dtype : object
-        Of the array, or one per column for a table; the type of label sets; else None.
+        Of the array, or one per column for a data frame; the type of label sets; the type of a
+        column of Polars or Arrow where its rows do not show it; else None.
     container : str
         ``"Series"`` where 1-D labels came as a pandas Series, ``"polars"`` or ``"pyarrow"`` for
-        tables and columns of these, the format of a sparse matrix (``"csr_array"``), else empty.
+        data frames and columns of these, the format of a sparse matrix (``"csr_array"``), else
+        empty.
     """
 
     kind: Kind
@@ -63,7 +78,7 @@ class LabelForm:
     container: str = ""
 
     def __post_init__(self) -> None:
-        # a form may come from a file of anybody: nothing in it is a name to be looked up
+        # a form may come from a file of unknown origin: no name in it is imported
         dtypes = self.dtype if isinstance(self.dtype, tuple) else (self.dtype,)
         if self.kind not in get_args(Kind) or any(isinstance(dtype, str) for dtype in dtypes):
             raise ValueError(f"there is no form of labels {self.kind!r} of {self.dtype!r}")
@@ -75,82 +90,120 @@ class LabelForm:
         """Number of labels s."""
         return 1 if self.kind == "single" else len(self.classes)
 
-    def read(self, Y: Any, name: str = "Y", *, unseen: bool = False) -> Indicator:
-        """Read labels of this form and with these label names.
+    def __str__(self) -> str:
+        names = list(map(repr, self.classes.tolist()))
+        listed = ", ".join([*names[:5], "..."] if len(names) > 6 else names)
+        return {
+            "sets": f"label sets ({listed})",
+            "single": f"a 1-D target with the classes {listed}",
+            "frame": f"a data frame with the columns {listed}",
+        }.get(self.kind, f"a 0/1 matrix with {self.n_labels} columns")
+
+    def read(
+        self, Y: Any, name: str = "Y", *, unseen: bool = False, known: str = "seen in fit"
+    ) -> Indicator:
+        """Read labels as a 0/1 CSR matrix of int8, of shape (n, s), or wider with ``unseen``.
 
         Parameters
         ----------
         Y : labels
-            In any form; names and number of labels have to agree with this one.
+            In any form. Labels of another form are matched by name: label sets and data frames by
+            their names, matrices by the numbers of their columns. A matrix and a data frame are
+            matched by the order of their columns. What cannot be matched is an error.
         name : str
             What to call ``Y`` in messages.
         unseen : bool
-            Whether label sets, and a 1-D target with one known class, may have labels of other
-            names. These have columns of their own, after those of the known ones.
-
-        Returns
-        -------
-        csr_array of shape (n, s), or wider
-            0/1 indicator, int8.
+            Whether label sets, a data frame after a fit to label sets, and a 1-D target with one
+            known class may have labels of other names. These get columns after the known ones.
+        known : str
+            What to say of the labels of this form in messages.
         """
-        Y = to_numpy(Y) if is_tensor(Y) else Y
-        if self.kind == "sets":
-            return sets_to_indicator(as_sets(Y, name), self.classes, name, unseen)
+        Y = materialise(Y)
         if self.kind == "single":
-            y = np.asarray(as_rows(Y)).ravel()
-            return _single_to_indicator(y, self.classes, name, unseen)
-        if is_table(Y):
-            table = as_table(Y, name)
-            if self.kind == "frame":
-                _check_same_columns(table, self.classes, name)
-                table = table.select(self.classes)
-            _check_cells(table, name)
-            Y = table.values
-        indicator = _to_indicator(Y, name)
-        if indicator.shape[1] != self.n_labels:
+            Y = _one_column(Y)
+        other, values = _parse(Y, name, self.n_labels if self.kind == "sets" else None)
+        return self.match(other, values, name, unseen=unseen, known=known)
+
+    def match(
+        self, other: LabelForm, values: Any, name: str, *, unseen: bool = False, known: str = ""
+    ) -> Indicator:
+        """Return the parsed values of another form, as an indicator with the labels of this one."""
+        if "single" in (self.kind, other.kind):
+            if self.kind != other.kind:
+                raise ValueError(
+                    f"{name} is {other}, which does not match {self} ({known}): they must agree"
+                )
+            return _single_to_indicator(values, self.classes, name, known, unseen)
+        if other.kind == "sets":
+            unseen = unseen and self.kind == "sets"
+            return sets_to_indicator(values, self.classes, name, known, unseen)
+        if self.kind != "sets" and not self._by_name(other):
+            if other.n_labels != self.n_labels:
+                raise ValueError(
+                    f"{name} has {other.n_labels} labels, but {self.n_labels} were {known}: they "
+                    f"must agree (shape {values.shape})"
+                )
+            return sp.csr_array(values).astype(np.int8)
+        return self._select(other, values, name, unseen and self.kind == "sets", known)
+
+    def _by_name(self, other: LabelForm) -> bool:
+        """Return whether the columns of two matrices or data frames are matched by name."""
+        if other.kind == "frame" and self.kind == "frame":
+            return True
+        numbered = all(isinstance(name, int) for name in other.classes.tolist())
+        same = set(map(name_key, other.classes)) == set(map(name_key, self.classes))
+        return other.kind == "frame" and (same or numbered)
+
+    def _select(
+        self, other: LabelForm, values: Any, name: str, unseen: bool, known: str
+    ) -> Indicator:
+        """Return the columns that have the names of this form, and unseen ones after these."""
+        place = {name_key(label): j for j, label in enumerate(other.classes)}
+        own = set(map(name_key, self.classes))
+        missing = [label for label in self.classes.tolist() if name_key(label) not in place]
+        unknown = [label for label in other.classes.tolist() if name_key(label) not in own]
+        if other.kind != "frame" and missing:
             raise ValueError(
-                f"{name} has {indicator.shape[1]} labels, but {self.n_labels} were seen in fit"
+                f"{name} is {other}, but {self} were {known}: the columns have no names to match "
+                f"them by; pass label sets, or a data frame with these names"
             )
-        return indicator
+        if missing or (unknown and not unseen):
+            raise ValueError(
+                f"the label columns of {name} differ from those {known}: "
+                f"missing {missing}, unknown {unknown}"
+            )
+        columns = [place[name_key(label)] for label in (*self.classes, *unknown)]
+        return sp.csr_array(sp.csc_array(values)[:, columns]).astype(np.int8)
 
     def write(self, predicted: NDArray[np.bool_], index: Any = None) -> Any:
-        """Write predictions in this form.
+        """Write predictions, booleans of shape (n, s), in this form.
 
-        Parameters
-        ----------
-        predicted : bool ndarray of shape (n, s)
-            Predicted label sets.
-        index : pandas Index, optional
-            Of the rows, for DataFrame and Series.
-
-        Returns
-        -------
-        object
-            ``n`` label sets in the form of the labels that were read.
+        ``index`` is the pandas Index of the rows, for DataFrame and Series.
         """
         if is_tensor(predicted):
             return self._write_tensor(predicted)
         if self.kind == "array":
-            return predicted.astype(self.dtype)
+            return predicted.astype(np.int8).astype(self.dtype)
         if self.kind == "sparse":
             return SPARSE[self.container](predicted.astype(self.dtype))
         if self.kind == "frame":
             return write_table(self.container, self.classes, self.dtype, predicted, index)
-        names = None
+        names, dtype = None, self.dtype
         if self.kind == "sets":
-            out: Any = [self.dtype(self.classes[row].tolist()) for row in predicted]
+            make, dtype = (dtype, None) if isinstance(dtype, type) else (list, dtype)
+            out: Any = [make(self.classes[row].tolist()) for row in predicted]
             names = type(self.classes[0])
         else:
             # with one class seen, it is the class of every row
             out = self.classes[predicted[:, 0] * (len(self.classes) - 1)]
         if not self.container:
             return out
-        return write_column(self.container.removeprefix("Series"), out, index, names)
+        return write_column(self.container.removeprefix("Series"), out, index, names, dtype)
 
     def _write_tensor(self, predicted: Any) -> Any:
         """Write predictions of a model on a device: numbers stay there, names do not."""
         xp = array_namespace(predicted)
-        if self.kind == "array":
+        if self.kind == "array" and np.dtype(self.dtype).kind in "biuf":
             return xp.astype(predicted, getattr(xp, np.dtype(self.dtype).name))
         out = self.write(to_numpy(predicted))
         numbers = isinstance(out, np.ndarray) and out.dtype.kind in "biuf"
@@ -158,19 +211,9 @@ class LabelForm:
 
 
 def form_of(Y: Any, name: str = "Y") -> LabelForm:
-    """Find the form of labels: what they are kept in, and the names of the labels.
+    """Return the form of labels: what they are kept in, and the names of the labels.
 
-    Parameters
-    ----------
-    Y : array, sparse matrix, DataFrame, sequence of label sets, or 1-D binary target
-        Nested lists of numbers are an indicator matrix; label sets hold strings, or are Python
-        sets.
-    name : str
-        What to call ``Y`` in messages.
-
-    Returns
-    -------
-    LabelForm
+    Nested lists of numbers are an indicator matrix; label sets hold strings, or are Python sets.
 
     Examples
     --------
@@ -178,37 +221,27 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
     >>> form.classes.tolist(), form.read([["sea"], []]).toarray().tolist()
     (['sea', 'sky'], [[1, 0], [0, 0]])
     """
+    return read_labels(Y, name)[0]
+
+
+def read_labels(Y: Any, name: str = "Y") -> tuple[LabelForm, Indicator]:
+    """Return the form of labels, and the labels as a 0/1 CSR matrix of int8, of shape (n, s)."""
     if Y is None:
         raise ValueError(f"{name} is None: requires y to be passed, but the target y is None")
-    Y = to_numpy(Y) if is_tensor(Y) else Y
-    if sp.issparse(Y):
-        kind = "array" if isinstance(Y, sp.sparray) else "matrix"
-        return LabelForm("sparse", np.arange(Y.shape[1]), Y.dtype, f"{Y.format}_{kind}")
-    if is_table(Y):
-        table = as_table(Y, name)
-        return LabelForm("frame", table.names, table.dtypes, table.library)
-    container = "Series" if hasattr(Y, "iloc") else library_of(Y)
-    if holds_sets(Y, name):
-        return _form_of_sets(Y, name, container)
-    array = _as_array(as_rows(Y), name)
-    if array.ndim == 1:
-        return LabelForm("single", _binary_classes(array, name), container=container)
-    if array.dtype.kind in "USO":
-        _to_indicator(array, name)
-        array = array.astype(np.float64)
-    return LabelForm("array", np.arange(array.shape[1]), array.dtype)
-
-
-def _form_of_sets(Y: Any, name: str, container: str) -> LabelForm:
-    """Find the names in label sets, and the type of the sets."""
-    names = set().union(*as_sets(Y, name))
-    first = next(iter(as_rows(Y)))
-    if names <= {"0", "1"} and any(len(row) > len(set(row)) for row in as_rows(Y)):
-        raise ValueError(f"{name} is a 0/1 matrix of strings ('0' and '1'): convert it to numbers")
-    if not names:
+    form, values = _parse(materialise(Y), name)
+    if form.kind == "sets" and not len(form.classes):
         raise ValueError(f"{name} names no label: every label set in it is empty")
-    kind = type(first) if type(first) in (set, frozenset, tuple) else list
-    return LabelForm("sets", sorted_names(names, name), kind, container)
+    return form, form.match(form, values, name)
+
+
+def read_dense(Y: Any, n_labels: int, name: str) -> NDArray[np.bool_]:
+    """Return labels that have no names, in any form that can be matched, as booleans (n, s)."""
+    form = LabelForm("array", np.arange(n_labels))
+    if isinstance(Y, np.ndarray):
+        other, values = _parse(Y, name)
+        if other.kind == "array" and other.n_labels == n_labels:
+            return np.asarray(values)
+    return np.asarray(form.read(Y, name, known="expected").toarray(), dtype=np.bool_)
 
 
 def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
@@ -219,47 +252,31 @@ def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
     >>> read_predictions([["sea"], []], np.array(["sea", "sky"])).toarray().tolist()
     [[1, 0], [0, 0]]
     """
-    kind: Kind = "sets"
-    if not holds_sets(Y, "the prediction"):
-        kind = "single" if _is_one_dimensional(Y) else "array"
-    return LabelForm(kind, classes).read(Y, "the prediction")
+    other, values = _parse(materialise(Y), "the prediction")
+    kind: Kind = other.kind if other.kind in ("sets", "single") else "array"
+    return LabelForm(kind, classes).match(other, values, "the prediction", known="seen in fit")
 
 
 def common_indicators(
     Y_true: Any, Y_pred: Any, names: tuple[str, str] = ("Y_true", "Y_pred")
 ) -> tuple[Indicator, Indicator]:
-    """Read two label arrays over the same labels, as a metric needs them.
-
-    Parameters
-    ----------
-    Y_true, Y_pred : labels
-        Two arrays with n rows each, in forms that agree.
-    names : pair of str
-        What to call them in messages.
-
-    Returns
-    -------
-    pair of csr_array of shape (n, s)
-    """
-    both = [
-        (to_numpy(Y) if is_tensor(Y) else Y, name)
-        for Y, name in zip((Y_true, Y_pred), names, strict=True)
-    ]
-    if any(holds_sets(*pair) for pair in both):
-        sets = [as_sets(*pair) for pair in both]
-        union = sorted_names(set().union(*sets[0], *sets[1]), names[0])
-        true, pred = (sets_to_indicator(Y, union, "") for Y in sets)
-    elif all(_is_one_dimensional(Y) for Y, _ in both):
-        columns = [np.asarray(as_rows(Y)) for Y, _ in both]
-        classes = _binary_classes(np.concatenate(columns), names[0])
-        true, pred = (_single_to_indicator(y, classes, "") for y in columns)
+    """Read two label arrays over the same labels, each as a csr_array of shape (n, s)."""
+    both = [_parse(materialise(Y), name) for Y, name in zip((Y_true, Y_pred), names, strict=True)]
+    kinds = [form.kind for form, _ in both]
+    first = 0
+    if kinds == ["sets", "sets"]:
+        union = sorted_names(set().union(*both[0][1], *both[1][1]), names[0])
+        reference = LabelForm("sets", union)
+    elif kinds == ["single", "single"]:
+        reference = LabelForm("single", _common_classes(both[0][1], both[1][1], names))
     else:
-        tables: list[Any] = [as_table(*pair) if is_table(pair[0]) else pair[0] for pair in both]
-        if all(isinstance(table, Table) for table in tables):
-            _check_same_columns(tables[1], tables[0].names, names[1])
-            tables[1] = tables[1].select(tables[0].names)
-        matrices = (t.values if isinstance(t, Table) else t for t in tables)
-        true, pred = (_to_indicator(Y, name) for Y, name in zip(matrices, names, strict=True))
+        first = int(kinds[0] == "sets")  # a matrix has all labels, label sets only some
+        reference = both[first][0]
+    known = f"in {names[first]}"
+    true, pred = (
+        reference.match(form, values, name, known=known)
+        for (form, values), name in zip(both, names, strict=True)
+    )
     if true.shape != pred.shape:
         raise ValueError(
             f"{names[0]} has shape {true.shape} and {names[1]} has shape {pred.shape}: "
@@ -268,112 +285,104 @@ def common_indicators(
     return true, pred
 
 
-def _is_one_dimensional(Y: Any) -> bool:
-    return not sp.issparse(Y) and not is_table(Y) and np.ndim(as_rows(Y)) == 1
+def _parse(Y: Any, name: str, fitted_labels: int | None = None) -> tuple[LabelForm, Any]:
+    """Return the form of labels, and their values as they are.
+
+    That is a list of Python sets, a 1-D array of classes, or a 0/1 matrix: see ``read_matrix``.
+    """
+    if sp.issparse(Y):
+        container = f"{Y.format}_{'array' if isinstance(Y, sp.sparray) else 'matrix'}"
+        dtype = Y.dtype.newbyteorder("=")
+        form = LabelForm("sparse", np.arange(Y.shape[1]), dtype, container)
+        return form, read_matrix(Y, name)
+    if is_table(Y):
+        table = as_table(Y, name)
+        _check_cells(table, name)
+        form = LabelForm("frame", table.names, table.dtypes, table.library)
+        return form, read_matrix(table.values, name)
+    container = "Series" if hasattr(Y, "iloc") else library_of(Y)
+    if holds_sets(Y, name, fitted_labels):
+        return _parse_sets(Y, name, container)
+    array = as_array(as_rows(Y), name)
+    if array.ndim == 1:
+        # after a fit to label sets they are refused below, by a message that names both
+        known = _binary_classes if fitted_labels is None else _distinct
+        classes = known(array, name)
+        return LabelForm("single", classes, column_type(Y), container), array
+    matrix, dtype = read_matrix(array, name), array.dtype
+    if dtype.kind == "O":
+        text = any(isinstance(cell, str) for cell in array.ravel().tolist())
+        dtype = np.dtype("U1" if text else np.float64)
+    return LabelForm("array", np.arange(array.shape[1]), dtype), matrix
+
+
+def _parse_sets(Y: Any, name: str, container: str) -> tuple[LabelForm, list[set[Any]]]:
+    """Return the names in label sets with the type of the sets, and the sets."""
+    rows, sets = list(as_rows(Y)), as_sets(Y, name)
+    names = set().union(*sets)
+    if names and names <= {"0", "1"} and any(len(row) > len(set(row)) for row in rows):
+        raise ValueError(f"{name} is a 0/1 matrix of strings ('0' and '1'): convert it to numbers")
+    kind = type(rows[0]) if type(rows[0]) in (set, frozenset, tuple) else list
+    form = LabelForm("sets", sorted_names(names, name), column_type(Y) or kind, container)
+    return form, sets
+
+
+def _one_column(Y: Any) -> Any:
+    """Return the column of a matrix, data frame or nested list that has only one."""
+    values = as_table(Y, "y").values if is_table(Y) else Y.toarray() if sp.issparse(Y) else Y
+    if isinstance(values, np.ndarray):
+        return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else Y
+    nested = isinstance(Y, list | tuple) and Y
+    one = nested and all(isinstance(row, list | tuple) and len(row) == 1 for row in Y)
+    return [row[0] for row in Y] if one else Y
 
 
 def _single_to_indicator(
-    y: NDArray[Any], classes: NDArray[Any], name: str, unseen: bool = False
+    y: NDArray[Any], classes: NDArray[Any], name: str, known: str, unseen: bool = False
 ) -> Indicator:
-    unknown = np.setdiff1d(y, classes)
-    if len(unknown) and not (unseen and len(classes) == 1):
-        raise ValueError(f"{name} has classes that were not seen in fit: {unknown.tolist()}")
+    # compared as Python objects: NumPy would take the number 1 for the string "1"
+    unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)
+    if unknown and not (unseen and len(classes) == 1):
+        raise ValueError(f"{name} has classes that were not {known}: {unknown}")
     columns = [y == classes[-1], *(y == other for other in unknown)]
     return sp.csr_array(np.stack(columns, axis=1).astype(np.int8))
+
+
+def _common_classes(true: NDArray[Any], pred: NDArray[Any], names: tuple[str, str]) -> NDArray[Any]:
+    """Return the classes of two 1-D targets, which are numbers or strings in both."""
+    if (true.dtype.kind in "biuf") != (pred.dtype.kind in "biuf"):
+        raise ValueError(
+            f"the classes of {names[0]} and {names[1]} are of several types: "
+            f"{true.dtype} and {pred.dtype}"
+        )
+    return _binary_classes(np.concatenate([true, pred]), names[0])
+
+
+def _distinct(y: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return the classes of a 1-D target, of any number, in the order of their occurrence."""
+    return np.array(list(dict.fromkeys(y.tolist())), dtype=object)
 
 
 def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
     if len(y) == 0:
         raise ValueError(f"{name} has no rows: at least one sample is required")
-    _check_finite(y, name)
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        what = "NaN" if np.isnan(y).any() else "infinity"
+        raise ValueError(f"Input {name} contains {what} (at {int(np.argmin(np.isfinite(y)))}).")
     check_not_delimited(y, name)
     check_classification_targets(y)
     classes: NDArray[Any] = np.unique(y)
     if len(classes) > 2:
         raise ValueError(
             "Only binary classification is supported. The type of the target is "
-            f"{type_of_target(y)}: for sets of labels pass a 0/1 matrix or a sequence of sets"
+            f"{type_of_target(y)}: for sets of labels in {name} pass a 0/1 matrix or a sequence of "
+            "sets"
         )
     return classes
 
 
-def _as_array(Y: Any, name: str) -> NDArray[Any]:
-    try:
-        array = np.asarray(Y)
-    except ValueError as error:
-        raise ValueError(f"{name} is neither a 0/1 matrix nor a sequence of label sets") from error
-    if array.ndim not in (1, 2):
-        raise ValueError(f"{name} must have two dimensions (rows, labels), got {array.ndim}")
-    return array
-
-
-def _check_finite(array: NDArray[Any], name: str) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        what = "NaN" if np.isnan(array[where]) else "infinity"
-        raise ValueError(f"Input {name} contains {what} (first at {where}).")
-
-
-def _to_indicator(Y: Any, name: str) -> Indicator:
-    """Check that a matrix holds only 0 and 1 and return it as CSR."""
-    if sp.issparse(Y):
-        indicator = sp.csr_array(Y, copy=True)
-        indicator.sum_duplicates()
-        values = indicator.data
-    else:
-        array = _as_array(Y, name)
-        if array.ndim == 1:
-            raise ValueError(f"{name} must have two dimensions (rows, labels), got 1")
-        if array.dtype.kind not in "biuf":
-            try:
-                array = array.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"Unknown label type: {name} must hold 0 and 1: {error}"
-                ) from error
-        _check_finite(array, name)
-        values, indicator = array, None
-    if min(Y.shape if indicator is not None else array.shape) == 0:
-        shape = indicator.shape if indicator is not None else array.shape
-        what = "rows" if shape[0] == 0 else "labels"
-        raise ValueError(f"{name} has no {what} (shape {shape}): at least one is required")
-    bad = (values != 0) & (values != 1)
-    if bad.any():
-        _raise_not_binary(indicator, values, bad, name)
-    if indicator is None:
-        indicator = sp.csr_array(array)
-    indicator.eliminate_zeros()
-    return indicator.astype(np.int8)
-
-
-def _raise_not_binary(
-    indicator: Indicator | None, values: NDArray[Any], bad: NDArray[np.bool_], name: str
-) -> None:
-    first = int(np.flatnonzero(bad)[0])
-    if indicator is None:
-        row, column = (int(i) for i in np.unravel_index(first, values.shape))
-    else:
-        row = int(np.searchsorted(indicator.indptr, first, side="right") - 1)
-        column = int(indicator.indices[first])
-    raise ValueError(
-        f"Unknown label type: {name} must hold only 0 and 1, "
-        f"found {values.ravel()[first]!s} at row {row}, column {column}; label sets of numbers are "
-        f"Python sets: [set(row) for row in {name}]"
-    )
-
-
-def _check_same_columns(table: Table, classes: NDArray[Any], name: str) -> None:
-    missing = [c for c in classes if c not in set(table.names)]
-    unknown = [c for c in table.names if c not in set(classes)]
-    if missing or unknown:
-        raise ValueError(
-            f"the label columns of {name} differ from those seen in fit: "
-            f"missing {missing}, unknown {unknown}"
-        )
-
-
 def _check_cells(table: Table, name: str) -> None:
-    """Refuse a table with a column that holds whole label sets, with the right words."""
+    """Refuse a data frame with a column that holds whole label sets, with the right words."""
     if table.values.dtype.kind != "O" or not len(table.values):
         return
     for label, cell in zip(table.names, table.values[0], strict=True):

@@ -1,9 +1,9 @@
-"""Tables and columns of pandas, Polars and Arrow, told apart without importing any of them."""
+"""Data frames and columns of pandas, Polars and Arrow, told apart without importing any of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,24 +12,16 @@ from numpy.typing import NDArray
 
 from fbeta._array import optional_import
 
-#: The libraries besides pandas whose tables and columns are read, and the extra that brings them.
+#: The libraries besides pandas whose data frames and columns are read, and their extras.
 LIBRARIES = {"polars": "polars", "pyarrow": "data"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """The names, values and types of the columns of a table.
+    """The names (s,), values (n, s) and types of the columns of a data frame.
 
-    Attributes
-    ----------
-    names : ndarray of shape (s,)
-        Unique.
-    values : ndarray of shape (n, s)
-        As NumPy has them.
-    dtypes : tuple of length s
-        Of NumPy, or of pandas.
-    library : str
-        One of ``LIBRARIES``, or empty for pandas.
+    ``values`` are those of NumPy. A type is NumPy's where NumPy has it, else that of the library.
+    ``library`` is one of ``LIBRARIES``, or empty for pandas.
     """
 
     names: NDArray[Any]
@@ -37,56 +29,78 @@ class Table:
     dtypes: tuple[Any, ...]
     library: str = ""
 
-    def select(self, names: Iterable[Any]) -> Table:
-        """Return some of the columns, in this order."""
-        place = {name: j for j, name in enumerate(self.names)}
-        at = [place[name] for name in names]
-        dtypes = tuple(self.dtypes[j] for j in at)
-        return Table(self.names[at], self.values[:, at], dtypes, self.library)
-
 
 def library_of(data: Any) -> str:
-    """Return which of ``LIBRARIES`` an object is of, or an empty string.
-
-    Examples
-    --------
-    >>> library_of([[0, 1]])
-    ''
-    """
+    """Return which of ``LIBRARIES`` an object is of, or an empty string."""
     modules = (base.__module__.partition(".")[0] for base in type(data).__mro__)
     return next((module for module in modules if module in LIBRARIES), "")
 
 
 def is_table(data: Any) -> bool:
-    """Tell tables from columns, arrays and lists."""
+    """Return whether this is a data frame, and not a column, array or list."""
     # asked of the type: the names of a lazy frame have to be computed
     return hasattr(type(data), "columns") and (hasattr(data, "iloc") or bool(library_of(data)))
 
 
 def as_table(data: Any, name: str) -> Table:
-    """Read a table, whose columns must have names of their own; call it ``name`` in messages."""
+    """Read a data frame, whose columns must have unique names; messages call it ``name``."""
     library = library_of(data)
     if hasattr(data, "collect"):
         raise ValueError(f"{name} is a {type(data).__name__}: pass {name}.collect()")
     if not library:
         _check_unique(list(data.columns), name)
-        return Table(np.asarray(data.columns), np.asarray(data), tuple(data.dtypes))
+        values = np.asarray(data)
+        dtypes = tuple(
+            _text_type(values[:, j]) if dtype is np.dtype(object) else dtype
+            for j, dtype in enumerate(data.dtypes)
+        )
+        return Table(np.asarray(data.columns), values, dtypes)
     labels = list(data.columns if library == "polars" else data.column_names)
     _check_unique(labels, name)
     series = data.get_columns() if library == "polars" else data.columns
     columns = [np.asarray(column.to_numpy()) for column in series]
+    types = tuple(
+        column.dtype if column.dtype.kind in "biuf" else _type_of(original)
+        for column, original in zip(columns, series, strict=True)
+    )
     names = np.array(labels, dtype=object)
     values = np.column_stack(columns) if columns else np.zeros((len(data), 0))
-    return Table(names, values, tuple(column.dtype for column in columns), library)
+    return Table(names, values, types, library)
+
+
+def _text_type(cells: NDArray[Any]) -> np.dtype[Any]:
+    """Return the type to write cells in that are kept as objects: strings or objects."""
+    return np.dtype("U1" if any(isinstance(cell, str) for cell in cells.tolist()) else object)
+
+
+def _type_of(column: Any) -> Any:
+    """Return the type of a column in its own library."""
+    return column.type if hasattr(column, "type") else column.dtype
 
 
 def _check_unique(names: list[Any], name: str) -> None:
-    twice = next((n for n, times in Counter(names).items() if times > 1), None)
+    twice = next((n for n, times in Counter(map(name_key, names)).items() if times > 1), None)
     if twice is not None:
         raise ValueError(
             f"{name} has several columns named {twice!r}: give every label a name of its own, or "
             f"leave columns out ({name}.loc[:, ~{name}.columns.duplicated()] in pandas)"
         )
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN or the like, which does not equal itself."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        # NA of pandas has no truth; nor have arrays, whose rows are not missing
+        return np.ndim(value) == 0
+
+
+def name_key(name: Any) -> Any:
+    """Return what a label name is compared by; a NaN of a pickle is another object than before."""
+    return "NaN, no string" if isinstance(name, float) and name != name else name
 
 
 def as_rows(data: Any) -> Any:
@@ -100,35 +114,82 @@ def as_rows(data: Any) -> Any:
 def write_table(
     library: str, names: NDArray[Any], dtypes: Sequence[Any], values: NDArray[np.bool_], index: Any
 ) -> Any:
-    """Write a 0/1 array of shape (n, s) as a table of a library, pandas by default."""
-    if not library:
-        pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
-        frame = pandas.DataFrame(values.astype(np.int8), columns=names, index=index)
-        return frame.astype(dict(zip(names, dtypes, strict=True)))
+    """Write a 0/1 array of shape (n, s) as a data frame of a library, pandas by default."""
     module = _module(library)
-    columns = {
-        name: column.astype(dtype)
-        for name, column, dtype in zip(names, values.T, dtypes, strict=True)
-    }
-    return module.DataFrame(columns) if library == "polars" else module.table(columns)
+    columns = [
+        _write_cells(library, module, column.astype(np.int8), dtype)
+        for column, dtype in zip(values.T, dtypes, strict=True)
+    ]
+    if not library:
+        frame = module.DataFrame(dict(enumerate(columns))).set_axis(names, axis=1)
+        return frame if index is None else frame.set_axis(index, axis=0)
+    named = dict(zip(names, columns, strict=True))
+    return module.DataFrame(named) if library == "polars" else module.table(named)
 
 
-def write_column(library: str, rows: Any, index: Any = None, names: type | None = None) -> Any:
-    """Write rows as a column of a library, pandas by default.
+def _write_cells(library: str, module: Any, column: NDArray[np.int8], dtype: Any) -> Any:
+    """Return a 0/1 column of shape (n,) in a type of NumPy or of the library."""
+    if isinstance(dtype, np.dtype) and dtype.kind != "U":
+        return column.astype(dtype)
+    if library == "polars":
+        written, text = module.Series(column), dtype in (module.Categorical, module.Enum)
+        return (written.cast(module.String) if text else written).cast(dtype)
+    if library:
+        text = module.types.is_dictionary(dtype)
+        return module.array(column).cast(dtype.value_type if text else dtype).cast(dtype)
+    if isinstance(dtype, np.dtype):
+        return module.Series(np.array(["0", "1"], dtype=object)[column], dtype=object)
+    if hasattr(dtype, "categories"):
+        return _write_categories(module, column, dtype)
+    return module.array(column).astype(dtype)
+
+
+def _write_categories(pandas: Any, column: NDArray[np.int8], dtype: Any) -> Any:
+    """Return a 0/1 column as categories of pandas; a value that was never seen is added."""
+    categories = list(dtype.categories)
+    for value in sorted(set(column.tolist()) - set(map(int, categories))):
+        categories.append(type(categories[0])(value))
+        dtype = pandas.CategoricalDtype(categories, ordered=dtype.ordered)
+    place = {int(category): code for code, category in enumerate(categories)}
+    codes = np.array([place.get(0, -1), place.get(1, -1)])[column]
+    return pandas.Categorical.from_codes(codes, dtype=dtype)
+
+
+def column_type(column: Any) -> Any:
+    """Return the type of a Polars or Arrow column that its rows do not show; else None."""
+    library = library_of(column)
+    if not library:
+        return None
+    module, dtype = _module(library), _type_of(column)
+    if library == "polars":
+        inner = getattr(dtype, "inner", dtype)
+        return dtype if inner in (module.Categorical, module.Enum, module.Decimal) else None
+    inner = dtype.value_type if module.types.is_list(dtype) else dtype
+    coded = module.types.is_dictionary(inner) or module.types.is_decimal(inner)
+    return dtype if coded else None
+
+
+def write_column(
+    library: str, rows: Any, index: Any = None, names: type | None = None, dtype: Any = None
+) -> Any:
+    """Write rows as a column of a library, pandas by default, in its type where that is given.
 
     Rows are values, or lists of values of the type ``names``: empty lists do not show theirs.
     """
-    if not library:
-        pandas = optional_import("pandas", "pandas", "labels in a Series")
-        return pandas.Series(rows, index=index, name=None)
     module = _module(library)
-    if library == "polars":
-        inner = {str: module.String, int: module.Int64}.get(names or object)
-        return module.Series(rows, dtype=inner and module.List(inner))
-    inner = {str: module.string(), int: module.int64()}.get(names or object)
-    return module.array(rows, type=inner and module.list_(inner))
+    if not library:
+        return module.Series(rows, index=index, name=None)
+    if dtype is not None:
+        rows = list(rows)
+    elif names in (str, int) and library == "polars":
+        dtype = module.List({str: module.String, int: module.Int64}[names])
+    elif names in (str, int):
+        dtype = module.list_({str: module.string(), int: module.int64()}[names])
+    return module.Series(rows, dtype=dtype) if library == "polars" else module.array(rows, dtype)
 
 
 def _module(library: str) -> Any:
+    if not library:
+        return optional_import("pandas", "pandas", "labels in a DataFrame")
     what = f"labels from {'Polars' if library == 'polars' else 'Arrow'}"
     return optional_import(library, LIBRARIES[library], what)

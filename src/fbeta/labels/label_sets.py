@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, KeysView, ValuesView
 from typing import Any
 
 import numpy as np
@@ -10,24 +10,36 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from fbeta.labels.frames import as_rows, is_table
+from fbeta._array import is_tensor, to_numpy
+from fbeta.labels.frames import as_rows, is_missing, is_table
 
 _NESTED = (set, frozenset, list, tuple, np.ndarray)
 # between names where label sets are kept as strings; a comma may also belong to a name
 _DELIMITERS = ";|,"
 
 
-def holds_sets(Y: Any, name: str) -> bool:
-    """Tell label sets from an indicator, or raise where rows are neither.
+def materialise(Y: Any) -> Any:
+    """Return a tensor as a NumPy array, and an iterable that has no rows to index as a list."""
+    if is_tensor(Y):
+        return to_numpy(Y)
+    return list(Y) if isinstance(Y, (Iterator, KeysView, ValuesView)) else Y
+
+
+def holds_sets(Y: Any, name: str, fitted_labels: int | None = None) -> bool:
+    """Return whether Y holds label sets and not a matrix; raise where rows are neither.
 
     Label sets are Python sets, nested sequences with a string in them, or nested sequences of
-    numbers of different lengths: these cannot be the rows of a matrix.
+    numbers of different lengths, which cannot be the rows of a matrix. After a fit to sets of
+    ``fitted_labels`` labels, nested sequences of numbers of another length are label sets, too.
     """
     if sp.issparse(Y) or is_table(Y) or isinstance(Y, (str, bytes)) or not isinstance(Y, Iterable):
         return False
     if isinstance(Y, np.ndarray) and (Y.ndim != 1 or Y.dtype.kind != "O"):
         return False
     rows = list(as_rows(Y))
+    once = next((i for i, row in enumerate(rows) if isinstance(row, Iterator)), None)
+    if once is not None:
+        raise ValueError(f"row {once} of {name} can be read only once: write list(row)")
     nested = [isinstance(row, _NESTED) for row in rows]
     if not any(nested):
         return False
@@ -36,7 +48,12 @@ def holds_sets(Y: Any, name: str) -> bool:
         return True
     if any(isinstance(tag, str) for row in rows for tag in row) or not any(map(len, rows)):
         return True
-    return len(set(map(len, rows))) > 1 and _are_tags(rows, name)
+    if len(set(map(len, rows))) > 1:
+        _check_not_ragged_matrix(rows, name)
+        return True
+    if fitted_labels is None:
+        return False
+    return len(rows[0]) != fitted_labels or not _looks_like_matrix(rows, name)
 
 
 def _check_rows(rows: list[Any], nested: list[bool], name: str) -> None:
@@ -54,36 +71,33 @@ def _check_rows(rows: list[Any], nested: list[bool], name: str) -> None:
         raise ValueError(f"row {number} of {name} is not a set of labels: {row!r}")
 
 
-def is_missing(value: Any) -> bool:
-    """Tell None, NaN and the like, which differ from themselves or cannot tell."""
-    if value is None:
-        return True
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        # NA of pandas has no truth; nor have arrays, whose rows are not missing
-        return np.ndim(value) == 0
-
-
-def _are_tags(rows: list[Any], name: str) -> bool:
-    """See that rows of different lengths hold labels, not the parts of a broken 0/1 matrix."""
-    values = {tag for row in rows for tag in row}
-    if values <= {0, 1}:
+def _check_not_ragged_matrix(rows: list[Any], name: str) -> None:
+    """Refuse rows of different lengths that hold only 0 and 1."""
+    if {tag for row in rows for tag in row} <= {0, 1}:
         raise ValueError(
             f"the rows of {name} hold only 0 and 1 but have different lengths: pass a 0/1 matrix, "
             f"or Python sets if 0 and 1 are names of labels: [set(row) for row in {name}]"
         )
-    return True
+
+
+def _looks_like_matrix(rows: list[Any], name: str) -> bool:
+    """Return whether rows of one length repeat a number; refuse rows that may be either."""
+    if any(len(set(row)) < len(row) for row in rows):
+        return True
+    if {tag for row in rows for tag in row} <= {0, 1}:
+        raise ValueError(
+            f"the rows of {name} may be label sets or rows of a 0/1 matrix: pass Python sets, "
+            f"[set(row) for row in {name}], or an array"
+        )
+    return False
 
 
 def as_sets(Y: Any, name: str) -> list[set[Any]]:
     """Return the label set of each row."""
     rows = list(as_rows(Y))
-    if not rows:
-        raise ValueError(f"{name} has no rows: at least one sample is required")
-    _check_rows(rows, [isinstance(row, (str, *_NESTED)) for row in rows], name)
+    _check_rows(rows, [isinstance(row, _NESTED) for row in rows], name)
     try:
-        sets = [{row} if isinstance(row, str) else set(row) for row in rows]
+        sets = [set(row) for row in rows]
     except TypeError as error:
         raise ValueError(f"{name} is not a sequence of label sets: {error}") from error
     # NumPy's numbers and strings are names like those of Python
@@ -105,18 +119,19 @@ def sorted_names(names: set[Any], name: str) -> NDArray[Any]:
 
 
 def sets_to_indicator(
-    rows: list[set[Any]], classes: NDArray[Any], name: str, unseen: bool = False
+    rows: list[set[Any]], classes: NDArray[Any], name: str, known: str, unseen: bool = False
 ) -> sp.csr_array:
-    """Read label sets as an indicator, whose columns are ``classes``.
+    """Read label sets as an indicator (n, s), whose columns are ``classes``.
 
     Other labels are an error, or have columns of their own at the end where ``unseen`` is true.
     """
     unknown = set().union(*rows) - set(classes.tolist())
     if unknown and not unseen:
         raise ValueError(
-            f"{name} has label names that were not seen in fit: {sorted(map(str, unknown))}"
+            f"{name} has label names that were not {known}: {sorted(map(str, unknown))}"
         )
-    binarizer = MultiLabelBinarizer(classes=[*classes, *unknown], sparse_output=True)
+    sorted_names({*classes.tolist()[:1], *unknown}, name)
+    binarizer = MultiLabelBinarizer(classes=[*classes.tolist(), *unknown], sparse_output=True)
     return sp.csr_array(binarizer.fit_transform(rows)).astype(np.int8)
 
 

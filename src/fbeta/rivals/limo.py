@@ -19,7 +19,7 @@ from fbeta._array import Array
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.decoding.rules import check_same_beta
 from fbeta.estimators.base import Fold, HeldOut, HeldOutPath, MultiLabelClassifier, views
-from fbeta.labels.forms import Indicator, form_of
+from fbeta.labels.forms import Indicator, read_labels
 from fbeta.linear.learner import Alphas, LinearScores, Weight, take_rows
 from fbeta.metrics import best_thresholds
 
@@ -214,7 +214,7 @@ def limo_path(
     strength_instance = [check_number("alpha_instance", a, strict=True) for a in other]
     if len(strength) != len(strength_instance):
         raise ValueError(f"got {len(strength)} alphas and {len(strength_instance)} of instances")
-    random, Y = check_random_state(random_state), form_of(Y).read(Y)
+    random, Y = check_random_state(random_state), read_labels(Y)[1]
     check_consistent_length(X, Y)
     scaler = MaxAbsScaler()
     row = _row_reader(scaler.fit_transform(X))

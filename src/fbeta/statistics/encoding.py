@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, astype, host_integers, is_tensor, namespace_and_device, widest_float
 from fbeta._validation import check_choice
-from fbeta.labels.forms import Indicator, form_of
+from fbeta.labels.forms import Indicator, read_labels
 from fbeta.statistics.validation import check_indicator
 
 
@@ -106,7 +106,7 @@ def encode_labels(
     """
     if not is_tensor(Y):
         xp, device = namespace_and_device(like=like)
-        indicator = form_of(Y, name).read(Y, name)
+        indicator = read_labels(Y, name)[1]
         sizes = observed_cardinalities(indicator) if cardinalities is None else cardinalities
         sizes = np.asarray(sizes, dtype=np.intp)
         dtype = widest_float(xp, device) if like is None else like.dtype

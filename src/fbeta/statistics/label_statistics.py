@@ -23,7 +23,8 @@ from fbeta._array import (
     namespace_and_device,
     widest_float,
 )
-from fbeta.labels.forms import form_of
+from fbeta.labels.forms import read_labels
+from fbeta.labels.matrices import check_binary
 from fbeta.statistics.dense import Dense, Form
 from fbeta.statistics.encoding import encode, encode_labels, observed_cardinalities
 from fbeta.statistics.factored import Factored
@@ -270,8 +271,7 @@ class LabelStatistics:
         S = as_array(xp, device, S)
         if S.ndim != 3 or 0 in S.shape[1:]:
             raise ValueError(f"S must have shape (n, m, s) with m, s >= 1, got {tuple(S.shape)}")
-        if not bool(xp.all((S == 0) | (S == 1))):
-            raise ValueError("S must hold only 0 and 1")
+        check_binary(S, "S")
         S = astype(xp, S, widest_float(xp, device))
         sizes = xp.sum(S, axis=2)
         cardinalities = [k for k in host_integers(xp.unique_values(sizes)) if k > 0]
@@ -301,7 +301,7 @@ class LabelStatistics:
         dtype = widest_float(xp, device)
         p = astype(xp, as_array(xp, device, probabilities), dtype)
         if xp is np:
-            indicator = form_of(labelsets, "labelsets").read(labelsets, "labelsets")
+            indicator = read_labels(labelsets, "labelsets")[1]
             (m, s), cardinalities = indicator.shape, observed_cardinalities(indicator)
             code = encode(indicator, cardinalities).astype(np.float64)
         else:

@@ -21,7 +21,7 @@ from fbeta._array import (
     widest_float,
 )
 from fbeta._validation import check_beta, check_count, check_number
-from fbeta.labels.forms import form_of
+from fbeta.labels.forms import read_labels
 from fbeta.losses import Loss, get_loss
 from fbeta.metrics import fbeta_weight
 from fbeta.statistics.label_statistics import LabelStatistics, encode_labels
@@ -194,7 +194,8 @@ def regret_bound(
 
 def _code_and_scores(Y: Any, U: Any, cardinalities: Any) -> tuple[Array, Array]:
     """Return the code of the labels, in the place and type of the scores, and the scores."""
-    s = int(Y.shape[1]) if is_tensor(Y) else form_of(Y).n_labels
+    Y = Y if is_tensor(Y) else read_labels(Y)[1]
+    s = int(Y.shape[1])
     sizes = np.arange(1, s + 1) if cardinalities is None else cardinalities
     U = _read_scores(U, None)
     code, _, _ = encode_labels(Y, sizes, like=U)

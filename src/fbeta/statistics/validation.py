@@ -17,6 +17,8 @@ from fbeta._array import (
     widest_float,
     without_gradients,
 )
+from fbeta._validation import as_real
+from fbeta.labels.matrices import check_binary
 from fbeta.statistics.dense import Form
 
 
@@ -111,11 +113,9 @@ def _presence(P: Sequence[Any]) -> Array:
 
 def check_indicator(Y: Array, name: str) -> Array:
     """Return a tensor, or raise where it is not a matrix of 0 and 1."""
-    xp, _ = namespace_and_device(**{name: Y})
     if Y.ndim != 2 or 0 in Y.shape:
         raise ValueError(f"{name} must have shape (n, s) with n, s >= 1, got {tuple(Y.shape)}")
-    if not bool(xp.all((Y == 0) | (Y == 1))):
-        raise ValueError(f"Unknown label type: {name} must hold only 0 and 1")
+    check_binary(Y, name)
     return Y
 
 
@@ -138,7 +138,7 @@ def read_weights(weights: ArrayLike | None, n_parts: int) -> tuple[float, ...]:
     >>> read_weights([3, 1], 2)
     (0.75, 0.25)
     """
-    given = np.ones(n_parts) if weights is None else np.asarray(weights, dtype=np.float64)
+    given = np.ones(n_parts) if weights is None else as_real("weights", weights)
     if given.shape != (n_parts,):
         raise ValueError(f"weights must have shape ({n_parts},), got {given.shape}")
     if not np.isfinite(given).all() or (given < 0).any() or not given.any():
