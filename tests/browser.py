@@ -134,6 +134,22 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
+    def write(self, text: str) -> None:
+        """Write text where the focus is."""
+        self.send("Input.insertText", text=text)
+
+    def download(self, folder: Path, script: str) -> str:
+        """Evaluate an expression that starts a download, and return the text of its file."""
+        self.send("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        before, end = set(folder.iterdir()), time.monotonic() + self._timeout
+        self.run(script)
+        while True:
+            new = [p for p in set(folder.iterdir()) - before if p.suffix == ".csv"]
+            if new:
+                return new[0].read_text(encoding="utf-8-sig")
+            assert time.monotonic() < end, "nothing was downloaded"
+            time.sleep(0.02)
+
     def picture(self) -> str:
         """Return the window as PNG in base64."""
         return str(self.send("Page.captureScreenshot")["data"])

@@ -96,7 +96,7 @@ def test_charts_of_a_table() -> None:
     by_beta = beta_charts(table)
     assert [chart.title for chart in by_beta] == ["Scene"]
     assert by_beta[0].series[0].points == approx([(0.5, 0.6), (1, 0.7), (2, 0.8)])
-    assert by_beta[0].ticks[0] == {0.5: "0.5", 1.0: "1", 2.0: "2"}
+    assert by_beta[0].x_ticks == [0.5, 1.0, 2.0]
     calibration = calibration_charts(table)
     assert [chart.title for chart in calibration] == ["Scene", "Toy"]
     assert [series.name for series in calibration[1].series] == ["BR", "expected = actual"]

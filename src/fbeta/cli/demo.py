@@ -10,7 +10,7 @@ import typer
 from fbeta._files import make_folder, to_csv, write_text
 from fbeta.cli.app import app
 from fbeta.cli.console import mendable, print_table, progress_bar
-from fbeta.report.picture import save_picture
+from fbeta.report.drawing import save_picture
 
 
 @app.command(epilog="Example: [bold]fbeta demo --output demo[/bold]")

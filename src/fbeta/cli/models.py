@@ -29,6 +29,7 @@ from fbeta.cli.streaming import stream_fit
 from fbeta.estimators.alpha_search import ALPHAS
 from fbeta.methods import make_method
 from fbeta.report.charts import beta_chart, calibration_chart, colour_of
+from fbeta.report.drawing import save_picture
 from fbeta.report.evaluation import (
     MEASURES,
     calibration_bins,
@@ -37,7 +38,6 @@ from fbeta.report.evaluation import (
     scores_by_beta,
 )
 from fbeta.report.evaluation_page import evaluation_page
-from fbeta.report.picture import save_picture
 from fbeta.storage.model_files import StoredModel, load_model, save_model
 
 
@@ -178,7 +178,7 @@ def evaluate(
         if report is not None:
             html = evaluation_page(
                 stored, test.X, truth, title=f"{model.name} on {data.name}", beta=measured_for,
-                unseen=list(test.unseen),
+                unseen=list(test.unseen), ids=test.kept,
             )  # fmt: skip
             write_text(report, html)
     if test.unseen:

@@ -17,7 +17,7 @@ from fbeta.cli.console import UserError, mendable, print_table, progress_bar, st
 from fbeta.datasets import list_datasets
 from fbeta.estimators.alpha_search import ALPHAS
 from fbeta.methods import METHODS, method_title
-from fbeta.report.picture import save_picture
+from fbeta.report.drawing import save_picture
 
 group = typer.Typer(
     invoke_without_command=True,

@@ -27,7 +27,7 @@ from fbeta.experiments.tables import (
 )
 from fbeta.methods import method_title
 from fbeta.report.charts import CALIBRATION
-from fbeta.report.shell import figures, html_table, page, section
+from fbeta.report.pages import figures, html_table, page, section
 
 __all__ = ["html_report"]
 

@@ -1,36 +1,50 @@
-"""What one fitted model does for every beta, as numbers: on labelled rows that it has not seen."""
+"""What a fitted model does at every beta on labelled rows, as numbers for the evaluation page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.metrics import precision_recall_curve
 
+from fbeta.datasets import TableEncoder
+from fbeta.datasets.column_encoders import TextColumn
+from fbeta.decoding.exact import decode
+from fbeta.estimators.base import Decisions
 from fbeta.metrics import fbeta_per_instance
 from fbeta.report.evaluation import calibration_bins, measure
+from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.storage.model_files import StoredModel
 
-__all__ = ["BETA_GRID", "AtBeta", "RowView", "Search", "inspect_betas", "search_of", "tried_by"]
+__all__ = [
+    "BETA_GRID",
+    "BetaView",
+    "RowView",
+    "alpha_scores",
+    "inspect_betas",
+    "leaderboard",
+    "precision_recall_curves",
+    "speaking_features",
+    "text_cells",
+]
 
 #: Eighths of an octave from 1/8 to 8: close enough that neighbours hardly differ.
 BETA_GRID = tuple(float(2.0 ** (step / 8)) for step in range(-24, 25))
+# bytes of dense label sets at all betas that are held at the same time
+_CHUNK_BYTES = 2**26
+_MAX_CONFUSIONS = 12
+_MAX_FEATURES_SHOWN = 8
+# features x labels whose correlations are held at the same time
+_MAX_CORRELATIONS = 2**22
 
 
 @dataclass(frozen=True)
 class RowView:
-    """A row of the data: what the model expects of its prediction, and what it got.
-
-    Attributes
-    ----------
-    row : int
-        From 0.
-    expected, actual : float
-        F_beta.
-    true, predicted : list of int
-        Numbers of labels.
-    """
+    """A row of the data: number from 0, expected and actual F_beta, indices of its labels."""
 
     row: int
     expected: float
@@ -40,99 +54,155 @@ class RowView:
 
 
 @dataclass(frozen=True)
-class AtBeta:
+class BetaView:
     """What a model does at one beta.
 
     Attributes
     ----------
     beta : float
-        Predicted and measured for.
+        The measure that was predicted for.
     scores : mapping
         Of :func:`fbeta.report.evaluation.measure`.
+    standard_error : float
+        Of the mean F_beta over the rows; 0 for one row.
+    baselines : mapping
+        Mean F_beta of ``"constant"``, the constant set that is best on these rows, and ``"half"``,
+        the labels whose probability is above 1/2, where the model has probabilities.
     mean_size : float
         Mean size of the predicted sets.
     predicted, hits : ndarray of shape (s,)
-        Rows with the label in the prediction, and in both.
+        Number of rows with the label in the prediction, and in prediction and truth.
+    confusions : list of (int, int, int)
+        Missed label, wrong label, and the number of rows with both; the most frequent first.
     bins : list of dict, or None
         Of :func:`fbeta.report.evaluation.calibration_bins`, where the model expects an F_beta.
-    surest, unsurest : list of RowView
-        The rows of which it expects most and least, in this order; empty where it does not expect.
+    rows : mapping from str to list of RowView
+        ``"surest"``, ``"unsurest"`` and ``"overconfident"`` (expected minus actual F_beta is
+        largest); empty where the model expects no F_beta.
     """
 
     beta: float
     scores: Mapping[str, float]
+    standard_error: float
+    baselines: Mapping[str, float]
     mean_size: float
     predicted: NDArray[np.int64]
     hits: NDArray[np.int64]
+    confusions: list[tuple[int, int, int]]
     bins: list[dict[str, float]] | None
-    surest: list[RowView]
-    unsurest: list[RowView]
+    rows: Mapping[str, list[RowView]]
 
 
 def inspect_betas(
-    model: Any,
-    X: Any,
+    stored: StoredModel,
+    features: Any,
     Y: NDArray[Any],
     *,
     beta: float | None = None,
     grid: Sequence[float] = BETA_GRID,
     n_rows: int = 8,
-) -> list[AtBeta]:
-    """Predict and measure for every beta of a grid that a model can predict for.
+) -> tuple[list[BetaView], NDArray[np.float64] | None]:
+    """Predict and measure for every beta of a grid that a model accepts; the model is run once.
 
     Parameters
     ----------
-    model : StoredModel or estimator
-        Fitted; its predictions are 0/1 arrays.
-    X, Y : arrays of shape (n, d) and (n, s)
-        Features, and labels as 0/1. Columns of Y beyond those of the model are labels that it does
-        not know: they count, and are never predicted.
+    stored : StoredModel
+        The model.
+    features, Y : arrays of shape (n, d) and (n, s)
+        Features as the classifier takes them, and labels as 0/1. Columns of Y beyond those of the
+        model are labels that the model does not know: they count, and are never predicted.
     beta : float, optional
-        A beta to look at besides the grid; that of the model by default.
+        A beta to inspect besides the grid; that of the model by default.
     grid : sequence of float
-        What to try.
+        Betas to try; methods that are fitted for one beta accept only that one.
     n_rows : int
-        Rows to show of the surest and of the least sure.
+        Number of rows in each group of :class:`RowView`.
 
     Returns
     -------
-    list of AtBeta
-        In the order of beta; methods that are fitted for one beta have that one.
+    views : list of BetaView
+        In the order of beta.
+    marginals : ndarray of shape (n, s) or None
+        Probabilities of the labels, 0 for labels that the model does not know.
 
     Examples
     --------
     >>> from fbeta import FBetaClassifier
     >>> X, Y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[1, 0], [1, 0], [1, 1], [1, 1]])
-    >>> views = inspect_betas(FBetaClassifier().fit(X, Y), X, Y, grid=[0.5, 2.0])
+    >>> stored = StoredModel(FBetaClassifier().fit(X, Y), ("a", "b"))
+    >>> views, _ = inspect_betas(stored, X, Y, grid=[0.5, 2.0])
     >>> [(view.beta, view.mean_size) for view in views]
     [(0.5, 1.25), (1.0, 1.5), (2.0, 1.75)]
     """
-    classifier = getattr(model, "classifier", model)
-    own = float(classifier.beta if beta is None else beta)
-    found = model.decide(X, [own, *grid], skip_refused=True)
-    if own not in found.labels:
-        model.decide(X, [own])  # a beta that the model refuses is an error
-    views = [
-        _view(value, Y, np.asarray(labels, dtype=bool), found.expected.get(value), n_rows)
-        for value, labels in found.labels.items()
+    true = np.asarray(Y, dtype=bool)
+    own = float(stored.classifier.beta if beta is None else beta)
+    betas = sorted({own, *grid})
+    labels, expected, marginals = _decisions(stored, features, betas, own, true.shape[1])
+    law = LabelStatistics.from_samples(true[None].astype(np.float64))
+    half = None if marginals is None else marginals > 0.5
+    views = []
+    for at, found in labels.items():
+        fixed: dict[str, Any] = {"constant": np.broadcast_to(decode(law, at), true.shape)}
+        fixed |= {} if half is None else {"half": half}
+        baselines = {
+            key: float(fbeta_per_instance(true, sets, at).mean()) for key, sets in fixed.items()
+        }
+        views.append(_view(at, true, found.toarray() > 0, expected.get(at), baselines, n_rows))
+    return views, marginals
+
+
+def _decisions(
+    stored: StoredModel, features: Any, betas: Sequence[float], own: float, n_labels: int
+) -> tuple[dict[float, Any], dict[float, Any], NDArray[np.float64] | None]:
+    """Return label sets as sparse matrices (n, s) and expected F_beta (n,) by beta; marginals."""
+    n, step = features.shape[0], max(1, _CHUNK_BYTES // (len(betas) * n_labels))
+    parts = [
+        _decide(stored.classifier, features[start : start + step], betas, own)
+        for start in range(0, max(n, 1), step)
     ]
-    return sorted(views, key=lambda view: view.beta)
+    known = [beta for beta in betas if beta in parts[0].labels]
+
+    def widened(chunk: Any) -> NDArray[Any]:
+        chunk = np.asarray(chunk)
+        return np.pad(chunk, ((0, 0), (0, n_labels - chunk.shape[1])))
+
+    labels = {
+        beta: sparse.vstack([sparse.csr_array(widened(part.labels[beta])) for part in parts])
+        for beta in known
+    }
+    expected = {
+        beta: np.concatenate([np.asarray(part.expected[beta]) for part in parts])
+        for beta in known
+        if beta in parts[0].expected
+    }
+    if parts[0].marginals is None:
+        return labels, expected, None
+    return labels, expected, np.concatenate([widened(part.marginals) for part in parts])
+
+
+def _decide(classifier: Any, features: Any, betas: Sequence[float], own: float) -> Decisions:
+    """Run a classifier once; betas that it refuses are left out, but for the own one."""
+    marginals = hasattr(classifier, "predict_proba")
+    found: Decisions = classifier.decide(features, betas, marginals=marginals, skip_refused=True)
+    if own not in found.labels:
+        classifier.decide(features, [own])
+    return found
 
 
 def _view(
-    beta: float, Y: NDArray[Any], predicted: NDArray[np.bool_], expected: Any, n_rows: int
-) -> AtBeta:
-    """Measure the predictions (n, s) for one beta."""
-    true = np.asarray(Y, dtype=bool)
-    predicted = np.pad(predicted, ((0, 0), (0, true.shape[1] - predicted.shape[1])))
-    bins, surest, unsurest = None, [], []
+    beta: float,
+    true: NDArray[np.bool_],
+    predicted: NDArray[np.bool_],
+    expected: NDArray[np.float64] | None,
+    baselines: Mapping[str, float],
+    n_rows: int,
+) -> BetaView:
+    """Measure predictions of shape (n, s) at one beta."""
+    actual = fbeta_per_instance(true, predicted, beta)
+    groups: dict[str, list[RowView]] = {"surest": [], "unsurest": [], "overconfident": []}
     if expected is not None:
-        expected = np.asarray(expected)
-        bins = calibration_bins(expected, Y, predicted, beta)
-        actual = fbeta_per_instance(true, predicted, beta)
-        order = np.argsort(-expected, kind="stable")
-        surest, unsurest = (
-            [
+        for group, keys in zip(groups, (-expected, expected, actual - expected), strict=True):
+            groups[group] = [
                 RowView(
                     int(row),
                     float(expected[row]),
@@ -140,89 +210,124 @@ def _view(
                     np.flatnonzero(true[row]).tolist(),
                     np.flatnonzero(predicted[row]).tolist(),
                 )
-                for row in rows
+                for row in np.argsort(keys, kind="stable")[:n_rows]
             ]
-            for rows in (order[:n_rows], order[::-1][:n_rows])
-        )
-    return AtBeta(
+    return BetaView(
         beta=beta,
-        scores=measure(Y, predicted, beta),
+        scores=measure(true, predicted, beta),
+        standard_error=float(actual.std(ddof=1) / np.sqrt(len(actual))) if len(actual) > 1 else 0.0,
+        baselines=baselines,
         mean_size=float(predicted.sum(axis=1).mean()),
         predicted=predicted.sum(axis=0),
         hits=(true & predicted).sum(axis=0),
-        bins=bins,
-        surest=surest,
-        unsurest=unsurest,
+        confusions=_confusions(true & ~predicted, predicted & ~true),
+        bins=None if expected is None else calibration_bins(expected, true, predicted, beta),
+        rows=groups,
     )
 
 
-@dataclass(frozen=True)
-class Search:
-    """How alpha was chosen: the mean F_beta over the folds of each strength that was tried."""
+def _confusions(missed: NDArray[np.bool_], wrong: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+    """Return the pairs of a missed and a wrong label that most rows have, with their numbers."""
+    left, right = (sparse.csr_array(part.astype(np.int64)) for part in (missed, wrong))
+    pairs = (left.T @ right).tocoo()
+    order = np.lexsort((pairs.col, pairs.row, -pairs.data))[:_MAX_CONFUSIONS]
+    return [(int(pairs.row[i]), int(pairs.col[i]), int(pairs.data[i])) for i in order]
 
-    alphas: tuple[float, ...]
-    scores: tuple[float, ...]
-    folds: int
 
-
-def search_of(training: Mapping[str, Any], classifier: Any = None) -> Search | None:
-    """Read how alpha was chosen, from what a file says of it or from a search itself.
+def precision_recall_curves(
+    Y: NDArray[Any], marginals: NDArray[np.float64], n_points: int = 33
+) -> list[list[tuple[float, float]]]:
+    """Return for each label (recall, precision) over all thresholds; nothing for absent labels.
 
     Parameters
     ----------
-    training : mapping
-        Of a stored model, which may come from anybody.
-    classifier : estimator, optional
-        With ``cv_results_``, where it is a search.
-
-    Returns
-    -------
-    Search or None
-        None where there was no search, or nothing is known of it.
+    Y, marginals : arrays of shape (n, s)
+        Labels as 0/1, and their probabilities.
+    n_points : int
+        At most so many points for each label, evenly spread over the thresholds.
 
     Examples
     --------
-    >>> search_of({"searched": {"alphas": [0.1, 1.0], "scores": [0.5, 0.6], "folds": 5}})
-    Search(alphas=(0.1, 1.0), scores=(0.5, 0.6), folds=5)
-    >>> search_of({"searched": "anything"})
+    >>> precision_recall_curves(np.array([[1], [0]]), np.array([[0.8], [0.3]]))
+    [[(1.0, 0.5), (1.0, 1.0), (0.0, 1.0)]]
     """
+    curves: list[list[tuple[float, float]]] = []
+    for truth, p in zip(np.asarray(Y).T, marginals.T, strict=True):
+        if not truth.any():
+            curves.append([])
+            continue
+        precision, recall, _ = precision_recall_curve(truth, p)
+        kept = np.unique(np.linspace(0, len(recall) - 1, n_points).astype(int))
+        points = zip(recall[kept].round(4).tolist(), precision[kept].round(4).tolist(), strict=True)
+        curves.append(list(points))
+    return curves
+
+
+def speaking_features(
+    features: Any, marginals: NDArray[np.float64], names: Sequence[str]
+) -> list[list[tuple[str, float]]]:
+    """Return for each label the features whose values go with a high probability of the label.
+
+    Parameters
+    ----------
+    features : array or sparse matrix of shape (n, d)
+        As the classifier takes them.
+    marginals : ndarray of shape (n, s)
+        Probabilities of the labels.
+    names : sequence of str, length d
+        Names of the features.
+
+    Returns
+    -------
+    list of list of (str, float)
+        Up to eight features by decreasing correlation with the probability, among those beyond
+        two standard errors.
+
+    Examples
+    --------
+    >>> X, P = np.array([[1.0, 0], [2, 1], [3, 0], [4, 1], [5, 0]]), np.array([[1.0, 2, 3, 4, 5]]).T
+    >>> speaking_features(X, P / 9, ["size", "noise"])
+    [[('size', 1.0)]]
+    """
+    n, d = features.shape
+    X = sparse.csr_array(features).astype(np.float64)
+    spread = np.sqrt(np.maximum((X * X).mean(axis=0) - X.mean(axis=0) ** 2, 0))
+    found: list[list[tuple[str, float]]] = []
+    step = max(1, _MAX_CORRELATIONS // max(d, 1))
+    for start in range(0, marginals.shape[1], step):
+        P = marginals[:, start : start + step]
+        scale = n * spread[:, None] * P.std(axis=0)
+        products = X.T @ (P - P.mean(axis=0))
+        by_label = np.divide(products, scale, out=np.zeros_like(products), where=scale > 1e-12).T
+        for row in by_label:
+            best = np.argsort(-row, kind="stable")[:_MAX_FEATURES_SHOWN]
+            strong = [j for j in best if row[j] > 2 / np.sqrt(n)]
+            found.append([(str(names[j]), round(float(row[j]), 3)) for j in strong])
+    return found
+
+
+def text_cells(stored: StoredModel, X: Any) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the name and the n cells of each text column of a table that a model encodes."""
+    encoder = next(iter(stored.steps), None)
+    if not isinstance(encoder, TableEncoder) or len(np.shape(X)) != 2:
+        return
+    for j, (name, part) in enumerate(zip(encoder.feature_names_in_, encoder.parts_, strict=True)):
+        if isinstance(part, TextColumn):
+            yield str(name), X[name].tolist() if hasattr(X, "iloc") else X[:, j]
+
+
+def alpha_scores(classifier: Any) -> tuple[list[float], list[float], int] | None:
+    """Return alphas, their mean F_beta and the number of folds of a search; None without one."""
     results = getattr(classifier, "cv_results_", {})
-    if "alpha" in results:
-        folds = sum(key.startswith("split") for key in results)
-        # strengths that were left out have no score
-        kept = np.isfinite(results["mean_test_score"])
-        alphas, scores = (results[key][kept] for key in ("alpha", "mean_test_score"))
-        return Search(tuple(alphas.tolist()), tuple(scores.tolist()), folds)
-    found = training.get("searched")
-    if not isinstance(found, dict):
+    if "alpha" not in results:
         return None
-    alphas, scores, folds = (found.get(key) for key in ("alphas", "scores", "folds"))
-    if not (isinstance(alphas, list) and isinstance(scores, list) and isinstance(folds, int)):
-        return None
-    sound = len(alphas) == len(scores) > 0 and all(
-        isinstance(number, float) and np.isfinite(number) for number in (*alphas, *scores)
-    )
-    return Search(tuple(alphas), tuple(scores), folds) if sound else None
+    kept = np.isfinite(results["mean_test_score"])  # alphas that were left out have no score
+    alphas, scores = (results[key][kept].tolist() for key in ("alpha", "mean_test_score"))
+    return alphas, scores, sum(key.startswith("split") for key in results)
 
 
-def tried_by(classifier: Any) -> list[tuple[str, float, float]]:
-    """Return the name, score and weight of what a classifier has tried, if it keeps such a list.
-
-    Parameters
-    ----------
-    classifier : estimator
-        Perhaps with ``leaderboard_``, a list of mappings; it may come from a file of anybody.
-
-    Returns
-    -------
-    list of (str, float, float)
-        Empty where there is none.
-
-    Examples
-    --------
-    >>> tried_by(None)
-    []
-    """
+def leaderboard(classifier: Any) -> list[tuple[str, float, float]]:
+    """Return name, score and weight of the candidates of a classifier, which a file may forge."""
     found = []
     for row in getattr(classifier, "leaderboard_", ()):
         name, score, weight = (row.get(key) for key in ("name", "score", "weight"))

@@ -137,6 +137,20 @@ class StoredModel:
         """The estimator of ours: the last step, where it is in a pipeline."""
         return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
 
+    def features(self, X: Any) -> Any:
+        """Return the features of shape (n, d) that the classifier takes."""
+        with _unnamed_columns():
+            return self.estimator[:-1].transform(X) if self.steps else X
+
+    def names_of_features(self) -> tuple[str, ...] | None:
+        """Return the names of the features that the classifier takes, where they are known."""
+        if not self.steps:
+            return self.feature_names
+        try:
+            return tuple(map(str, self.estimator[:-1].get_feature_names_out()))
+        except (AttributeError, ValueError):  # a step that has no names
+            return None
+
     def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
         """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
         with _unnamed_columns():
@@ -189,9 +203,9 @@ class StoredModel:
     def _classify(self, method: str, X: Any, what: str, **options: Any) -> Any:
         """Call a method of the classifier, if it has it."""
         self._check_has(method, what)
+        features = self.features(X)
         with _unnamed_columns():
-            X = X if self.classifier is self.estimator else self.estimator[:-1].transform(X)
-            return getattr(self.classifier, method)(X, **options)
+            return getattr(self.classifier, method)(features, **options)
 
     def _check_has(self, method: str, what: str) -> None:
         if not hasattr(self.classifier, method):
