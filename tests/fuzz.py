@@ -86,6 +86,8 @@ def damaged_model(data: bytes, rng: random.Random) -> bytes:
     """Damage a model file: its bytes, its schema, the state in it, or an array."""
 
     def change(name: str, content: bytes) -> bytes:
+        if name == "model.json" and kind in ("schema", "state"):
+            return forge(content.decode(), rng).encode()
         if name != "schema.json":
             return mutate(content, rng) if kind == "array" and rng.random() < 0.4 else content
         if kind == "schema":
@@ -104,7 +106,7 @@ def damaged_model(data: bytes, rng: random.Random) -> bytes:
 def fuzz_models(count: int, rng: random.Random, folder: Path) -> dict[str, int]:
     from fbeta.storage.model_files import ModelFileError, load_model
 
-    files = sorted((Path(__file__).parent / "data" / "models").glob("*.skops"))
+    files = sorted((Path(__file__).parent / "data").glob("models*/*.skops"))
     sources = [file.read_bytes() for file in files]
     found = {"refused": 0, "read": 0}
     path = folder / "m.skops"

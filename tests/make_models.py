@@ -37,7 +37,9 @@ from fbeta.methods import METHODS, make_method
 from fbeta.rivals import BinaryRelevance
 from fbeta.storage.model_files import load_model, save_model
 
+# files of format 2, which are not written any more, and of format 3
 FOLDER = Path(__file__).parent / "data" / "models"
+FOLDERS = (FOLDER, FOLDER.with_name("models-3"))
 EXPECTED = FOLDER / "expected.json"
 
 
@@ -113,11 +115,11 @@ def plain(labels: Any) -> Any:
 
 def main(names: list[str]) -> None:
     """Write some of the files, or all of them."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    FOLDERS[-1].mkdir(parents=True, exist_ok=True)
     expected = json.loads(EXPECTED.read_text()) if names else {}
     for name in names or KINDS:
         model = KINDS[name]()
-        path = FOLDER / f"{name}.skops"
+        path = FOLDERS[-1] / f"{name}.skops"
         save_model(path, model, versions={})
         assert outcome(load_model(path).estimator) == outcome(model), name
         expected[name] = outcome(model)

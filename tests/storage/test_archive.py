@@ -25,7 +25,9 @@ from ..fuzz import LIMIT
 
 pytest.importorskip("skops.io", reason="skops is not installed")
 
+# of format 2, and of format 3 with parts of scikit-learn
 MODEL = (make_models.FOLDER / "method-fbeta.skops").read_bytes()
+PIPELINE = (make_models.FOLDERS[1] / "pipeline.skops").read_bytes()
 
 
 def pack(members: list[tuple[str, bytes]], compression: int = zipfile.ZIP_STORED) -> bytes:
@@ -67,6 +69,15 @@ def with_leaves(nodes: list[dict[str, Any]], extra: dict[str, bytes]) -> bytes:
             content = json.dumps(schema).encode()
         changed.append((name, content))
     return pack([*changed, *extra.items()])
+
+
+def with_entries(entries: list[dict[str, Any]], extra: dict[str, bytes], parts: Any = ...) -> bytes:
+    """The model of format 3, with other leaves."""
+    changed = dict(members(PIPELINE))
+    content = json.loads(changed.pop("model.json"))
+    content["leaves"] += entries
+    content["parts"] = content["parts"] if parts is ... else parts
+    return pack([*{**changed, **extra}.items(), ("model.json", json.dumps(content).encode())])
 
 
 def array_node(file: str, identity: int | None) -> dict[str, Any]:
@@ -168,6 +179,43 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "indices|index",
     ),
+    "one array many times, format 3": (
+        lambda: with_entries([{"file": "big.npy"}] * 1_000, {"big.npy": npy(np.zeros(10**6))}),
+        "would unfold to more than 1 GiB",
+    ),
+    "parts twice, format 3": (
+        lambda: with_entries([], {}, [{"file": "parts.skops"}, {"file": "parts.skops"}]), "twice"
+    ),
+    "parts as a leaf, format 3": (
+        lambda: with_entries([{"file": "parts.skops"}], {}), "twice"
+    ),
+    "a schema of lists in the parts, format 3": (
+        lambda: with_entries([], {"parts.skops": long_schema()}), "would unfold to more than 1 GiB"
+    ),
+    "an archive within the parts that unfolds, format 3": (
+        lambda: with_entries([], {"parts.skops": nested_bomb()}), "would unfold to more than 1 GiB"
+    ),
+    "compressed parts, format 3": (
+        lambda: with_entries([], {"parts.skops": pack(members(), zipfile.ZIP_DEFLATED)}),
+        "compressed",
+    ),
+    "shape without bytes, format 3": (
+        lambda: with_entries([{"file": "x.npy"}], {"x.npy": lying((10**9,))}), "the shape"
+    ),
+    "index outside, format 3": (
+        lambda: with_entries(
+            [{"file": "x.npz"}], {"x.npz": npz(indices=np.array([0, 1, 10**6]))}
+        ),
+        "indices|index",
+    ),
+    "absent member, format 3": (
+        lambda: with_entries([{"file": "x.npy"}], {}), "lacks its part 'x.npy'"
+    ),
+    "compressed, format 3": (lambda: pack(members(PIPELINE), zipfile.ZIP_DEFLATED), "compressed"),
+    "a long state, format 3": (
+        lambda: pack([("model.json", b"[" + b"[]," * 8_000_000 + b"[]]")]),
+        "would unfold to more than 1 GiB",
+    ),
     "pointer outside": (
         lambda: with_leaves(
             [sparse_node("x.npz", 1)], {"x.npz": npz(indptr=np.array([0, 2, 1, 3]))}
@@ -195,7 +243,7 @@ def test_what_a_file_claims_is_refused_before_it_is_made(name: str, tmp_path: Pa
 
 
 def test_honest_files_are_far_below_the_bound() -> None:
-    for path in make_models.FOLDER.glob("*.skops"):
+    for path in [path for folder in make_models.FOLDERS for path in folder.glob("*.skops")]:
         data = path.read_bytes()
         assert unfolded_bound(len(data)) > 2**30
         assert isinstance(read_archive(data), dict)

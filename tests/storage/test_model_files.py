@@ -84,13 +84,20 @@ def test_models_predict_the_same_after_a_round_trip(name: str, tmp_path: Path) -
 def test_kept_files_predict_what_they_did(name: str) -> None:
     if name == "reduction" and parse_version(sklearn.__version__) < parse_version("1.8"):
         pytest.skip("scikit-learn does not read the classifiers that a later version wrote")
-    path = make_models.FOLDER / f"{name}.skops"
-    expected = json.loads(make_models.EXPECTED.read_text())[name]
-    found = make_models.outcome(load_model(path).estimator)
-    assert found.pop("expected", None) == pytest.approx(expected.pop("expected", None), abs=1e-5)
-    assert found == expected
-    with zipfile.ZipFile(path) as archive:
-        assert b"fbeta." not in archive.read("schema.json"), "a file must not name a module of ours"
+    kept = json.loads(make_models.EXPECTED.read_text())[name]
+    for folder in make_models.FOLDERS:
+        path, expected = folder / f"{name}.skops", dict(kept)
+        if not path.exists():
+            continue
+        found = make_models.outcome(load_model(path).estimator)
+        assert found.pop("expected", None) == pytest.approx(
+            expected.pop("expected", None), abs=1e-5
+        )
+        assert found == expected
+        with zipfile.ZipFile(path) as archive:
+            for member in {"schema.json", "model.json"} & set(archive.namelist()):
+                words = "a file must not name a module of ours"
+                assert b"fbeta." not in archive.read(member), words
 
 
 def same(first: Any, second: Any) -> None:
@@ -197,20 +204,35 @@ def test_a_pickle_is_refused_without_running_it(tmp_path: Path) -> None:
     assert target.exists(), "the pickle has to be a real threat for this test to mean anything"
 
 
-def edit_schema(source: bytes, change: Any, extra: dict[str, bytes] | None = None) -> bytes:
-    """Change the schema inside a model file."""
-    out = io.BytesIO()
+def edit(
+    source: bytes, change: Any, member: str = "model.json", extra: dict[str, bytes] | None = None
+) -> bytes:
+    """Change a JSON member of a model file; `extra` members are added or take the place of old."""
+    out, extra = io.BytesIO(), extra or {}
     with zipfile.ZipFile(io.BytesIO(source)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
             content = old.read(name)
-            if name == "schema.json":
+            if name == member:
                 schema = json.loads(content)
                 change(schema)
                 content = json.dumps(schema).encode()
-            new.writestr(name, content)
-        for name, content in (extra or {}).items():
+            if name not in extra:
+                new.writestr(name, content)
+        for name, content in extra.items():
             new.writestr(name, content)
     return out.getvalue()
+
+
+def edit_schema(source: bytes, change: Any, extra: dict[str, bytes] | None = None) -> bytes:
+    """Change the schema of a file of format 2."""
+    return edit(source, change, "schema.json", extra)
+
+
+def edit_parts(source: bytes, change: Any) -> bytes:
+    """Change the schema of the parts of scikit-learn in a file of format 3."""
+    with zipfile.ZipFile(io.BytesIO(source)) as archive:
+        parts = edit_schema(archive.read("parts.skops"), change)
+    return edit(source, lambda content: None, extra={"parts.skops": parts})
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +240,44 @@ def model_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("model") / "m.skops"
     save_model(path, fitted())
     return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def pipeline_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A model with a part of scikit-learn."""
+    path = tmp_path_factory.mktemp("pipeline") / "m.skops"
+    save_model(path, make_pipeline(StandardScaler(), FBetaClassifier()).fit(X, Y))
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def skops_bytes() -> bytes:
+    """A kept file of format 2."""
+    return (make_models.FOLDER / "method-fbeta.skops").read_bytes()
+
+
+def test_plain_models_need_no_skops(
+    model_bytes: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    path = tmp_path / "m.skops"
+    save_model(path, FBetaClassifier().fit(X, SETS))
+    assert load_model(path).label_names == tuple("abc")
+    with pytest.raises(ImportError, match="skops"):
+        load_model(make_models.FOLDER / "method-fbeta.skops")
+    with pytest.raises(ImportError, match="skops"):
+        save_model(path, make_pipeline(StandardScaler(), FBetaClassifier()).fit(X, Y))
+    assert load_model(path).label_names == tuple("abc"), "the old file is still there"
+
+
+def test_an_array_that_is_shared_is_stored_once(tmp_path: Path) -> None:
+    clf = fitted()
+    clf.one_ = clf.other_ = np.arange(10_000.0)
+    save_model(tmp_path / "m.skops", clf)
+    assert (tmp_path / "m.skops").stat().st_size < 120_000
+    loaded = load_model(tmp_path / "m.skops").estimator
+    assert loaded.one_ is loaded.other_
+    np.testing.assert_array_equal(loaded.one_, clf.one_)
 
 
 DANGEROUS = [
@@ -241,20 +301,30 @@ DANGEROUS = [
 
 @pytest.mark.parametrize(("module", "name", "loader"), DANGEROUS)
 def test_types_outside_the_list_are_refused(
-    model_bytes: bytes, tmp_path: Path, module: str, name: str, loader: str,
+    skops_bytes: bytes,
+    pipeline_bytes: bytes,
+    tmp_path: Path,
+    module: str,
+    name: str,
+    loader: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    def hide(schema: dict[str, Any]) -> None:
-        schema["content"]["reading"] = {
-            "__class__": name, "__module__": module, "__loader__": loader, "__id__": 1,
-            "content": {"module_path": module, "function": name},
-        }  # fmt: skip
-
-    path = tmp_path / "m.skops"
-    path.write_bytes(edit_schema(model_bytes, hide))
+) -> None:
+    node = {
+        "__class__": name,
+        "__module__": module,
+        "__loader__": loader,
+        "__id__": 1,
+        "content": {"module_path": module, "function": name},
+    }
     monkeypatch.setattr(os, "system", lambda *a: pytest.fail("code was run"))
-    with pytest.raises(ModelFileError, match=rf"not trusted: {module}\.{name}"):
-        load_model(path)
+    path = tmp_path / "m.skops"
+    for data in (
+        edit_schema(skops_bytes, lambda schema: schema["content"].update(reading=node)),
+        edit_parts(pipeline_bytes, lambda schema: schema["content"].append(node)),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(ModelFileError, match=rf"not trusted: {module}\.{name}"):
+            load_model(path)
 
 
 def test_an_untrusted_skops_file_is_refused_without_making_its_objects(tmp_path: Path) -> None:
@@ -267,7 +337,9 @@ def test_an_untrusted_skops_file_is_refused_without_making_its_objects(tmp_path:
         load_model(path)
 
 
-def test_pickled_arrays_inside_a_file_are_refused(model_bytes: bytes, tmp_path: Path) -> None:
+def test_pickled_arrays_inside_a_file_are_refused(
+    model_bytes: bytes, skops_bytes: bytes, tmp_path: Path
+) -> None:
     target = tmp_path / "exploded"
     buffer = io.BytesIO()
     np.save(buffer, np.array([Bomb(target)], dtype=object), allow_pickle=True)
@@ -286,10 +358,14 @@ def test_pickled_arrays_inside_a_file_are_refused(model_bytes: bytes, tmp_path: 
         walk(schema)
 
     path = tmp_path / "m.skops"
-    path.write_bytes(edit_schema(model_bytes, point, {"evil.npy": buffer.getvalue()}))
-    with pytest.raises(ModelFileError, match="allow_pickle=False"):
-        load_model(path)
-    assert not target.exists()
+    for data in (
+        edit_schema(skops_bytes, point, {"evil.npy": buffer.getvalue()}),
+        edit(model_bytes, lambda content: None, extra={"0.npy": buffer.getvalue()}),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(ModelFileError, match="allow_pickle=False"):
+            load_model(path)
+        assert not target.exists()
 
 
 def test_compressed_files_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
@@ -303,40 +379,30 @@ def test_compressed_files_are_refused_before_they_are_unpacked(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("kind", '"other"'),
-        ("label_names", None),
-        ("feature_names", None),
-        ("estimator", "[]"),
-        ("estimator", '"[[["'),
-        ("leaves", None),
+        ("kind", "other"),
+        ("label_names", []),
+        ("feature_names", []),
+        ("estimator", []),
+        ("estimator", "[[["),
+        ("leaves", []),
+        ("leaves", [{"part": 0}]),
+        ("leaves", [{"file": "model.json"}]),
+        ("parts", {"file": "absent.skops"}),
+        ("parts", [{"file": "0.npy"}]),
     ],
 )
 def test_parts_that_do_not_fit_together(
-    model_bytes: bytes, tmp_path: Path, key: str, value: str | None
+    model_bytes: bytes, tmp_path: Path, key: str, value: Any
 ) -> None:
-    def change(schema: dict[str, Any]) -> None:
-        content = schema["content"]
-        if value is not None:
-            content[key]["content"] = value
-        else:
-            content[key] = {**content["label_names"], "content": []}
-
     path = tmp_path / "m.skops"
-    path.write_bytes(edit_schema(model_bytes, change))
+    path.write_bytes(edit(model_bytes, lambda content: content.update({key: value})))
     with pytest.raises(ModelFileError, match=r"m\.skops: not a model of fbeta"):
         load_model(path)
 
 
 def forge_state(source: bytes, change: Any) -> bytes:
     """Change the state of the estimator inside a model file."""
-
-    def edit(schema: dict[str, Any]) -> None:
-        node = schema["content"]["estimator"]
-        state = json.loads(json.loads(node["content"]))
-        change(state)
-        node["content"] = json.dumps(json.dumps(state))
-
-    return edit_schema(source, edit)
+    return edit(source, lambda content: change(content["estimator"]))
 
 
 def node_of(state: Any, wanted: Any) -> Any:
@@ -396,8 +462,8 @@ def test_a_forged_state_is_told(model_bytes: bytes, tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_another_format_is_told_before_its_types(
-    model_bytes: bytes, tmp_path: Path, number: int
+def test_another_format_of_skops_files_is_told_before_its_types(
+    skops_bytes: bytes, tmp_path: Path, number: int
 ) -> None:
     def change(schema: dict[str, Any]) -> None:
         schema["content"]["version"]["content"] = str(number)
@@ -407,8 +473,16 @@ def test_another_format_is_told_before_its_types(
         )
 
     path = tmp_path / "m.skops"
-    path.write_bytes(edit_schema(model_bytes, change))
-    with pytest.raises(ModelFileError, match=rf"format {number}, .* reads format 2: fit it again"):
+    path.write_bytes(edit_schema(skops_bytes, change))
+    with pytest.raises(ModelFileError, match=rf"format {number}, .* reads formats 2 and 3: fit"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("number", [2, 4, "3"])
+def test_another_format_is_told(model_bytes: bytes, tmp_path: Path, number: Any) -> None:
+    path = tmp_path / "m.skops"
+    path.write_bytes(edit(model_bytes, lambda content: content.update(version=number)))
+    with pytest.raises(ModelFileError, match=rf"format {number!r}, .* reads formats 2 and 3: fit"):
         load_model(path)
 
 
@@ -465,9 +539,9 @@ def test_other_skops_files_are_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 @given(st.data())
 def test_damaged_files_raise_one_error(
-    model_bytes: bytes, tmp_path: Path, data: st.DataObject
+    pipeline_bytes: bytes, skops_bytes: bytes, tmp_path: Path, data: st.DataObject
 ) -> None:
-    content = bytearray(model_bytes)
+    content = bytearray(data.draw(st.sampled_from([pipeline_bytes, skops_bytes])))
     for _ in range(data.draw(st.integers(1, 8))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.sampled_from([len(content), len(content) // 2, len(content) - 5]))
@@ -500,7 +574,7 @@ JUNK = st.one_of(
 )  # fmt: skip
 @given(st.data())
 def test_forged_schemas_and_states_raise_one_error(
-    model_bytes: bytes, tmp_path: Path, data: st.DataObject
+    pipeline_bytes: bytes, skops_bytes: bytes, tmp_path: Path, data: st.DataObject
 ) -> None:
     def forge(content: dict[str, Any]) -> None:
         for _ in range(data.draw(st.integers(1, 3))):
@@ -508,8 +582,8 @@ def test_forged_schemas_and_states_raise_one_error(
             node[key] = data.draw(JUNK)
 
     path = tmp_path / "m.skops"
-    edit = data.draw(st.sampled_from([edit_schema, forge_state]))
-    path.write_bytes(edit(model_bytes, forge))
+    way = data.draw(st.sampled_from([edit_schema, edit_parts, edit, forge_state]))
+    path.write_bytes(way(skops_bytes if way is edit_schema else pipeline_bytes, forge))
     with contextlib.suppress(ModelFileError):
         load_model(path)
 

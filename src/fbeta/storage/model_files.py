@@ -1,9 +1,8 @@
 """Fitted models on disk: explicit, versioned state that is data and not code.
 
-Models are stored with skops. Objects of the library are in the file as JSON under names that stay,
-as :mod:`fbeta.storage.state` writes them, so that classes may move. Of the rest (arrays and objects
-of scikit-learn) only the types listed here are made: loading runs no code from the file, as
-unpickling would.
+Objects of the library are JSON under names that stay (:mod:`fbeta.storage.state`), arrays are those
+of NumPy (:mod:`fbeta.storage.archive`), and objects of scikit-learn are stored with skops. Of these
+only the types listed here are made: loading runs no code from the file, as unpickling would.
 """
 
 from __future__ import annotations
@@ -13,30 +12,30 @@ import os
 import platform
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 import sklearn
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta import __version__
 from fbeta._array import optional_import
 from fbeta._files import write_atomically
-from fbeta.datasets import TableEncoder
-from fbeta.decoding.rules import ExactDecode
-from fbeta.estimators.base import Decisions, decide
-from fbeta.labels.forms import read_predictions
 from fbeta.methods import part_name
 from fbeta.statistics.codes import MarginalCode
-from fbeta.storage.archive import read_archive, unfolded_bound
+from fbeta.storage.archive import (
+    MODEL,
+    SCHEMA,
+    read_archive,
+    read_leaves,
+    unfolded_bound,
+    write_archive,
+)
 from fbeta.storage.state import StateError, from_state, to_state
+from fbeta.storage.stored_model import StoredModel
 
 __all__ = [
     "TRUSTED",
@@ -48,10 +47,11 @@ __all__ = [
 ]
 
 _KIND = "fbeta model"
-_FORMAT = 2
+_FORMAT = 3
+_SKOPS_FORMAT = 2  # written before: an archive of skops as a whole, still read
 
-# Of those that scikit-learn has, the ones whose state is numbers and arrays and nothing that could
-# crash or call a function: no trees, whose indices are not checked, and no FunctionTransformer
+# classes of scikit-learn whose state is numbers and arrays and nothing that could crash or call a
+# function: no trees, whose indices are not checked, and no FunctionTransformer
 _SKLEARN = {
     "calibration": ("CalibratedClassifierCV", "_CalibratedClassifier", "_SigmoidCalibration"),
     "decomposition._pca": ("PCA",),
@@ -98,129 +98,6 @@ class ModelFileError(ValueError):
     """A file that is not a stored model, or one with types that are not trusted."""
 
 
-@dataclass(frozen=True)
-class StoredModel:
-    """A fitted estimator with what is needed to use it on files.
-
-    Attributes
-    ----------
-    estimator : estimator
-        Fitted.
-    label_names : tuple of str, length s
-        Names of the labels.
-    feature_names : tuple of str, length d, or None
-        Names of the features, where the training data had them.
-    reading : mapping
-        How the training file was read, so that later files are read alike.
-    versions : mapping
-        Of the libraries that the model was fitted with.
-    training : mapping
-        How the model was chosen: ``rows``, ``alpha``, ``cv_score`` and what was ``searched``, as
-        far as it is known.
-    """
-
-    estimator: Any
-    label_names: tuple[str, ...]
-    feature_names: tuple[str, ...] | None = None
-    reading: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def steps(self) -> list[Any]:
-        """The transformers before the classifier, where it is in a pipeline."""
-        pipeline = isinstance(self.estimator, Pipeline)
-        return [step for _, step in self.estimator.steps[:-1]] if pipeline else []
-
-    @property
-    def classifier(self) -> Any:
-        """The estimator of ours: the last step, where it is in a pipeline."""
-        return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
-
-    def features(self, X: Any) -> Any:
-        """Return the features of shape (n, d) that the classifier takes."""
-        with _unnamed_columns():
-            return self.estimator[:-1].transform(X) if self.steps else X
-
-    def names_of_features(self) -> tuple[str, ...] | None:
-        """Return the names of the features that the classifier takes, where they are known."""
-        if not self.steps:
-            return self.feature_names
-        try:
-            return tuple(map(str, self.estimator[:-1].get_feature_names_out()))
-        except (AttributeError, ValueError):  # a step that has no names
-            return None
-
-    def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
-        """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
-        with _unnamed_columns():
-            labels = self.estimator.predict(X, beta=beta)
-        indicator = read_predictions(labels, self.classifier.classes_)
-        return np.asarray(indicator.toarray(), dtype=np.int8)
-
-    def decide(
-        self,
-        X: Any,
-        betas: Sequence[float] | None = None,
-        *,
-        marginals: bool = False,
-        limits: tuple[int, int | None] | None = None,
-        **options: Any,
-    ) -> Decisions:
-        """Predict label sets as booleans (n, s) for several betas; feature maps and model run once.
-
-        ``limits`` are the least and the largest number of labels; the other parameters are those of
-        :meth:`fbeta.estimators.base.MultiLabelClassifier.decide`.
-        """
-        if marginals:
-            self._check_has("predict_proba", "probabilities of its labels")
-        if limits is not None:
-            self._check_has("predict_statistics", "label statistics")
-            options |= {"min_labels": limits[0], "max_labels": limits[1], "rule": ExactDecode()}
-        with _unnamed_columns():
-            return decide(self.estimator, X, betas, marginals=marginals, **options)
-
-    def blank_row(self) -> Any:
-        """Return one row without values, of shape (1, d), to try the model with."""
-        first = self.estimator[0] if isinstance(self.estimator, Pipeline) else self.estimator
-        if isinstance(first, TableEncoder):
-            return first.blank_row()
-        return np.zeros((1, int(self.estimator.n_features_in_)))
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Estimate the marginals of the labels, of shape (n, s), if the classifier does."""
-        found = np.asarray(self._classify("predict_proba", X, "probabilities of its labels"))
-        # of a 1-D binary target it has the probability of each class
-        return found[:, -len(self.label_names) :]
-
-    def expected_fbeta(
-        self, X: Any, beta: float | None = None, **options: Any
-    ) -> NDArray[np.float64]:
-        """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
-        what = "its own F_beta"
-        return np.asarray(self._classify("expected_fbeta", X, what, beta=beta, **options))
-
-    def _classify(self, method: str, X: Any, what: str, **options: Any) -> Any:
-        """Call a method of the classifier, if it has it."""
-        self._check_has(method, what)
-        features = self.features(X)
-        with _unnamed_columns():
-            return getattr(self.classifier, method)(features, **options)
-
-    def _check_has(self, method: str, what: str) -> None:
-        if not hasattr(self.classifier, method):
-            name = type(self.classifier).__name__
-            raise ValueError(f"a model of {name} does not estimate {what}")
-
-
-@contextmanager
-def _unnamed_columns() -> Iterator[None]:
-    """Allow plain arrays: the columns of files are matched by name before they get here."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        yield
-
-
 def library_versions() -> dict[str, str]:
     """Return the versions of everything that a model or a result may depend on.
 
@@ -244,7 +121,7 @@ def save_model(
     versions: Mapping[str, str] | None = None,
     training: Mapping[str, Any] | None = None,
 ) -> None:
-    """Store a fitted estimator of the library with skops, whole or not at all.
+    """Store a fitted estimator of the library in a file, completely or not at all.
 
     Parameters
     ----------
@@ -268,7 +145,7 @@ def save_model(
     ModelFileError
         If the estimator has parts that could not be loaded again.
     ImportError
-        If skops is not installed.
+        If the estimator has parts of scikit-learn, and skops is not installed.
 
     Examples
     --------
@@ -284,7 +161,7 @@ def save_model(
     check_is_fitted(estimator)
     classifier = StoredModel(estimator, ()).classifier
     _check_ours(classifier)
-    # a 1-D binary target has two classes and one label, which is to have the second of them
+    # a 1-D binary target has two classes and one label, which is the second class
     names = classifier.classes_[-classifier.n_labels_ :] if label_names is None else label_names
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", None)
@@ -292,19 +169,17 @@ def save_model(
     content = {
         "kind": _KIND,
         "version": _FORMAT,
-        "estimator": json.dumps(to_state(estimator, leaves)),
-        "leaves": leaves,
+        "estimator": to_state(estimator, leaves),
         "label_names": [str(name) for name in names],
         "feature_names": None if feature_names is None else [str(name) for name in feature_names],
         "reading": dict(reading or {}),
         "versions": dict(library_versions() if versions is None else versions),
         "training": dict(training or {}),
     }
-    skops = _skops()
     with write_atomically(path) as part:
-        skops.dump(content, part)
+        write_archive(part, content, leaves, lambda parts: bytes(_skops().dumps(parts)))
         # what could not be loaded is not stored
-        _check_types(part.read_bytes(), os.fspath(path))
+        _check_file(part.read_bytes(), os.fspath(path))
 
 
 def load_model(path: str | os.PathLike[str]) -> StoredModel:
@@ -331,54 +206,71 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     OSError
         If the file cannot be opened.
     ImportError
-        If skops is not installed.
+        If the file has parts of scikit-learn or is of format 2, and skops is not installed.
     """
-    skops = _skops()
+    name = os.fspath(path)
     # read once: what is checked is what is loaded
     data = Path(path).read_bytes()
-    types = _check_types(data, os.fspath(path))
+    found, types = _check_file(data, name)
+    # a missing package is no fault of the file
+    loads = _skops().loads if SCHEMA in found else None
+
+    def load(content: bytes) -> Any:
+        return None if loads is None else loads(content, trusted=types)
+
     try:
         with warnings.catch_warnings():
-            # another version of scikit-learn warns; what does not fit fails below
+            # another version of scikit-learn warns; parts that do not fit fail below
             warnings.simplefilter("ignore")
-            return _read_content(skops.loads(data, trusted=types), unfolded_bound(len(data)))
+            if MODEL in found:
+                content = found[MODEL]
+                content["leaves"] = read_leaves(data, content, load)
+            else:
+                content = load(data)
+                content["estimator"] = json.loads(content["estimator"])
+            return _read_content(content, unfolded_bound(len(data)))
     except StateError as error:
-        raise ModelFileError(f"{os.fspath(path)}: {error}") from error
-    # A file from anybody can be wrong in every way that the libraries below have an error for.
+        raise ModelFileError(f"{name}: {error}") from error
+    # a forged file can raise any error of the libraries below
     except Exception as error:
         words = str(error) or type(error).__name__
-        raise ModelFileError(f"{os.fspath(path)}: not a model of fbeta: {words}") from error
+        raise ModelFileError(f"{name}: not a model of fbeta: {words}") from error
 
 
 def _skops() -> Any:
-    return optional_import("skops.io", "cli", "storing models")
+    return optional_import("skops.io", "cli", "storing models with parts of scikit-learn")
 
 
-def _check_types(data: bytes, name: str) -> list[str]:
-    """Return the types in a file; refuse others than the trusted before anything is made."""
+def _check_file(data: bytes, name: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the JSON members of a file and the types for skops to make; refuse other types."""
     try:
-        schema = read_archive(data)
-        found = set(_types(schema))
+        found = read_archive(data)
+        types = set(_types(found.get(SCHEMA)))
+        number = _format_of(found)
     except Exception as error:
         raise ModelFileError(f"{name}: not a model of fbeta: {error}") from error
-    _check_format(schema, name)
-    unknown = sorted({type_ for loader, type_ in found if type_ not in TRUSTED.get(loader, ())})
+    if number is not None and number != (_FORMAT if MODEL in found else _SKOPS_FORMAT):
+        raise ModelFileError(
+            f"{name}: a model of format {number!r}, and this version of fbeta reads formats "
+            f"{_SKOPS_FORMAT} and {_FORMAT}: fit it again, or use the version that wrote it"
+        )
+    unknown = sorted({type_ for loader, type_ in types if type_ not in TRUSTED.get(loader, ())})
     if unknown:
         raise ModelFileError(f"{name}: has types that are not trusted: {', '.join(unknown)}")
-    return sorted({type_ for _, type_ in found})
+    return found, sorted({type_ for _, type_ in types})
 
 
-def _check_format(schema: Any, name: str) -> None:
-    """Refuse models of another format, which have other types, with the right words."""
+def _format_of(found: Mapping[str, Any]) -> Any:
+    """Return the number of the format, None if the file says that it is something else."""
     try:
-        kind, number = (json.loads(schema["content"][k]["content"]) for k in ("kind", "version"))
+        if MODEL in found:
+            kind, number = (found[MODEL][key] for key in ("kind", "version"))
+        else:
+            content = found[SCHEMA]["content"]
+            kind, number = (json.loads(content[key]["content"]) for key in ("kind", "version"))
     except (KeyError, TypeError, ValueError):
-        return
-    if kind == _KIND and number != _FORMAT:
-        raise ModelFileError(
-            f"{name}: a model of format {number!r}, and this version of fbeta reads format "
-            f"{_FORMAT}: fit it again, or use the version that wrote it"
-        )
+        return None
+    return number if kind == _KIND else None
 
 
 def _types(node: Any) -> Iterator[tuple[str, str]]:
@@ -398,15 +290,14 @@ def _check_ours(classifier: Any) -> None:
 
 
 def _read_content(content: Any, bound: int) -> StoredModel:
-    """Check that the parts fit together, by a prediction for one instance among others."""
+    """Make the model, and check that its parts fit together by a prediction for one row."""
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise ValueError("it holds something else")
-    state = json.loads(content["estimator"])
     n_labels = len(content["label_names"])
-    if any(number != n_labels for number in _label_counts(state)):
-        # before anything is made for so many
+    if any(number != n_labels for number in _label_counts(content["estimator"])):
+        # before anything is made for so many labels
         raise ValueError(f"it has {n_labels} names for its labels")
-    estimator = from_state(state, content["leaves"])
+    estimator = from_state(content["estimator"], content["leaves"])
     feature_names = content["feature_names"]
     stored = StoredModel(
         estimator,
@@ -414,17 +305,17 @@ def _read_content(content: Any, bound: int) -> StoredModel:
         None if feature_names is None else tuple(map(str, feature_names)),
         dict(content["reading"]),
         dict(content["versions"]),
-        dict(content.get("training", {})),  # files of earlier versions do not have it
+        dict(content.get("training", {})),  # the first files of format 2 do not have it
     )
     _check_ours(stored.classifier)
     n_features = int(estimator.n_features_in_)
     if feature_names is not None and len(feature_names) != n_features:
         raise ValueError(f"it has {len(feature_names)} names for {n_features} features")
     if not 0 <= n_features <= bound // 64:
-        # one coefficient for each is in the file, which the bound grows with
+        # each has a coefficient in the file, with whose size the bound grows
         raise ValueError(f"it claims to have {n_features} features")
     if _statistics_of(stored.classifier) > bound // 64:
-        # an honest model of such a size is used with care, and not just to see whether it works
+        # too large for a prediction that only checks the file
         return stored
     row = stored.blank_row()
     if stored.predict(row).shape != (1, n_labels):
@@ -445,9 +336,8 @@ def _label_counts(state: Any) -> Iterator[Any]:
 
 
 def _statistics_of(classifier: Any) -> int:
-    """Return how many statistics one instance may have."""
+    """Return how many statistics one row may have; independent labels stay factored."""
     classifier = getattr(classifier, "best_estimator_", classifier)
-    code = getattr(classifier, "_code", None)
-    # labels that are independent stay factored
+    code = getattr(classifier, "code", None)
     sizes = () if isinstance(code, MarginalCode) else getattr(code, "cardinalities", ())
     return max(1, np.size(sizes)) * int(classifier.n_labels_)
