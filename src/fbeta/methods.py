@@ -49,7 +49,7 @@ PARTS: dict[str, str] = {
     "LinearScores": "fbeta.linear.learner:LinearScores",
     "CardinalityModel": "fbeta.linear:CardinalityModel",
     "LabelSetModel": "fbeta.linear:LabelSetModel",
-    "Recalibration": "fbeta.linear:Recalibration",
+    "Recalibration": "fbeta.estimators.recalibration:Recalibration",
     "SoftmaxModel": "fbeta.linear:SoftmaxModel",
     "ForestModel": "fbeta.estimators.forest:ForestModel",
     "ClassifierModel": "fbeta.estimators.reduction:ClassifierModel",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp, softmax
 
-from fbeta.linear import Design, fit_recalibration, solve_path
+from fbeta.linear import Design, solve_path
 from fbeta.linear.cardinality import CardinalityProblems, laws
 from fbeta.linear.labelsets import LabelSetProblems
 from fbeta.linear.objectives import Cardinality
@@ -222,36 +222,3 @@ def test_a_path_ends_where_single_solves_end(sparse, intercept):
             alone = fit(*single, alpha, weight, intercept)
             np.testing.assert_allclose(there, alone.probabilities(X), atol=1e-4)
             np.testing.assert_allclose(problem.model(solution).probabilities(X), there, atol=1e-8)
-
-
-def test_recalibration_is_the_optimum():
-    rng = np.random.default_rng(0)
-    n, s, alpha = 80, 3, 0.7
-    logits = 2 * rng.normal(size=(n, s))
-    Y = sp.csr_array((rng.uniform(size=(n, s)) < 1 / (1 + np.exp(-0.5 * logits))).astype(np.int8))
-    code, weight = SizedCode.of(Y), rng.uniform(0.5, 2, size=n)
-    F, targets = features(s, code.sizes), code.targets(Y).toarray()
-    model = fit_recalibration(logits, code.targets(Y), code.sizes, alpha, weight=weight, tol=1e-10)
-    curve = np.interp(logits, model.knots, model.values)
-    assert (np.diff(model.values) >= 0).all()
-    number = ((1 / (1 + np.exp(-curve))).sum(axis=1) - model.centre) / model.scale
-
-    def value(w):
-        places = np.cumsum([s, s, len(code.sizes), len(code.sizes)])
-        slope, offset, constant, factor, rest = np.split(w, places)
-        labels = curve * slope + (logits - curve) * rest + offset
-        u = np.concatenate([labels, constant + number[:, None] * factor], axis=1)
-        losses = logsumexp(u @ F.T, axis=1) - (u * targets).sum(axis=1)
-        distance = w - np.repeat([1.0, 0.0], [s, len(w) - s])
-        return (weight * losses).sum() + alpha / 2 * (distance**2).sum()
-
-    found = np.concatenate([model.slope, model.offset, model.potential.ravel(), [model.rest]])
-    best = minimize(value, found * 0, method="BFGS")
-    assert model.converged.all()
-    np.testing.assert_allclose(found, best.x, atol=1e-3)
-    assert value(found) <= best.fun * (1 + 1e-7)
-    # with a strong penalty nothing is mended
-    strong = fit_recalibration(logits, code.targets(Y), code.sizes, 1e8)
-    np.testing.assert_allclose(strong.slope, 1, atol=1e-4)
-    inside = np.abs(strong.knots) < np.log(2 * n - 1)
-    np.testing.assert_allclose(strong.values[inside], strong.knots[inside], atol=1e-4)

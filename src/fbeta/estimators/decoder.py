@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fbeta._array import array_namespace, to_numpy
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.estimators.base import views
+from fbeta.estimators.recalibration import Recalibration, fit_recalibration
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Recalibration, fit_recalibration
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import CardinalityCode, SizedTargets
 from fbeta.statistics.validation import read_matrix
@@ -26,7 +26,7 @@ SURE = 30.0  # logits beyond which nothing is surer
 
 @dataclass(frozen=True)
 class RecalibrationLearner(Learner):
-    """The model of :mod:`fbeta.linear.recalibration`; X are logits of the labels."""
+    """The model of :mod:`fbeta.estimators.recalibration`; X are logits of the labels."""
 
     tol: float
     max_iter: int

@@ -13,7 +13,6 @@ from fbeta.linear.design import Design
 from fbeta.linear.labelsets import LabelSetModel, LabelSetProblems
 from fbeta.linear.multinomial import SoftmaxModel, SoftmaxProblems, fit_softmax
 from fbeta.linear.path import solve_path
-from fbeta.linear.recalibration import Recalibration, fit_recalibration
 
 __all__ = [
     "CardinalityModel",
@@ -23,11 +22,9 @@ __all__ = [
     "LabelSetProblems",
     "LinearModel",
     "LinearProblems",
-    "Recalibration",
     "SoftmaxModel",
     "SoftmaxProblems",
     "fit_linear",
-    "fit_recalibration",
     "fit_softmax",
     "solve_path",
 ]

@@ -1,0 +1,413 @@
+"""Recalibration of given logits: a curve for all labels, a line for each, potentials of sizes.
+
+A monotone curve m, the same for all labels, maps logits l to calibrated ones. The scores of the
+labels are ``u_j = a_j m(l_j) + t (l_j - m(l_j)) + b_j``, those of the sizes ``g_k = c_k + d_k e``
+with the standardised expected number of labels e, and ``ln P(y) = sum_j y_j u_j + g_|y| - ln Z``.
+The penalty ``alpha / 2`` is on the squares of ``a_j - 1, t, b_j, c_k`` and ``d_k``: with few rows
+the logits stay as they are, and the labels independent.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.isotonic import IsotonicRegression
+
+from fbeta._array import Array, array_namespace
+from fbeta._threads import check_cancelled, map_rows
+from fbeta.linear.cardinality import laws
+from fbeta.statistics.conditional_bernoulli import conditional_law
+from fbeta.statistics.symmetric_polynomials import size_ratios
+
+__all__ = ["Recalibration", "fit_recalibration"]
+
+CURVE_BINS = 1 << 6  # of logits, for the curve
+PRIOR_LABELS = 100.0  # labels whose logits are right that the curve counts, for each unit of alpha
+# the objective is taken for at least this much for each row, so that tol stays above rounding
+MIN_ROW_LOSS = 1e-4 * float(np.log(2))
+LBFGS_MEMORY = 10  # pairs of steps and changes of the gradient
+CG_TOLERANCE, MAX_CG_STEPS = 0.01, 60  # of the solve with the approximate Hessian
+ARMIJO, MIN_STEP = 1e-4, 1e-10  # share of the promised decrease that a step needs; least step
+MIN_TILE_ROWS, TILE_ELEMENTS = 128, 1 << 18  # rows, and labels times rows, evaluated together
+MIN_LOG_ODDS = -650.0  # a score so far below the largest of its row counts for no more
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """A curve, lines and potentials that recalibrate logits.
+
+    Attributes
+    ----------
+    knots, values : ndarray of shape (B,)
+        The curve: logits, and the calibrated logits at them.
+    slope, offset : ndarray of shape (s,)
+        Of the calibrated logit, for each label.
+    rest : float
+        Coefficient of the logit minus its value on the curve.
+    potential : ndarray of shape (2, C)
+        Of the sizes: constants, and factors of the expected number of labels.
+    centre, scale : float
+        Of the expected number of labels in the training data.
+    sizes : ndarray of shape (C,)
+        Increasing sizes that are possible.
+    n_iter : ndarray of shape (1,)
+        Iterations of L-BFGS.
+    converged : bool ndarray of shape (1,)
+    """
+
+    knots: NDArray[np.float64]
+    values: NDArray[np.float64]
+    slope: NDArray[np.float64]
+    offset: NDArray[np.float64]
+    rest: float
+    potential: NDArray[np.float64]
+    centre: float
+    scale: float
+    sizes: NDArray[np.intp]
+    n_iter: NDArray[np.intp]
+    converged: NDArray[np.bool_]
+
+    def probabilities(self, X: Any) -> Array:
+        """Return the laws of labels and sizes for logits of shape (n, s): (n, s + C)."""
+        xp = array_namespace(X)
+        slope, offset, potential = (
+            xp.asarray(a, device=X.device) for a in (self.slope, self.offset, self.potential)
+        )
+        X = xp.astype(X, xp.float64, copy=False)
+        curve = interpolate(X, self.knots, self.values)
+        number = (expected_number(curve) - self.centre) / self.scale
+        labels = curve * slope + self.rest * (X - curve) + offset
+        sizes = potential[0, :] + number[:, None] * potential[1, :]
+        return laws(xp.concat([labels, sizes], axis=1), self.sizes)
+
+    @property
+    def curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The knots and values of the curve."""
+        return self.knots, self.values
+
+    @property
+    def most_iter(self) -> int:
+        """Iterations of L-BFGS."""
+        return int(self.n_iter.max(initial=0))
+
+
+def expected_number(logits: Array) -> Array:
+    """Return how many labels are expected under logits of shape (n, s): (n,)."""
+    xp = array_namespace(logits)
+    return xp.sum(1 / (1 + xp.exp(-logits)), axis=1)
+
+
+def interpolate(x: Array, knots: NDArray[np.float64], values: NDArray[np.float64]) -> Array:
+    """Return a piecewise linear curve at points of any array, constant beyond its ends.
+
+    Examples
+    --------
+    >>> interpolate(np.array([[-1.0, 0.5]]), np.array([0.0, 1.0]), np.array([2.0, 4.0])).tolist()
+    [[2.0, 3.0]]
+    """
+    xp = array_namespace(x)
+    if xp is np:
+        return np.interp(x, knots, values)
+    knots, values = (xp.asarray(a, device=x.device) for a in (knots, values))
+    flat = xp.clip(xp.reshape(x, (-1,)), float(knots[0]), float(knots[-1]))
+    right = xp.clip(xp.searchsorted(knots, flat), 1, knots.shape[0] - 1)
+    low, high = (xp.take(knots, place) for place in (right - 1, right))
+    start, stop = (xp.take(values, place) for place in (right - 1, right))
+    return xp.reshape(start + (flat - low) / (high - low) * (stop - start), x.shape)
+
+
+def fit_curve(
+    logits: NDArray[Any], labels: NDArray[Any], weight: Any, alpha: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the knots and values of a monotone curve from logits to calibrated logits.
+
+    Isotonic regression on bins, to which rows are added at which the logits are right.
+    """
+    own = np.broadcast_to(1.0 if weight is None else weight[:, None], logits.shape)
+    low, high = float(logits.min()), float(logits.max())
+    if high - low < 1e-9:
+        return np.array([low, low + 1]), np.array([low, low + 1])
+    place = np.minimum(((logits - low) / (high - low) * CURVE_BINS).astype(np.intp), CURVE_BINS - 1)
+    sums: list[Any] = [
+        np.bincount(place.ravel(), (own * a).ravel(), minlength=CURVE_BINS)
+        for a in (1, labels, logits)
+    ]
+    total, positive, centre = (part[sums[0] > 0] for part in sums)
+    centre = centre / total
+    prior = alpha * PRIOR_LABELS / total.sum()
+    share = (positive / total + prior / (1 + np.exp(-centre))) / (1 + prior)
+    share = IsotonicRegression().fit(centre, share, sample_weight=total).predict(centre)
+    least = 0.5 / max(1.0, float(own[:, 0].sum()))
+    share = np.clip(share, least, 1 - least)
+    return centre, np.log(share / (1 - share))
+
+
+class _Objective:
+    """Negative log-likelihood with its penalty, of slopes, offsets, potentials and t.
+
+    ``w`` holds ``a - 1`` (s), ``b`` (s), ``c`` (C), ``d`` (C) and ``t``.
+    """
+
+    def __init__(
+        self, curve: Array, rest: Array, number: Array, targets: Array, sizes: Array, weight: Any
+    ) -> None:
+        self.curve, self.rest, self.number, self.targets = curve, rest, number, targets
+        self.sizes, self.s = sizes, curve.shape[1]
+        self.weight = np.ones(len(curve)) if weight is None else weight
+        self.ends = np.cumsum([self.s, self.s, len(sizes), len(sizes)])
+
+    def scores(self, w: Array) -> Array:
+        """Return the scores of labels and sizes, (n, s + C)."""
+        slope, offset, constant, factor, rest = np.split(w, self.ends)
+        labels = self.curve * (1 + slope) + self.rest * rest + offset
+        return np.concatenate([labels, constant + self.number[:, None] * factor], axis=1)
+
+    def expectations(self, u: Array) -> tuple[Array, Array]:
+        """Return ``ln Z``, (n,), and the expectations of the targets, (n, s + C)."""
+        K, s = int(self.sizes[-1]), self.s
+
+        def work(rows: slice) -> tuple[Array, Array]:
+            check_cancelled()
+            labels, potentials = u[rows, :s].T, u[rows, s:].T
+            shift = labels.max(axis=0)
+            odds = np.exp(np.maximum(labels - shift, MIN_LOG_ODDS))
+            ratios = size_ratios(np, odds, K)
+            logs = np.cumsum(np.log(ratios) + shift, axis=0)
+            z = np.concatenate([np.zeros((1, len(shift))), logs])[self.sizes] + potentials
+            peak = z.max(axis=0)
+            z = np.exp(z - peak)
+            total = z.sum(axis=0)
+            z /= total
+            weights = np.zeros((K + 1, len(shift)))
+            weights[self.sizes] = z
+            mean = _expected_labels(odds, ratios, weights[1:]) if K else 0 * odds
+            return peak + np.log(total), np.concatenate([mean, z]).T
+
+        rows = max(MIN_TILE_ROWS, TILE_ELEMENTS // s)
+        tasks = [slice(start, start + rows) for start in range(0, len(u), rows)]
+        found: tuple[Array, Array] = map_rows(np, work, tasks)
+        return found
+
+    def __call__(self, w: Array, alpha: float) -> tuple[float, Array, Array]:
+        """Return the value, the gradient, and the expectations of the targets, (n, s + C)."""
+        u = self.scores(w)
+        log_total, mean = self.expectations(u)
+        losses = log_total - (u * self.targets).sum(axis=1)
+        value = float(self.weight @ losses) + alpha / 2 * float(w @ w)
+        residual = self.weight[:, None] * (mean - self.targets)
+        return value, self._back(residual, self.curve, self.rest, self.number) + alpha * w, mean
+
+    def _back(self, values: Array, curve: Array, rest: Array, number: Array) -> Array:
+        labels, sizes = values[:, : self.s], values[:, self.s :]
+        parts = np.einsum("ij,ij->j", labels, curve), labels.sum(axis=0), sizes.sum(axis=0)
+        return np.concatenate([*parts, number @ sizes, [np.vdot(labels, rest)]])
+
+    def newton_direction(self, gradient: Array, mean: Array, alpha: float) -> Array:
+        """Solve with an approximation of the Hessian, by conjugate gradients.
+
+        The approximation is the covariance of a law of the sizes (exact) in which label j has
+        variance D_j, and given the size k the expectation ``m_j + D_j (k - E|y|) / sum_i D_i`` and
+        the covariance ``D - D 1 1' D / sum_i D_i``.
+        """
+        labels, z, sizes = mean[:, : self.s], mean[:, self.s :], self.sizes.astype(float)
+        D = labels * (1 - labels)
+        total = np.maximum(D.sum(axis=1), 1e-300)
+        deviation = sizes - (z @ sizes)[:, None]
+        spread = np.einsum("ik,ik->i", z, deviation**2)
+
+        def product(w: Array) -> Array:
+            slope, offset, constant, factor, rest = np.split(w, self.ends)
+            change = self.curve * slope + self.rest * rest + offset
+            of_sizes = constant + self.number[:, None] * factor
+            centre = np.einsum("ij,ij->i", D, change) / total
+            between = spread * centre + np.einsum("ik,ik,ik->i", z, deviation, of_sizes)
+            change += (between / total - centre)[:, None]
+            change *= D
+            own = of_sizes - np.einsum("ik,ik->i", z, of_sizes)[:, None]
+            out = np.concatenate([change, z * (deviation * centre[:, None] + own)], axis=1)
+            out *= self.weight[:, None]
+            return self._back(out, self.curve, self.rest, self.number) + alpha * w
+
+        variances = self.weight[:, None] * np.concatenate([D, z * (1 - z)], axis=1)
+        squares = self.curve**2, self.rest**2, self.number**2
+        diagonal = self._back(variances, *squares) + alpha
+        n = len(gradient)
+        found, _ = cg(
+            LinearOperator((n, n), matvec=product, dtype=float),
+            gradient,
+            rtol=CG_TOLERANCE,
+            maxiter=MAX_CG_STEPS,
+            M=LinearOperator((n, n), matvec=lambda r: r / diagonal, dtype=float),
+        )
+        return np.asarray(found)
+
+
+def _expected_labels(odds: Array, ratios: Array, weights: Array) -> Array:
+    """Return ``P(y_j = 1)``, (s, n), for odds (s, n), R_k / R_{k-1} (K, n) and P(|y| = k) (K, n).
+
+    ``P(y_j = 1 | k) = w_j / r_k (1 - P(y_j = 1 | k - 1))`` is stable where ``w_j <= r_k``, for all
+    sizes if it holds for the last. The few other labels of a row are left out one by one.
+    """
+    K, heavy = len(ratios), odds > ratios[-1]
+    count = int(heavy.sum(axis=0).max())
+    if count**2 > len(odds):  # many labels in most sets: the recurrence that runs both ways
+        P = odds / (1 + odds)
+        law = conditional_law(np, P, 0 * weights[0], weights)
+        pieces = (joint[:, 0] for _, joint in law.joint(P, 1))
+        return np.asarray(sum(pieces, np.zeros_like(odds)))
+    place = np.argsort(np.where(heavy, -odds, 0.0), axis=0)[:count] if count else None
+    light = np.where(heavy, 0.0, odds)
+    mean, present, term = (np.zeros_like(odds) for _ in range(3))
+    for k in range(K):
+        np.subtract(1.0, present, out=present)
+        present *= light
+        present /= ratios[k]
+        mean += np.multiply(present, weights[k], out=term)
+    if place is not None:
+        own = np.take_along_axis(np.where(heavy, odds, 0.0), place, axis=0)
+        some = np.take_along_axis(mean, place, axis=0) + _left_out(light, own, ratios, weights)
+        np.put_along_axis(mean, place, some, axis=0)
+    return mean
+
+
+def _left_out(light: Array, own: Array, ratios: Array, weights: Array) -> Array:
+    """Return ``P(y_j = 1)`` of labels with odds ``own`` (m, n), zero where these are zero."""
+    K, n = ratios.shape
+    tiny = np.finfo(float).tiny
+    without = size_ratios(np, np.maximum(light, tiny), K)
+    logs = np.cumsum(np.log(ratios), axis=0)
+    out = np.zeros_like(own)
+    for j in range(len(own)):
+        others = extended_ratios(without, np.maximum(np.delete(own, j, axis=0), tiny))
+        below = np.concatenate([np.zeros((1, n)), np.cumsum(np.log(others), axis=0)[:-1]])
+        out[j] = own[j] * (weights * np.exp(below - logs)).sum(axis=0)
+    return out
+
+
+def extended_ratios(ratios: Array, odds: Array) -> Array:
+    """Return R_k / R_{k-1}, (K, n), after more labels with odds (m, n) were added."""
+    ratios = ratios.copy()
+    for w in odds:
+        raised = ratios + w
+        ratios[1:] = ratios[:-1] * (raised[1:] / raised[:-1])
+        ratios[0] = raised[0]
+    return ratios
+
+
+def _minimise(
+    objective: _Objective, alpha: float, tol: float, max_iter: int
+) -> tuple[Array, int, bool]:
+    """Minimise by L-BFGS whose first metric is the approximate Hessian at each point.
+
+    Stops once the decrease that this metric promises is below a tenth of ``tol`` times the
+    objective, or once no step decreases the objective any more.
+    """
+    w = np.zeros(objective.ends[-1] + 1)
+    floor = MIN_ROW_LOSS * float(objective.weight.sum())
+    value, gradient, mean = objective(w, alpha)
+    pairs: list[tuple[Array, Array, float]] = []
+    for n_iter in range(max_iter + 1):
+        direction = _two_loops(objective, gradient, mean, alpha, pairs)
+        slope = float(direction @ gradient)
+        if not slope > 0:  # rounding error, or pairs that do not fit together
+            pairs.clear()
+            direction = objective.newton_direction(gradient, mean, alpha)
+            slope = float(direction @ gradient)
+        if slope / 2 <= 0.1 * tol * max(value, floor):
+            return w, n_iter, True
+        if n_iter == max_iter:
+            break
+        step = 1.0
+        while step > MIN_STEP:
+            trial = w - step * direction
+            after, new, mean = objective(trial, alpha)
+            if after <= value - ARMIJO * step * slope:
+                break
+            step /= 2
+        else:  # limited by rounding error
+            return w, n_iter, True
+        if (curvature := float((trial - w) @ (new - gradient))) > 0:
+            pairs = [*pairs[1 - LBFGS_MEMORY :], (trial - w, new - gradient, curvature)]
+        w, value, gradient = trial, after, new
+    return w, max_iter, False
+
+
+def _two_loops(
+    objective: _Objective,
+    gradient: Array,
+    mean: Array,
+    alpha: float,
+    pairs: list[tuple[Array, Array, float]],
+) -> Array:
+    """Return the L-BFGS direction, (p,), of which minus is a descent direction."""
+    q, factors = gradient.copy(), []
+    for moved, changed, curvature in reversed(pairs):
+        factors.append(float(moved @ q) / curvature)
+        q -= factors[-1] * changed
+    r = objective.newton_direction(q, mean, alpha)
+    for (moved, changed, curvature), factor in zip(pairs, reversed(factors), strict=True):
+        r += (factor - float(changed @ r) / curvature) * moved
+    return r
+
+
+def fit_recalibration(
+    logits: NDArray[Any],
+    targets: sp.csc_array,
+    sizes: NDArray[np.intp],
+    alpha: float,
+    *,
+    weight: NDArray[np.float64] | None = None,
+    tol: float = 1e-4,
+    max_iter: int = 100,
+) -> Recalibration:
+    """Fit a recalibration to logits (n, s) of rows that the model behind them has not seen.
+
+    ``targets`` are 0/1 for labels and sizes, (n, s + C), ``sizes`` (C,) what the last columns stand
+    for.
+
+    Examples
+    --------
+    >>> logits = np.array([[2.0, -2.0], [2.0, 2.0], [-2.0, 2.0], [2.0, -2.0]])
+    >>> targets = sp.csc_array([[1, 0, 1], [0, 1, 1], [0, 1, 1], [1, 0, 1]])
+    >>> fitted = fit_recalibration(logits, targets, np.array([1]), alpha=0.1)
+    >>> fitted.probabilities(logits).argmax(axis=1).tolist(), bool(fitted.converged[0])
+    ([2, 2, 2, 2], True)
+    """
+    logits = np.asarray(logits, dtype=np.float64)
+    s, C = logits.shape[1], len(sizes)
+    dense = targets.toarray().astype(np.float64)
+    knots, values = fit_curve(logits, dense[:, :s], weight, alpha)
+    curve = interpolate(logits, knots, values)
+    number = expected_number(curve)
+    centre = float(np.average(number, weights=weight))
+    scale = float(np.average((number - centre) ** 2, weights=weight)) ** 0.5 or 1.0
+    objective = _Objective(curve, logits - curve, (number - centre) / scale, dense, sizes, weight)
+    w, n_iter, converged = _minimise(objective, alpha, tol, max_iter)
+    if not converged:
+        warnings.warn(
+            f"the recalibration did not converge in {max_iter} iterations: increase max_iter or "
+            "alpha",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    slope, offset, potential, rest = np.split(w, [s, 2 * s, 2 * (s + C)])
+    return Recalibration(
+        knots,
+        values,
+        1 + slope,
+        offset,
+        float(rest[0]),
+        potential.reshape(2, C),
+        centre,
+        scale,
+        sizes,
+        np.array([n_iter]),
+        np.array([converged]),
+    )
