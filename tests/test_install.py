@@ -67,6 +67,60 @@ def test_a_missing_extra_is_named(code, extra, tmp_path, monkeypatch):
     assert f"fbeta[{extra}]" in done.stderr.strip().splitlines()[-1]
 
 
+def test_the_version_needs_no_extra():
+    done = run_without_extras("from fbeta.cli import main; main(['--version'])")
+    assert done.stdout.startswith("fbeta ")
+    assert "the compiled solver" in done.stdout
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_compiled_solver_is_named(monkeypatch):
+    from fbeta import cli
+
+    monkeypatch.setattr(cli, "__file__", "/nowhere/fbeta/cli/__init__.py")
+    assert "without the compiled solver: it was installed without a C++ compiler" in (
+        cli.version_line()
+    )
+
+
+def test_public_names_are_loaded_when_they_are_used():
+    done = run_without_extras(
+        """
+        import sys, fbeta
+        loaded = {name for name in sys.modules if name.partition(".")[0] in ("fbeta", "sklearn")}
+        assert loaded == {"fbeta"}, sorted(loaded)
+        assert set(fbeta.__all__) <= set(dir(fbeta))
+        from fbeta import *
+        assert decode is fbeta.decode is fbeta.decoding.decode
+        assert fbeta._public.__all__ == fbeta.__all__
+        assert not hasattr(fbeta, "nothing_of_this_name")
+        """
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_help_loads_no_command():
+    pytest.importorskip("typer", reason="the command line needs the extra cli")
+    pytest.importorskip("rich", reason="the command line needs the extra cli")
+    program = """if True:
+        import sys
+        from fbeta.cli import main
+        assert main(["--help"]) == 0
+        assert not {"numpy", "sklearn", "pandas"} & set(sys.modules)
+        from fbeta.cli.app import COMMANDS, load_commands
+        commands = load_commands()
+        assert list(COMMANDS) == list(commands)
+        for name, (_, summary) in COMMANDS.items():
+            first = commands[name].help.partition(2 * chr(10))[0]
+            assert " ".join(first.split()) == summary, first
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Fit a model" in done.stdout
+
+
 def test_the_command_line_says_what_it_needs():
     done = run_without_extras("import sys; from fbeta.cli import main; sys.exit(main())")
     assert done.returncode == 2

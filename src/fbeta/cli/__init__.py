@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
 
-__all__ = ["main"]
+from fbeta import __version__
+
+__all__ = ["main", "version_line"]
+
+
+def version_line() -> str:
+    """Return the version, and whether the compiled solver is there; imports nothing else."""
+    folder = Path(__file__).resolve().parents[1] / "linear"
+    if PathFinder.find_spec("_engine", [str(folder)]) is not None:
+        return f"fbeta {__version__} (with the compiled solver)"
+    return (
+        f"fbeta {__version__} (without the compiled solver: it was installed without a C++ "
+        "compiler, GCC or Clang, and fits large data more slowly)"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fbeta ...
     0
     """
+    if list(sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        print(version_line())
+        return 0
     try:
         import rich
         import typer

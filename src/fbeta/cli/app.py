@@ -8,18 +8,72 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from fbeta import __version__
+from fbeta.cli import version_line
 from fbeta.cli.console import UserError, stderr
+
+# modules of the commands with the first lines of their help, in its order
+COMMANDS = {
+    "fit": ("models", "Fit a model to labelled data and store it."),
+    "evaluate": (
+        "models",
+        "Measure predictions on labelled data; 0/0 counts as 1 in every measure.",
+    ),
+    "predict": ("predicting", "Predict the label sets of new data."),
+    "export": ("export", "Write a model with its exact decode as an ONNX graph."),
+    "compare": (
+        "compare",
+        "Fit several methods to one file, rank them by its folds, and measure them on another.",
+    ),
+    "demo": (
+        "demo",
+        "Watch F_1 converge to the Bayes optimum on synthetic data whose law is known.",
+    ),
+    "reproduce": (
+        "reproduce",
+        "Run the experiments of the paper, and draw their tables and figures.",
+    ),
+}
+
+
+class CommandGroup(TyperGroup):
+    """The commands, of which only the one that is run is imported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; before it is loaded, one that has no more than its help."""
+        if cmd_name in self.commands or cmd_name not in COMMANDS:
+            return self.commands.get(cmd_name)
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Load the command that is to be run."""
+        self.commands = {name: self.get_command(ctx, name) for name in COMMANDS}
+        self.commands |= load_commands(name for name in args[:1] if name in COMMANDS)
+        return super().resolve_command(ctx, args)
+
+
+def load_commands(names: Iterable[str] = COMMANDS) -> dict[str, Any]:
+    """Import the modules of some commands, which register themselves; return all that are there."""
+    for name in names:
+        importlib.import_module(f"fbeta.cli.{COMMANDS[name][0]}")
+    return dict(typer.main.get_group(app).commands)
+
 
 app = typer.Typer(
     name="fbeta",
+    cls=CommandGroup,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -30,10 +84,7 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        from fbeta.linear.compiled import is_compiled
-
-        how = "with" if is_compiled() else "without"
-        typer.echo(f"fbeta {__version__} ({how} the compiled solver)")
+        typer.echo(version_line())
         raise typer.Exit
 
 
@@ -145,12 +196,3 @@ def _ending_on_signals(wanted: bool) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _register() -> None:
-    """Import the commands: each registers itself with ``app``, in the order of the help."""
-    for name in ("models", "predicting", "export", "compare", "reproduce", "demo"):
-        importlib.import_module(f"fbeta.cli.{name}")
-
-
-_register()
