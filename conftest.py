@@ -8,6 +8,6 @@ if find_spec("torch") is None or find_spec("torchmetrics") is None:
 if find_spec("torch") is None or find_spec("triton") is None:
     collect_ignore += ["src/fbeta/nn/_triton.py", "src/fbeta/linear/_triton.py"]
 if find_spec("skorch") is None:
-    collect_ignore += ["src/fbeta/nn/training.py", "src/fbeta/nn/net.py"]
+    collect_ignore += ["src/fbeta/nn/net.py"]
 if find_spec("onnx") is None:
     collect_ignore += ["src/fbeta/storage/onnx_export.py"]

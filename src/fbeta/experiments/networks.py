@@ -73,8 +73,7 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
     """
     torch = optional_import("torch", "torch", "the experiment on networks")
     optional_import("skorch", "torch", "the experiment on networks")
-    from fbeta.nn.net import Network, two_layers
-    from fbeta.nn.training import Schedule, train
+    from fbeta.nn.net import Network, Training, two_layers
 
     X, Y, X_test, Y_test = (_dense(part) for part in data.split)
     if not sp.issparse(data.X):
@@ -86,13 +85,13 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
         few = int(TUNING * len(X))
         held, (X, Y) = (X[order[:few]], Y[order[:few]]), (X[order[few:]], Y[order[few:]])
     batch, most, patience = (int(cell.parameters[key]) for key in ("batch", "epochs", "patience"))
-    plan = Schedule(1.0, 1e-3, 1e-2, batch, most, patience, TUNING, device, 0)
+    training = Training(1.0, 1e-3, 1e-2, batch, most, patience, TUNING, device)
     sizes = [int(k) for k in np.unique(Y.sum(axis=1)) if k > 0]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = _make_head(cell.method, Y.shape[1], sizes)
         network = Network(two_layers(X.shape[1], WIDTH, DROPOUT), head)
-        epochs = train(network, X, Y, None, plan, seed)
+        epochs, _ = training.run(network, X, Y, None, seed)
     network.eval()
 
     def logits(rows: NDArray[Any]) -> Any:

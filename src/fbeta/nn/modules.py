@@ -14,7 +14,7 @@ from fbeta._validation import check_count
 from fbeta.nn import functional as F
 from fbeta.nn._law import marginals_and_sizes
 from fbeta.nn._sizes import Sizes, read_logits, read_sizes
-from fbeta.nn._targets import check_rows, forbid, forbid_components
+from fbeta.nn._targets import check_rows, forbid, forbid_components, hard_moments, place_sizes
 from fbeta.nn.decoding import Limit
 from fbeta.nn.statistics import Statistics
 
@@ -120,9 +120,13 @@ class _Head(nn.Module, ABC):
         count = target.to(torch.int64).sum(1).cpu().numpy()
         largest = int(np.quantile(count, coverage, method="higher"))
         head = cls(in_features, target.shape[1], max(1, largest), **{"overflow": True, **options})
+        return head.start_at(target)
+
+    def start_at(self, Y: Tensor) -> Self:
+        """Set the biases to the frequencies in labels Y, of shape (n, s), and return the head."""
         with torch.no_grad():
-            head.linear.bias.copy_(head._initial_bias(target.detach().cpu().double()))
-        return head
+            self.linear.bias.copy_(self._initial_bias(Y.detach().cpu().double()))
+        return self
 
     @property
     @abstractmethod
@@ -240,9 +244,8 @@ class JointHead(_Head):
         return 1 + len(self.cardinalities) * self.n_labels
 
     def _initial_bias(self, Y: Tensor) -> Tensor:
-        size = Y.sum(1)
-        counts = [(size == 0).sum()[None].double()]
-        counts += [Y[size == k].sum(0) for k in self.cardinalities]
+        labels, law = hard_moments(Y, self.cardinalities, Y.dtype)
+        counts = [law[:, 0].sum()[None], (law[:, 1:].T @ labels).flatten()]
         return torch.logit((torch.cat(counts) + 0.5) / (len(Y) + 1))
 
     def loss(
@@ -303,10 +306,11 @@ class CardinalityHead(_Head):
         scores = torch.logit((Y.sum(0) + 0.5) / (len(Y) + 1))
         zeros = torch.zeros(1, 1 + len(self.cardinalities), dtype=Y.dtype)
         _, independent = marginals_and_sizes(scores[None], zeros, self.cardinalities)
-        seen = torch.bincount(Y.sum(1).long().clamp(max=self.cardinalities[-1]))
-        seen = nn.functional.pad(seen, (0, independent.shape[1] - len(seen))) + 0.5
+        place = place_sizes(Y, self.cardinalities).place
+        seen = torch.bincount(place, minlength=zeros.shape[1]) + 0.5
         # the law of the size is that of independent labels times the exponential of these
-        return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(independent[0])])
+        law = independent[0, [0, *self.cardinalities]]
+        return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(law)])
 
     def loss(
         self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from fbeta._array import optional_import
-from fbeta._validation import check_choice, check_count, check_number
+from fbeta._array import is_tensor, optional_import, to_numpy
+from fbeta._validation import check_choice, check_count, check_number, check_sample_weight
 from fbeta.estimators.base import views
+from fbeta.estimators.features import all_or_nothing
 from fbeta.estimators.statistics_base import StatisticsClassifier
-from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, Names, Weight
+from fbeta.labels.forms import Indicator, form_of
+from fbeta.linear.learner import Weight
+from fbeta.nn.decoding import decode, fbeta_of_rows
 from fbeta.nn.modules import CardinalityHead, JointHead
+from fbeta.nn.statistics import Statistics
 from fbeta.statistics.codes import JointCode
 
-__all__ = ["FBetaNet"]
+__all__ = ["FBetaNet", "Network", "Training", "two_layers"]
 
 HEADS = {"cardinality": CardinalityHead, "joint": JointHead}
 # rows that are predicted at once
-ROWS = 4096
+PREDICTED_ROWS = 4096
+# with batch_size="auto": limits of the rows of a step, and steps of a pass between these
+MIN_BATCH, MAX_BATCH, PASS_STEPS = 32, 256, 60
 
 
 class Network(nn.Module):
@@ -43,95 +50,134 @@ class Network(nn.Module):
         return logits
 
 
+class _HeadLoss(nn.Module):
+    """The loss of a head as skorch's criterion; the last column of the target has the weights."""
+
+    def __init__(self, loss: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        target = target.to(logits.device)
+        losses = self.loss(logits, target[:, :-1], reduction="none")
+        return (losses * target[:, -1]).mean()
+
+
+class _Averaged(nn.Module):
+    """Networks as one module: from features to label sets, their expected F_beta and marginals."""
+
+    def __init__(self, networks: list[Network]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def statistics(self, X: Tensor) -> Statistics:
+        """Return the mean of the statistics of all networks."""
+        every = [network.head.statistics(network(X)) for network in self.networks]  # type: ignore[operator,union-attr]
+        empty, joint = (
+            torch.stack([part.double() for part in parts]).mean(0)
+            for parts in zip(*(q[:2] for q in every), strict=True)
+        )
+        return Statistics(empty, joint, every[0].cardinalities)
+
+    def forward(self, X: Tensor, beta: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
+        q = self.statistics(X)
+        labels, value = decode(q, beta, min_labels=low, max_labels=high, return_expected=True)
+        return labels, value.clamp(max=1.0), q.marginals().clamp(max=1.0)
+
+
 @dataclass(frozen=True)
-class NetModel:
-    """Networks whose statistics are averaged."""
+class NetworkModel:
+    """Trained networks, whose statistics are averaged."""
 
     networks: list[Network]
     epochs: list[int]
+    history: list[Any]
+    trainers: list[Any]  # of skorch, where partial_fit may go on
     device: str
+    input_type: str
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the mean of the statistics, as the components of the code: (n, 1 + K s)."""
-        parts = [self._code(X[start : start + ROWS]) for start in range(0, X.shape[0] or 1, ROWS)]
+        whole = _Averaged(self.networks).eval()
+        parts = []
+        for start in range(0, X.shape[0] or 1, PREDICTED_ROWS):
+            rows = torch.from_numpy(dense(X[start : start + PREDICTED_ROWS], self.input_type))
+            with torch.no_grad():
+                q = whole.statistics(rows.to(self.device))
+            parts.append(torch.cat([q.empty[:, None], q.joint.flatten(1)], dim=1).cpu().numpy())
         return np.concatenate(parts)
 
-    def _code(self, X: Any) -> NDArray[np.float64]:
-        rows = torch.from_numpy(_single(X)).to(self.device)
-        total: Any = 0.0
-        with torch.no_grad():
-            for network in self.networks:
-                q = network.eval().head.statistics(network(rows))  # type: ignore[operator]
-                code = torch.cat([q.empty[:, None], q.joint.flatten(1)], dim=1)
-                total = total + code.double()
-        out: NDArray[np.float64] = (total / len(self.networks)).cpu().numpy()
-        return out
-
 
 @dataclass(frozen=True)
-class NetCode(JointCode):
-    """The paper's code, for a model that takes the labels themselves as its targets."""
+class Training:
+    """How networks are trained by skorch; the fields are parameters of :class:`FBetaNet`."""
 
-    def targets(self, Y: Indicator) -> NetTargets:
-        """Return the labels, and the sizes that they have."""
-        return NetTargets(Y, tuple(self.cardinalities.tolist()))
+    beta: float = 1.0
+    lr: float = 1e-3
+    weight_decay: float = 1e-2
+    batch_size: int | str = "auto"
+    max_epochs: int = 200
+    patience: int = 20
+    validation_fraction: float = 0.15
+    device: str = "cpu"
+    verbose: int = 0
+    callbacks: Any = None
 
+    def trainer(self, network: Network, n: int, seed: int, held_out: Any = None) -> Any:
+        """Return skorch's trainer of a network for n rows; ``held_out`` are X and y of others."""
+        skorch = optional_import("skorch", "torch", "FBetaNet")
+        from skorch.callbacks import EarlyStopping, EpochScoring
+        from skorch.dataset import ValidSplit
+        from skorch.helper import predefined_split
 
-@dataclass(frozen=True)
-class NetTargets:
-    """Targets of :class:`NetCode`."""
+        few = int(self.validation_fraction * n)
+        split = ValidSplit(few / n, random_state=seed) if few else None
+        if held_out is not None:
+            split = predefined_split(skorch.dataset.Dataset(*held_out))
+        callbacks: list[Any] = []
+        if split is not None:
+            name = "valid_fbeta"
+            score = EpochScoring(_scoring(self.beta), lower_is_better=False, name=name)
+            stop = EarlyStopping(
+                name,
+                patience=self.patience,
+                lower_is_better=False,
+                threshold=0.0,
+                load_best=True,
+                sink=print if self.verbose else _ignore,
+            )
+            callbacks = [("score", score), ("stop", stop)]
+        batch = self.batch_size
+        if batch == "auto":
+            batch = min(max(n // PASS_STEPS, MIN_BATCH), MAX_BATCH)
+        return skorch.NeuralNet(
+            network,
+            _HeadLoss(network.head.loss),  # type: ignore[arg-type]
+            optimizer=torch.optim.AdamW,
+            lr=self.lr,
+            optimizer__weight_decay=self.weight_decay,
+            batch_size=batch,
+            max_epochs=self.max_epochs,
+            iterator_train__shuffle=True,
+            callbacks=[*callbacks, *deepcopy(list(self.callbacks or []))],
+            train_split=split,
+            device=self.device,
+            verbose=self.verbose,
+        )
 
-    labels: Indicator
-    cardinalities: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class NetLearner(Learner):
-    """Networks that differ in their seeds; the fields are those of :class:`FBetaNet`."""
-
-    body: Any
-    head: str
-    hidden: int
-    dropout: float
-    n_seeds: int
-    random_state: Any
-    schedule: dict[str, Any]
-
-    def fit(
-        self, X: Any, targets: NetTargets, weight: Weight, alpha: Any = None, name: Names = str
-    ) -> NetModel:
-        """Train a network for each seed."""
-        optional_import("skorch", "torch", "FBetaNet")
-        from fbeta.nn.training import Schedule, train
-
-        plan = Schedule(**self.schedule)
-        X, Y = _single(X), targets.labels.toarray().astype(np.float32)
-        random = check_random_state(self.random_state)
-        networks, epochs = [], []
-        on_device = torch.device(plan.device)
-        for seed in random.randint(2**31 - 1, size=self.n_seeds):
-            # the state of PyTorch's generators is given back
-            devices = [on_device] if on_device.type == "cuda" else []
-            with torch.random.fork_rng(devices=devices):
-                torch.manual_seed(int(seed))
-                network = self._make(X.shape[1], Y.shape[1], targets.cardinalities)
-                epochs.append(train(network, X, Y, weight, plan, int(seed)))
-            networks.append(network.eval())
-        return NetModel(networks, epochs, plan.device)
-
-    def _make(self, d: int, s: int, cardinalities: tuple[int, ...]) -> Network:
-        """Make an untrained network."""
-        if self.body is None:
-            body: nn.Module = two_layers(d, self.hidden, self.dropout)
-        elif isinstance(self.body, nn.Module):
-            body = deepcopy(self.body)
-        else:
-            body = self.body(d)
-        parameter = next(body.parameters(), None)
-        device = None if parameter is None else parameter.device
-        with torch.no_grad():
-            width = body.eval()(torch.zeros(1, d, device=device)).shape[-1]
-        return Network(body.train(), HEADS[self.head](width, s, cardinalities))
+    def run(
+        self, network: Network, X: Any, Y: Any, weight: Any, seed: int, held_out: Any = None
+    ) -> tuple[int, Any]:
+        """Train a network in place, and return its best epoch and the history."""
+        trainer = self.trainer(network, len(X), seed, held_out)
+        trainer.fit(X, with_weights(Y, weight))
+        stopper = dict(trainer.callbacks_).get("stop")
+        if stopper is None:
+            return len(trainer.history), trainer.history
+        # where max_epochs ended the training, the best epoch may be an earlier one as well
+        if stopper.best_model_weights_ is not None:
+            trainer.module_.load_state_dict(stopper.best_model_weights_)
+        return int(stopper.best_epoch_), trainer.history
 
 
 @dataclass(eq=False, repr=False)
@@ -145,9 +191,10 @@ class FBetaNet(StatisticsClassifier):
     Parameters
     ----------
     body : Module or callable, optional
-        Takes features of shape (n, d), single precision, and returns (n, width). A module is
-        copied for each seed, with the weights that it has; a callable is called with d for each
-        seed and returns a module. Two layers with ReLU and dropout by default.
+        Takes X as it is given to ``fit``, and returns (n, width). A module is copied for each seed,
+        with the weights that it has; a callable is called with d, or with the shape of a row where
+        that has several axes, for each seed and returns a module. Two layers with ReLU and dropout
+        by default, for X of shape (n, d).
     beta : float > 0
         The measure to be optimal for; it decides when to stop, and the networks serve every
         other.
@@ -159,18 +206,26 @@ class FBetaNet(StatisticsClassifier):
         After each of the two layers.
     lr, weight_decay : float
         Of AdamW.
-    batch_size, max_epochs : int
-        Rows in a step; most passes.
+    batch_size : int or "auto"
+        Rows in a step; "auto" makes about 60 steps of a pass, of 32 to 256 rows.
+    max_epochs : int
+        Most passes.
     patience : int
         Passes without a better F_beta of the held-out rows after which to stop. With few rows a
         pass has few steps, and F_beta rises late: give it time.
     validation_fraction : float in [0, 1)
         Share of the rows that is held out; with 0, or too few rows for it, all ``max_epochs`` are
         run.
+    validation_data : tuple (X, y), optional
+        Rows to be held out in place of a share of those in ``fit``.
+    callbacks : list of skorch callbacks, optional
+        Such as ``skorch.callbacks.LRScheduler``; copied for each seed.
     n_seeds : int
         Networks to be averaged.
     device : str
         Where to train and to predict, such as ``"cuda"``.
+    input_type : {"float32", "int64", ...}
+        Type of X that the body gets; "int64" for token numbers.
     random_state : int, RandomState or None
         For weights, splits and the order of the rows.
     verbose : int
@@ -184,10 +239,13 @@ class FBetaNet(StatisticsClassifier):
         The trained networks, each with a ``body`` and a ``head``.
     n_epochs_ : list of int
         After how many epochs each was best.
+    history_ : list of skorch.history.History
+        What each epoch of each network gave.
 
     Notes
     -----
-    A sparse X is made dense.
+    A sparse X is made dense. X may have more than two axes, such as images of shape (n, channels,
+    height, width), and be a tensor.
 
     Examples
     --------
@@ -198,7 +256,7 @@ class FBetaNet(StatisticsClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    body: nn.Module | Callable[[int], nn.Module] | None = None
+    body: nn.Module | Callable[..., nn.Module] | None = None
     beta: float = 1.0
     _: KW_ONLY
     head: str = "cardinality"
@@ -206,36 +264,189 @@ class FBetaNet(StatisticsClassifier):
     dropout: float = 0.4
     lr: float = 1e-3
     weight_decay: float = 1e-2
-    batch_size: int = 32
+    batch_size: int | str = "auto"
     max_epochs: int = 200
     patience: int = 20
     validation_fraction: float = 0.15
+    validation_data: Any = None
+    callbacks: Any = None
     n_seeds: int = 1
     device: str = "cpu"
+    input_type: str = "float32"
     random_state: Any = None
     verbose: int = 0
 
-    networks_, n_epochs_ = views("_model", "networks", "epochs")
+    networks_, n_epochs_, history_ = views("_model", "networks", "epochs", "history")
 
-    def _make_code(self, Y: Indicator) -> NetCode:
-        return NetCode.of(Y)  # type: ignore[return-value]
+    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+        X = to_numpy(X) if is_tensor(X) else X
+        kind = [np.float64, np.float32] if self.input_type.startswith("float") else self.input_type
+        X = validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=kind, allow_nd=True, order="C"
+        )
+        if reset:
+            self._row_shape = X.shape[1:]
+        if X.shape[1:] != self._row_shape:
+            raise ValueError(f"rows of X have shape {X.shape[1:]}, in fit {self._row_shape}")
+        return X
 
-    def _make_learner(self) -> NetLearner:
+    def _make_code(self, Y: Indicator) -> JointCode:
+        return JointCode.of(Y)
+
+    def _training(self) -> Training:
+        """Return how to train, or raise where a parameter is wrong."""
         check_choice("head", self.head, tuple(HEADS))
-        for name in ("hidden", "batch_size", "max_epochs", "patience", "n_seeds"):
+        for name in ("hidden", "max_epochs", "patience", "n_seeds"):
             check_count(name, getattr(self, name))
+        if self.batch_size != "auto":
+            check_count("batch_size", self.batch_size)
         check_number("lr", self.lr, strict=True)
         check_number("weight_decay", self.weight_decay)
         for name in ("dropout", "validation_fraction"):
             if check_number(name, getattr(self, name)) >= 1:
                 raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
-        names = ("beta", "lr", "weight_decay", "batch_size", "max_epochs", "patience",
-                 "validation_fraction", "device", "verbose")  # fmt: skip
-        schedule = {name: getattr(self, name) for name in names}
-        return NetLearner(
-            self.body, self.head, self.hidden, self.dropout, self.n_seeds, self.random_state,
-            schedule,
-        )  # fmt: skip
+        return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
+
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        training, code = self._training(), self._make_code(Y)
+        held_out = None
+        if self.validation_data is not None:
+            held_X, held_y = self.validation_data
+            held_Y = self._label_form.read(held_y, "validation_data").toarray()
+            held_X = dense(self._validate_X(held_X, reset=False), self.input_type)
+            held_out = (held_X, with_weights(held_Y, None))
+        X, labels = dense(X, self.input_type), Y.toarray().astype(np.float32)
+        networks, epochs, history = [], [], []
+        for seed in self._seeds():
+            with _seeded(seed, self.device):
+                networks.append(self._make_network(code, X, labels))
+                best, run = training.run(networks[-1], X, labels, weight, seed, held_out)
+            epochs.append(best)
+            history.append(run)
+        self._code, self._model = code, self._collect(networks, epochs, history, [])
+
+    def _seeds(self) -> list[int]:
+        random = check_random_state(self.random_state)
+        return [int(seed) for seed in random.randint(2**31 - 1, size=self.n_seeds)]
+
+    def _collect(
+        self, networks: list[Network], epochs: list[int], history: list[Any], trainers: list[Any]
+    ) -> NetworkModel:
+        networks = [network.eval() for network in networks]
+        return NetworkModel(networks, epochs, history, trainers, self.device, self.input_type)
+
+    def _make_network(self, code: JointCode, X: NDArray[Any], Y: NDArray[Any]) -> Network:
+        """Return an untrained network, whose head starts at the frequencies in Y."""
+        shape = X.shape[1:]
+        if self.body is None:
+            if len(shape) > 1:
+                raise ValueError(f"rows of X have shape {shape}: give a body for them")
+            body: nn.Module = two_layers(shape[0], self.hidden, self.dropout)
+        elif isinstance(self.body, nn.Module):
+            body = deepcopy(self.body)
+        else:
+            body = self.body(shape[0] if len(shape) == 1 else shape)
+        parameter = next(body.parameters(), None)
+        device = None if parameter is None else parameter.device
+        with torch.no_grad():
+            width = body.eval()(torch.from_numpy(X[:1]).to(device)).shape[-1]
+        kind = HEADS[self.head]
+        sizes = tuple(code.cardinalities.tolist())
+        head = kind(width, Y.shape[1], sizes, overflow=True, check=False)
+        head.start_at(torch.from_numpy(Y))
+        return Network(body.train(), head)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Train for one pass over more rows; nothing is held out.
+
+        The first call fixes the labels, and the sizes of label sets: those that it sees. Rows of
+        other sizes count as random subsets of their labels, of the largest size below.
+
+        Parameters
+        ----------
+        X : array-like or tensor of shape (n, ...)
+        y : labels of n instances
+            In the same form in each call.
+        classes : sequence, optional
+            Names of all labels, where y holds label sets and the first call does not have them all.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the instances.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+        with all_or_nothing(self) as draft:
+            draft._add_rows(X, y, classes, sample_weight)
+        return self
+
+    def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
+        first = not hasattr(self, "_model")
+        if first:
+            form = form_of(y, "y")
+            if classes is not None and form.kind in ("sets", "single"):
+                form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
+            self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
+        X, Y = self._validate_X(X, reset=first), self._label_form.read(y, "y")
+        if X.shape[0] != Y.shape[0]:
+            raise ValueError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}")
+        weight = check_sample_weight(sample_weight, X.shape[0])
+        if first:
+            self._code = self._make_code(Y)
+        X, labels = dense(X, self.input_type), Y.toarray().astype(np.float32)
+        training = replace(self._training(), validation_fraction=0.0)
+        trainers = [] if first else deepcopy(cast(NetworkModel, self._model).trainers)
+        for at, seed in enumerate(self._seeds()):
+            with _seeded(seed, self.device):
+                if len(trainers) == at:
+                    network = (
+                        self._make_network(cast(JointCode, self._code), X, labels)
+                        if first
+                        else deepcopy(self.networks_[at])
+                    )
+                    trainers.append(training.trainer(network, len(X), seed))
+                trainers[at].partial_fit(X, with_weights(labels, weight), epochs=1)
+        history = [trainer.history for trainer in trainers]
+        epochs = [len(run) for run in history]
+        self._model = self._collect([t.module_ for t in trainers], epochs, history, trainers)
+
+    def to_onnx(self) -> Any:
+        """Write the networks, the average of their statistics and the decode as an ONNX graph.
+
+        Returns
+        -------
+        onnx.ModelProto
+            Its inputs are ``X``, ``beta``, ``min_labels`` and ``max_labels``, its outputs
+            ``labels``, ``expected_fbeta`` and ``probabilities``, as those of
+            :func:`fbeta.storage.onnx_export.to_onnx`; X has the type ``input_type``.
+        """
+        check_is_fitted(self)
+        onnx = optional_import("onnx", "onnx", "the export to ONNX")
+        optional_import("onnxscript", "onnx", "the export of networks to ONNX")
+        whole = _Averaged(deepcopy(self.networks_)).eval().cpu()
+        example = torch.zeros((2, *self._row_shape), dtype=getattr(torch, self.input_type))
+        defaults = {
+            "beta": torch.tensor(self.beta, dtype=torch.float64),
+            "min_labels": torch.tensor(0),
+            "max_labels": torch.tensor(self.n_labels_),
+        }
+        program = torch.onnx.export(
+            whole,
+            (example, *defaults.values()),
+            dynamo=True,
+            verbose=False,
+            input_names=["X", *defaults],
+            output_names=["labels", "expected_fbeta", "probabilities"],
+            dynamic_shapes=({0: torch.export.Dim("n")}, None, None, None),
+        )
+        model = program.model_proto  # type: ignore[union-attr]
+        model.graph.initializer.extend(
+            onnx.numpy_helper.from_array(value.numpy(), name) for name, value in defaults.items()
+        )
+        return model
 
 
 def two_layers(d: int, hidden: int, dropout: float) -> nn.Sequential:
@@ -252,7 +463,40 @@ def two_layers(d: int, hidden: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _single(X: Any) -> NDArray[np.float32]:
-    """Return features as a dense array in single precision."""
-    dense = X.toarray() if sp.issparse(X) else X
-    return np.ascontiguousarray(dense, dtype=np.float32)
+def dense(X: Any, input_type: str) -> NDArray[Any]:
+    """Return X as a dense array of a type."""
+    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=input_type)
+
+
+def with_weights(Y: NDArray[Any], weight: Weight) -> NDArray[np.float32]:
+    """Return labels of shape (n, s), and weights with the mean 1 in a further column."""
+    share = np.ones(len(Y)) if weight is None else weight * (len(weight) / weight.sum())
+    return np.column_stack([Y, share]).astype(np.float32)
+
+
+@contextmanager
+def _seeded(seed: int, device: str) -> Iterator[None]:
+    """Seed PyTorch's generators, and give their state back at the end."""
+    on_device = torch.device(device)
+    with torch.random.fork_rng(devices=[on_device] if on_device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def _ignore(*_: Any) -> None:
+    """Print nothing."""
+
+
+def _scoring(beta: float) -> Any:
+    """Return the score of validation rows: the weighted F_beta of their decoded logits."""
+
+    def score(net: Any, X: Any, y: Any) -> float:
+        logits = torch.cat(list(net.forward_iter(X)))
+        target = torch.as_tensor(np.asarray(y), device=logits.device)
+        with torch.no_grad():
+            labels = net.module_.head.decode(logits, beta)
+        weight = target[:, -1].double()
+        scores = fbeta_of_rows(labels, target[:, :-1], beta)
+        return float((scores * weight).sum() / weight.sum())
+
+    return score
