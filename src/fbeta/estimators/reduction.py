@@ -30,7 +30,8 @@ from fbeta.linear.binary import constant_values, distinct_columns
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import JointCode
 
-__all__ = ["ClassifierLearner", "ClassifierModel", "FBetaReduction"]
+__all__ = ["ClassifierLearner", "ClassifierModel", "FBetaReduction", "fit_one", "fit_weights",
+           "predict_one", "warn_of_class_weight"]  # fmt: skip
 
 CALIBRATION_FOLDS = 3
 
@@ -47,7 +48,7 @@ class ClassifierModel:
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities of the targets, of shape (n, M)."""
         columns = Parallel(n_jobs=self.n_jobs)(
-            delayed(_predict_one)(estimator, X, constant)
+            delayed(predict_one)(estimator, X, constant)
             for estimator, constant in zip(self.estimators, self.constant, strict=True)
         )
         return np.stack(columns, axis=1)[:, self.place]
@@ -72,11 +73,11 @@ class ClassifierLearner(Learner):
         self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any = None, name: Names = str
     ) -> ClassifierModel:
         """Fit to targets of shape (n, M); how strongly is for the classifier to say."""
-        weights = _fit_weights(self.estimator, weight)
+        weights = fit_weights(self.estimator, weight)
         place, first = distinct_columns(targets)
         constant = constant_values(targets[:, first])
         estimators = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_one)(self.estimator, X, targets[:, [c]].toarray()[:, 0], weights)
+            delayed(fit_one)(self.estimator, X, targets[:, [c]].toarray()[:, 0], weights)
             for c in first
         )
         return ClassifierModel(estimators, constant, place, self.n_jobs)
@@ -237,7 +238,7 @@ class FBetaReduction(StatisticsClassifier):
         return JointCode.of(Y, self.cardinalities)
 
     def _make_learner(self) -> ClassifierLearner:
-        _warn_of_class_weight(self.estimator)
+        warn_of_class_weight(self.estimator)
         return ClassifierLearner(self.estimator, self.n_jobs)
 
 
@@ -247,7 +248,7 @@ def _router(estimator: Any, owner: Any) -> MetadataRouter:
     return MetadataRouter(owner=owner).add(estimator=estimator, method_mapping=mapping)
 
 
-def _fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
+def fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
     """Return the weights as the ``fit`` of a classifier takes them, or raise where it cannot."""
     if weight is None:
         return {}
@@ -266,7 +267,7 @@ def _fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
     return dict(router.route_params(caller="fit", params=given).estimator.fit)
 
 
-def _warn_of_class_weight(estimator: Any) -> None:
+def warn_of_class_weight(estimator: Any) -> None:
     """Say that probabilities of reweighted classes are not those which the decode needs."""
     for name, value in estimator.get_params().items():
         if name.rpartition("__")[2] == "class_weight" and value is not None:
@@ -279,7 +280,7 @@ def _warn_of_class_weight(estimator: Any) -> None:
             )
 
 
-def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str, Any]) -> Any:
+def fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str, Any]) -> Any:
     """Fit a copy of the classifier to one 0/1 target, or to none where the target is constant."""
     if target.min() == target.max():
         return None
@@ -298,7 +299,7 @@ def _add_one(estimator: Any, X: Any, target: NDArray[np.int8], weight: Weight) -
     return deepcopy(estimator).partial_fit(X, target, classes=np.array([0, 1]), **weights)
 
 
-def _predict_one(estimator: Any, X: Any, constant: float) -> NDArray[np.float64]:
+def predict_one(estimator: Any, X: Any, constant: float) -> NDArray[np.float64]:
     """Return P(target = 1 | x) for each row."""
     if estimator is None:
         return np.full(_num_samples(X), constant)

@@ -1,0 +1,253 @@
+"""Averages of label statistics: what FBetaEnsemble and FBetaAuto share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fbeta.estimators.base import views
+from fbeta.estimators.calibration import Calibration
+from fbeta.estimators.features import all_or_nothing, drop_weightless
+from fbeta.estimators.members import Candidate, statistics_of
+from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.statistics.label_statistics import LabelStatistics
+
+__all__ = ["AverageClassifier", "AverageCode", "AverageModel", "Progress", "leaderboard"]
+
+ROW_BYTES_LIMIT = 1 << 17  # of the statistics of all members for one row, as an estimate
+
+
+@dataclass(frozen=True)
+class AverageCode:
+    """Part of model files of version 0.1; nothing else uses it."""
+
+    cardinalities: NDArray[np.intp]
+    n_labels: int
+    members: int = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a search has done so far.
+
+    Attributes
+    ----------
+    name : str
+        What is tried or was tried.
+    event : {"begin", "scored", "left out", "fit", "stopped"}
+        What happened: the trial began, has a score, was left out; the final fit to all rows begins;
+        the search was interrupted.
+    score, best : float or None
+        F_beta of the candidate and the best so far, on held-out rows.
+    elapsed : float
+        Seconds since the search began.
+    limit : float or None
+        Its time limit.
+    detail : str
+        A reason, or what comes next.
+    """
+
+    name: str
+    event: str
+    score: float | None
+    best: float | None
+    elapsed: float
+    limit: float | None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        score = "" if self.score is None else f" {self.score:.4f}, best {self.best:.4f}"
+        detail = f" {self.event}, {self.detail}" if self.detail else f" {self.event}"
+        return f"{self.elapsed:7.1f} s  {self.name}:{score or detail}"
+
+
+@dataclass(frozen=True)
+class AverageModel:
+    """Fitted estimators over fitted feature maps, and their weights.
+
+    Attributes
+    ----------
+    maps : list
+        Transformers; None for the features as they are.
+    members : list
+        Estimators or pipelines with statistics.
+    places : list of int
+        The map of each member.
+    weights : list of float
+        They sum to 1.
+    calibration : Calibration
+        Of the average, on held-out rows.
+    score : float
+        F_beta of the average on held-out rows.
+    leaderboard : list of dict
+        What was tried.
+    cardinalities : ndarray of shape (K,)
+        Sizes of label sets that have statistics.
+    """
+
+    maps: list[Any]
+    members: list[Any]
+    places: list[int]
+    weights: list[float]
+    calibration: Calibration
+    score: float
+    leaderboard: list[dict[str, Any]] = field(default_factory=list)
+    cardinalities: Any = None
+
+    def statistics(self, X: Any) -> LabelStatistics:
+        """Return the average of the statistics for n rows."""
+        seen = [X if mapping is None else mapping.transform(X) for mapping in self.maps]
+        parts = [
+            statistics_of(member, seen[place])
+            for member, place in zip(self.members, self.places, strict=True)
+        ]
+        return LabelStatistics.mixture(parts, self.weights)
+
+
+@dataclass(frozen=True)
+class AverageEstimates:
+    """Statistics of n rows, as a rule reads them."""
+
+    model: AverageModel
+    X: Any
+
+    @cached_property
+    def _statistics(self) -> LabelStatistics:
+        return self.model.statistics(self.X)
+
+    def statistics(self) -> LabelStatistics:
+        """Return the label statistics, which are computed once."""
+        return self._statistics
+
+    def marginals(self) -> NDArray[Any]:
+        """Return the probability of each label, (n, s), below 1 where estimates add up to more."""
+        marginals = self._statistics.marginals()
+        return np.asarray(np.minimum(marginals, 1 - float(np.finfo(marginals.dtype).eps) / 2))
+
+
+def leaderboard(candidates: Sequence[Candidate], weights: Sequence[float]) -> list[dict[str, Any]]:
+    """List what was tried: name, score on held-out rows, seconds and weight, the best first."""
+    rows = [
+        {
+            "name": candidate.name,
+            "score": candidate.score,
+            "seconds": round(candidate.seconds, 3),
+            "weight": float(weight),
+        }
+        for candidate, weight in zip(candidates, weights, strict=True)
+    ]
+    return sorted(rows, key=lambda row: -row["score"])
+
+
+class AverageClassifier(StatisticsClassifier):
+    """Base of the two estimators that average label statistics, chosen on held-out rows."""
+
+    state_version = 2
+    verbose: int
+    _model: AverageModel  # type: ignore[assignment]
+
+    leaderboard_, best_score_, calibration_ = views("_model", "leaderboard", "score", "calibration")
+    (cardinalities_,) = views("_model", "cardinalities")
+
+    @classmethod
+    def upgrade_state(
+        cls, version: int, params: dict[str, Any], state: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read an average that was stored with a code of its own."""
+        if "_code" in state:
+            sizes = state["_code"].cardinalities
+            state = {**state, "_model": replace(state["_model"], cardinalities=sizes)}
+            del state["_code"]
+        return params, state
+
+    @property
+    def weights_(self) -> dict[str, float]:
+        """The weight of each member, by name."""
+        return {row["name"]: row["weight"] for row in self.leaderboard_}
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        progress: Callable[[Progress], object] | None = None,
+    ) -> Self:
+        """Try candidates on held-out rows, and fit those that have a weight to all rows.
+
+        A fit that fails leaves the estimator as it was. The first KeyboardInterrupt (Ctrl-C) ends
+        the search, and the best average so far is fitted; if nothing was scored yet, and for a
+        second one, KeyboardInterrupt is raised and the estimator is left as it was.
+
+        Parameters
+        ----------
+        X : features of n rows
+            As the candidates take them.
+        y : labels of n instances
+            As for :meth:`fbeta.FBetaClassifier.fit`.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the instances.
+        progress : callable, optional
+            Called with a ``Progress`` whenever something was tried.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+
+        def report(event: Progress) -> None:
+            if self.verbose and event.event != "begin":
+                print(event, flush=True)
+            if progress is not None:
+                progress(event)
+
+        with all_or_nothing(self) as draft:
+            if draft._open(X, y, sample_weight) is not None:
+                draft._fit_blocks(X)
+            rows = drop_weightless(*draft._read_training(X, y, sample_weight))
+            draft._model = draft._search(*rows, report)
+        return self
+
+    def _search(self, X: Any, Y: Any, weight: Any, report: Any) -> AverageModel:
+        """Return the fitted average."""
+        raise NotImplementedError
+
+    def _fit_blocks(self, source: Any) -> None:
+        raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
+
+    def _output(self, X: Any) -> Any:
+        return AverageEstimates(self._model, X)
+
+    def _row_bytes(self) -> int:
+        # members bound their own memory; kept below a limit, so that maps are applied to many rows
+        width = 1 + max(1, len(self.cardinalities_)) * self.n_labels_
+        return int(min(8 * len(self._model.members) * width, ROW_BYTES_LIMIT))
+
+    def expected_fbeta(
+        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
+    ) -> Any:
+        """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        beta : float, optional
+            That of the estimator by default.
+        calibrated : bool
+            Whether to calibrate what the statistics say by what the average achieved on held-out
+            rows; not for another beta, nor with limits.
+        **limits : int
+            ``min_labels`` and ``max_labels``.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        return self._expected(X, beta, calibrated, self._goal(**limits))
