@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.utils.validation import has_fit_parameter
 
 from fbeta import FBetaClassifier, fbeta_score
 from fbeta.datasets import DatasetError, read_csv, read_meka, read_svmlight
 from fbeta.methods import METHODS, make_method
-from fbeta.metrics import best_thresholds, fbeta_of_counts
+from fbeta.metrics import averaged_fbeta, best_thresholds, fbeta_of_counts, precision_score
 from fbeta.report.evaluation import calibration_words, label_scores, measure
 
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -128,3 +129,41 @@ def test_calibration_in_words() -> None:
     assert "too sure of its predictions" in calibration_words(P[:, 0] + 0.2, truth, guess)
     assert "better than it thinks" in calibration_words(P[:, 0] - 0.2, truth, guess)
     assert "of these rows" in calibration_words(P[:1, 0], truth[:1], guess[:1])
+
+
+@pytest.mark.parametrize("scale", [1e308, 1e200, 1e-200, 5e-320])
+def test_averages_do_not_depend_on_the_scale_of_weights(scale: float) -> None:
+    weight, other = np.repeat([1.0, 0.5], 6), 1 - Y[:, ::-1]
+    for call in (
+        lambda w: fbeta_score(Y, other, sample_weight=w),
+        lambda w: averaged_fbeta(Y, other, average="micro", sample_weight=w),
+        lambda w: averaged_fbeta(Y, other, average="macro", sample_weight=w),
+        lambda w: precision_score(Y, other, sample_weight=w),
+        lambda w: best_thresholds(X, Y, weight=w),
+    ):
+        np.testing.assert_allclose(call(scale * weight), call(weight), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("scale", [1e308, 1e-320])
+def test_weights_out_of_range_are_named(name: str, scale: float) -> None:
+    model = make_method(name)
+    if has_fit_parameter(model, "sample_weight"):
+        with pytest.raises(ValueError, match="sample_weight has a largest value of"):
+            model.fit(X, Y, sample_weight=np.full(12, scale))
+
+
+@pytest.mark.parametrize("name", ["limo", "macrof", "rml", "sml"])
+def test_overflow_of_the_rivals_names_alpha(name: str) -> None:
+    model = make_method(name).set_params(alpha=1e-310)
+    with pytest.raises(ValueError, match="overflow: increase alpha"):
+        model.fit(X, Y)
+    if name != "limo":  # whose features are scaled
+        with pytest.raises(ValueError, match="overflow: increase alpha, or scale X"):
+            make_method(name).fit(1e160 * X, Y)
+
+
+def test_limo_does_not_depend_on_the_scale_of_features() -> None:
+    model, far = (make_method("limo").set_params(random_state=0) for _ in range(2))
+    found = far.fit(1e160 * X, Y).predict(1e160 * X)
+    assert np.array_equal(found, model.fit(X, Y).predict(X))

@@ -11,6 +11,9 @@ from sklearn.utils.validation import has_fit_parameter
 
 from fbeta._array import check_unmasked, to_numpy
 
+# the largest weight of a row for which sums over rows and their squares are normal numbers
+MIN_LARGEST_WEIGHT, MAX_LARGEST_WEIGHT = 1e-100, 1e100
+
 
 def _is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool | np.bool_)
@@ -76,8 +79,14 @@ def as_real(name: str, value: Any) -> NDArray[np.float64]:
     return np.asarray(array, dtype=np.float64)
 
 
-def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
-    """Return non-negative weights of shape (n,), from a scalar too; None stays None."""
+def check_sample_weight(
+    sample_weight: ArrayLike | None, n: int, *, averaging: bool = False
+) -> NDArray[np.float64] | None:
+    """Return non-negative weights of shape (n,), from a scalar too; None stays None.
+
+    Averages do not depend on the scale of the weights, which is changed where sums would overflow
+    or vanish; a fit, in which the weights are compared with alpha, is refused.
+    """
     if sample_weight is None:
         return None
     weight = as_real("sample_weight", sample_weight)
@@ -91,7 +100,15 @@ def check_sample_weight(sample_weight: ArrayLike | None, n: int) -> NDArray[np.f
         raise ValueError(f"sample_weight is negative at row {int(np.argmax(weight < 0))}")
     if n and not weight.any():
         raise ValueError("sample_weight is zero on every row: nothing is left")
-    return weight
+    largest = float(weight.max()) if n else 1.0
+    if MIN_LARGEST_WEIGHT <= largest <= MAX_LARGEST_WEIGHT:
+        return weight
+    if averaging:
+        return np.asarray(np.ldexp(weight, -int(np.frexp(largest)[1])))  # exact: a power of 2
+    raise ValueError(
+        f"sample_weight has a largest value of {largest:.3g}, expected {MIN_LARGEST_WEIGHT:g} to "
+        f"{MAX_LARGEST_WEIGHT:g}: scale the weights, and alpha with them"
+    )
 
 
 def check_takes_weight(estimator: Any, sample_weight: Any) -> None:

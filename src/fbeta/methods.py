@@ -54,7 +54,7 @@ PARTS: dict[str, str] = {
     "ForestModel": "fbeta.estimators.forest:ForestModel",
     "SizedModel": "fbeta.estimators.sized:SizedModel",
     "ClassifierModel": "fbeta.estimators.reduction:ClassifierModel",
-    "BundleModel": "fbeta.rivals._structured:BundleModel",
+    "BundleModel": "fbeta.rivals.structured:BundleModel",
     "ChainModel": "fbeta.rivals.chain:ChainModel",
     "CostedModel": "fbeta.rivals.cost_sensitive:CostedModel",
     "PlugInModel": "fbeta.rivals.plug_in:PlugInModel",

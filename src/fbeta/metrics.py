@@ -130,7 +130,9 @@ def _sizes(Y_true: Any, Y_pred: Any) -> tuple[Array, Array, Array]:
 
 
 def _mean(values: Array, sample_weight: ArrayLike | None) -> float:
-    return float(np.average(values, weights=check_sample_weight(sample_weight, len(values))))
+    return float(
+        np.average(values, weights=check_sample_weight(sample_weight, len(values), averaging=True))
+    )
 
 
 def averaged_fbeta(
@@ -165,7 +167,7 @@ def averaged_fbeta(
         return np.asarray(fbeta_score(Y_true, Y_pred, beta, sample_weight=sample_weight))
     indicators = _indicators(Y_true, Y_pred)
     n = indicators[0].shape[0]
-    weight = check_sample_weight(sample_weight, n)
+    weight = check_sample_weight(sample_weight, n, averaging=True)
     both, true, pred = (m.T @ (np.ones(n) if weight is None else weight) for m in indicators)
     if average == "micro":
         both, true, pred = both.sum(), true.sum(), pred.sum()
@@ -338,7 +340,7 @@ def best_thresholds(
     if scores.ndim != 2 or Y.shape != scores.shape:
         # one row of labels must not be broadcast to all rows of scores
         raise ValueError(f"Y has shape {Y.shape} and scores {scores.shape}: they must agree")
-    weight = check_sample_weight(weight, len(scores))
+    weight = check_sample_weight(weight, len(scores), averaging=True)
     share = np.ones(len(scores)) if weight is None else weight
     if average == "macro":
         return _best_cuts(*_prefix_values(scores, Y, share[:, None], beta), ends)

@@ -42,8 +42,8 @@ from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear.learner import Learner
 from fbeta.report.evaluation import scores_by_beta
 from fbeta.report.inspection import inspect_betas
-from fbeta.rivals._splitting import HeldOutClassifier
-from fbeta.rivals._structured import BundleClassifier
+from fbeta.rivals.held_out import HeldOutClassifier
+from fbeta.rivals.structured import BundleClassifier
 from fbeta.statistics.codes import Code
 from fbeta.statistics.label_statistics import observed_cardinalities
 

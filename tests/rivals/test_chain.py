@@ -13,8 +13,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fbeta.rivals._chain_inference import enumerate_sets, sample_sets, search_beam
-from fbeta.rivals.chain import ProbabilisticChain
+from fbeta.rivals.chain import ProbabilisticChain, enumerate_sets, sample_sets, search_beam
 
 
 @parametrize_with_checks(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics, decode
-from fbeta.rivals.independent import decode_independent
+from fbeta.rivals import decode_independent
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 
 BETAS = [0.5, 1.0, 2.0, np.sqrt(2), 1.2345]

@@ -11,8 +11,8 @@ from scipy.optimize import LinearConstraint, minimize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import fbeta_score
-from fbeta.rivals._structured import maximise_on_simplex, minimise, most_violated
 from fbeta.rivals.reverse import ReverseMultiLabel
+from fbeta.rivals.structured import maximise_on_simplex, minimise, most_violated
 
 
 @parametrize_with_checks([ReverseMultiLabel()])

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import fbeta_score
-from fbeta.rivals._splitting import split_rows
+from fbeta.rivals.held_out import split_rows
 from fbeta.rivals.thresholded import ThresholdedRelevance
 
 

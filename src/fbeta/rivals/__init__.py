@@ -1,17 +1,16 @@
-"""Other methods for multi-label classification, with the face of the library's own.
+"""Other methods for multi-label classification, with the API of the library's own.
 
-Each is an estimator of scikit-learn; those with parameters ``beta`` and ``alpha`` take part in
+Each follows the scikit-learn API; those with parameters ``beta`` and ``alpha`` can be searched by
 :class:`fbeta.AlphaSearchCV`.
 """
 
 from fbeta.rivals.chain import ProbabilisticChain
 from fbeta.rivals.cost_sensitive import CostSensitiveRelevance
-from fbeta.rivals.independent import decode_independent
 from fbeta.rivals.limo import Limo, limo_path
 from fbeta.rivals.low_rank import LowRankClassifier
 from fbeta.rivals.macro_svm import MacroFSvm
 from fbeta.rivals.plug_in import ExactFPlugIn
-from fbeta.rivals.relevance import BinaryRelevance
+from fbeta.rivals.relevance import BinaryRelevance, decode_independent
 from fbeta.rivals.reverse import ReverseMultiLabel
 from fbeta.rivals.submodular import SubmodularMultiLabel
 from fbeta.rivals.thresholded import ThresholdedRelevance

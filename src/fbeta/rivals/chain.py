@@ -1,4 +1,8 @@
-"""Probabilistic classifier chains: the joint distribution of the labels, one after the other."""
+"""Probabilistic classifier chains: the joint distribution of the labels, one after the other.
+
+``P(y | x) = prod_t P(y_t | x, y_1, ..., y_{t-1})`` with ``P(y_t = 1 | ...) = 1 / (1 + exp(-u_t))``
+and scores ``u_t = b_t(x) + sum_{r < t} y_r c_tr``. Positions t follow the order of the chain.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,94 @@ from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, LinearLearner, Names, Weight
-from fbeta.rivals._chain_inference import Candidates, enumerate_sets, sample_sets, search_beam
+from fbeta.losses import LogisticLoss
 from fbeta.statistics.codes import Code, Estimates
 from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
 
 __all__ = ["ProbabilisticChain"]
 
-MOST_LABELS = 20  # of which all label sets are enumerated
+MAX_ENUMERATED_LABELS = 20  # 2^20 label sets
+sigmoid = LogisticLoss().inverse_link
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Weighted label sets of n instances."""
+
+    sets: NDArray[np.bool_]  # (n, m, s), or (1, m, s) where all instances share them
+    weight: NDArray[np.float64]  # (n, m), shares of a distribution over the sets, of sum 1
+    probability: NDArray[np.float64]  # (n, m), the model's probability of each set
+
+    def mode(self) -> NDArray[np.bool_]:
+        """Return the set with the highest probability, of shape (n, s)."""
+        best = self.probability.argmax(axis=1)
+        row = np.arange(len(best)) if len(self.sets) > 1 else np.zeros(len(best), dtype=np.intp)
+        return np.asarray(self.sets[row, best])
+
+    def statistics(self) -> LabelStatistics:
+        """Return the statistics of the distribution ``weight`` over the sets."""
+        if len(self.sets) == 1:
+            return LabelStatistics.from_distribution(self.weight, self.sets[0].astype(np.int8))
+        sizes = self.sets.sum(axis=2)
+        cardinalities = np.unique(sizes[sizes > 0])
+        share = self.weight[:, None, :] * (sizes[:, None, :] == cardinalities[None, :, None])
+        joint = share @ self.sets.astype(np.float64)
+        return LabelStatistics((self.weight * (sizes == 0)).sum(axis=1), joint, cardinalities)
+
+
+def enumerate_sets(B: NDArray[Any], chain: NDArray[Any]) -> Candidates:
+    """Return all 2^s label sets and their probabilities, for scores B (n, s) and c_tr (s, s)."""
+    n, s = B.shape
+    sets = np.zeros((1, s), dtype=np.bool_)
+    probability = np.ones((n, 1))
+    for t in range(s):
+        present = sigmoid(B[:, t, None] + _offset(sets, chain, t)[None, :])
+        probability = np.concatenate([probability * (1 - present), probability * present], axis=1)
+        sets = np.concatenate([sets, sets])
+        sets[len(sets) // 2 :, t] = True
+    return Candidates(sets[None], probability, probability)
+
+
+def search_beam(B: NDArray[Any], chain: NDArray[Any], width: int) -> Candidates:
+    """Keep the ``width`` most probable beginnings of each instance, label by label.
+
+    The weights are the probabilities divided by their sum. Arguments as for :func:`enumerate_sets`.
+    """
+    n, s = B.shape
+    sets = np.zeros((n, 1, s), dtype=np.bool_)
+    probability = np.ones((n, 1))
+    for t in range(s):
+        present = sigmoid(B[:, t, None] + _offset(sets, chain, t))
+        both = np.concatenate([probability * (1 - present), probability * present], axis=1)
+        m = probability.shape[1]
+        kept = np.argsort(-both, axis=1, kind="stable")[:, :width]
+        probability = np.take_along_axis(both, kept, axis=1)
+        sets = np.take_along_axis(sets, (kept % m)[:, :, None], axis=1)
+        sets[:, :, t] = kept >= m
+    return Candidates(sets, probability / probability.sum(axis=1, keepdims=True), probability)
+
+
+def sample_sets(B: NDArray[Any], chain: NDArray[Any], uniforms: NDArray[np.float64]) -> Candidates:
+    """Sample m label sets with equal weights, label by label, from uniform numbers (m, s).
+
+    All instances use the same numbers, so that the samples of an instance do not depend on which
+    others are predicted with it. Other arguments as for :func:`enumerate_sets`.
+    """
+    (n, s), m = B.shape, len(uniforms)
+    sets = np.zeros((n, m, s), dtype=np.bool_)
+    log_probability = np.zeros((n, m))
+    for t in range(s):
+        present = sigmoid(B[:, t, None] + _offset(sets, chain, t))
+        sets[:, :, t] = uniforms[None, :, t] < present
+        chosen = np.where(sets[:, :, t], present, 1 - present)
+        log_probability += np.log(np.maximum(chosen, np.finfo(np.float64).tiny))
+    return Candidates(sets, np.full((n, m), 1 / m), np.exp(log_probability))
+
+
+def _offset(sets: NDArray[np.bool_], chain: NDArray[Any], t: int) -> NDArray[Any]:
+    """Return ``sum_{r < t} y_r c_tr`` for each set."""
+    out: NDArray[Any] = np.where(sets[..., :t], chain[t, :t], 0.0).sum(axis=-1)
+    return out
 
 
 @dataclass(frozen=True)
@@ -194,10 +279,10 @@ class ProbabilisticChain(StatisticsClassifier):
 
     def _make_code(self, Y: Indicator) -> ChainCode:
         s = Y.shape[1]
-        if self.inference == "exhaustive" and s > MOST_LABELS:
+        if self.inference == "exhaustive" and s > MAX_ENUMERATED_LABELS:
             raise ValueError(
-                f"inference='exhaustive' needs at most {MOST_LABELS} labels, got {s}: use 'beam' "
-                "or 'monte_carlo'"
+                f"inference='exhaustive' needs at most {MAX_ENUMERATED_LABELS} labels, got {s}: "
+                "use 'beam' or 'monte_carlo'"
             )
         random = check_random_state(self.random_state)
         order = _order(self.order, s, random)

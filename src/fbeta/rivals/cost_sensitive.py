@@ -19,7 +19,7 @@ from fbeta.linear import Design, LinearModel, LinearProblems
 from fbeta.linear.learner import LinearLearner, LinearScores, Weight
 from fbeta.losses import LogisticLoss, Loss
 from fbeta.metrics import averaged_fbeta
-from fbeta.rivals._splitting import HeldOutClassifier
+from fbeta.rivals.held_out import HeldOutClassifier
 
 __all__ = ["CostSensitiveRelevance", "CostedLogistic"]
 
@@ -108,49 +108,6 @@ class CostedModel(LinearScores):
         return np.asarray(LogisticLoss().inverse_link(self.scores(X) - shift))
 
 
-@dataclass(frozen=True)
-class CostLearner:
-    """Fits models for each cost on a grid, and chooses among them."""
-
-    solver: LinearLearner  # whose parameters the models are solved with
-    grid: NDArray[np.float64]  # (m,), costs t of a false positive
-    beta: float  # that of a false negative is 1 + beta^2 - t
-
-    def fit(self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float) -> list[LinearModel]:
-        """Fit to labels of shape (n, s), for each t from the solution for the t before."""
-        design = Design.of(X, weight, intercept=self.solver.fit_intercept)
-        tol, max_iter = self.solver.tol, self.solver.max_iter
-        alpha, start, models = check_number("alpha", alpha), None, []
-        for t in self.grid:
-            loss = CostedLogistic(fn=1 + self.beta**2 - t, fp=t)
-            problems = LinearProblems(design, targets, loss)
-            solution = problems.solve(alpha, start=start, tol=tol, max_iter=max_iter)
-            problems.warn_if_not_converged(solution, alpha, max_iter)
-            start = solution.W
-            models.append(problems.model(solution))
-        return models
-
-    def choose(
-        self, models: list[LinearModel], X: Any, Y: Indicator, weight: Weight, average: str
-    ) -> CostedModel:
-        """Take for each label the model with the highest F_beta on other rows."""
-        values = [
-            averaged_fbeta(
-                Y, model.scores(X)[:, model.problem] > 0, self.beta,
-                average=average, sample_weight=weight,
-            )
-            for model in models
-        ]  # fmt: skip
-        best = np.broadcast_to(np.argmax(values, axis=0), Y.shape[1:])
-        rows = [(models[b], models[b].problem[j]) for j, b in enumerate(best)]
-        coef, intercept = (
-            np.stack([getattr(model, name)[row] for model, row in rows])
-            for name in ("coef", "intercept")
-        )
-        n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
-        return CostedModel(coef, intercept, self.grid[best], self.beta, n_iter)
-
-
 @dataclass(eq=False, repr=False)
 class CostSensitiveRelevance(HeldOutClassifier):
     """Binary relevance with the costs that give the best F_beta (Parambath et al. 2014).
@@ -177,7 +134,8 @@ class CostSensitiveRelevance(HeldOutClassifier):
     fit_intercept, tol, max_iter
         As for :class:`fbeta.FBetaClassifier`.
     random_state : int, RandomState or None
-        Decides which rows are held out.
+        Decides which rows are held out, together with their values: a float32 copy of X has
+        other values, and other rows of it are held out.
 
     Attributes
     ----------
@@ -202,11 +160,51 @@ class CostSensitiveRelevance(HeldOutClassifier):
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         (X, Y, weight), held_out = self._parts(X, Y, weight)
+        grid, beta = _read_grid(self.grid, self.beta), float(self.beta)
+        models = self._fit_path(X, Y.tocsc(), weight, grid)
+        self._model = self._choose(models, grid, *held_out)
+        self._rule = SignOfScores(beta)
+
+    def _fit_path(
+        self, X: Any, targets: sp.csc_array, weight: Weight, grid: NDArray[np.float64]
+    ) -> list[LinearModel]:
+        """Fit to labels of shape (n, s), for each t from the solution for the t before."""
         solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
-        learner = CostLearner(solver, _read_grid(self.grid, self.beta), float(self.beta))
-        models = learner.fit(X, Y.tocsc(), weight, self.alpha)
-        self._model = learner.choose(models, *held_out, self.average)
-        self._rule = SignOfScores(learner.beta)
+        design = Design.of(X, weight, intercept=solver.fit_intercept)
+        alpha, start, models = check_number("alpha", self.alpha), None, []
+        for t in grid:
+            problems = LinearProblems(design, targets, CostedLogistic(1 + self.beta**2 - t, t))
+            solution = problems.solve(alpha, start=start, tol=solver.tol, max_iter=solver.max_iter)
+            problems.warn_if_not_converged(solution, alpha, solver.max_iter)
+            start = solution.W
+            models.append(problems.model(solution))
+        return models
+
+    def _choose(
+        self,
+        models: list[LinearModel],
+        grid: NDArray[np.float64],
+        X: Any,
+        Y: Indicator,
+        weight: Weight,
+    ) -> CostedModel:
+        """Take for each label the model with the highest F_beta on the held-out rows."""
+
+        def value(model: LinearModel) -> Array:
+            predicted = model.scores(X)[:, model.problem] > 0
+            return averaged_fbeta(
+                Y, predicted, self.beta, average=self.average, sample_weight=weight
+            )
+
+        values = [value(model) for model in models]
+        best = np.broadcast_to(np.argmax(values, axis=0), Y.shape[1:])
+        rows = [(models[b], models[b].problem[j]) for j, b in enumerate(best)]
+        coef, intercept = (
+            np.stack([getattr(model, name)[row] for model, row in rows])
+            for name in ("coef", "intercept")
+        )
+        n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
+        return CostedModel(coef, intercept, grid[best], float(self.beta), n_iter)
 
     def predict_marginals(self, X: Any) -> NDArray[Any]:
         """Estimate the marginal probability of each label, of shape (n, s).

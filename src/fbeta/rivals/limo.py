@@ -27,7 +27,8 @@ __all__ = ["Limo", "limo_path"]
 
 Row = tuple[Any, Array]  # columns of the non-zero features of an instance, and their values
 Pairs = Iterator[tuple[int, int, int]]
-RIDGE = np.logspace(-3, 4, 8)  # penalties among which the regression of thresholds chooses
+RIDGE_ALPHAS = np.logspace(-3, 4, 8)  # among which the regression of thresholds chooses
+MAX_SCORE = 1e140  # sums of squares of scores stay finite
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class ScoreThresholds:
         if how == "regression" and len(Y) > 1:
             # each row by itself, as elsewhere each label by itself
             best = best_thresholds(scores.T, Y.T, beta, average="macro")
-            model = RidgeCV(RIDGE).fit(_ordered(scores), best)
+            model = RidgeCV(RIDGE_ALPHAS).fit(_ordered(scores), best)
             return cls(beta, model.coef_, float(model.intercept_))
         average = "micro" if how == "micro" else "instance"
         best = best_thresholds(scores, Y, beta, average=average)
@@ -143,12 +144,16 @@ class Limo(MultiLabelClassifier):
         """Return the weights for each strength, of shape (m, s, d)."""
         other = None if self.alpha_instance is None else [self.alpha_instance] * len(alphas)
         options = {k: getattr(self, k) for k in ("variant", "eta", "epochs", "random_state")}
-        return limo_path(X, Y, alphas, alphas_instance=other, **options)
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow is refused in _keep
+            return limo_path(X, Y, alphas, alphas_instance=other, **options)
 
     def _keep(self, X: Any, Y: Indicator, coef: Array) -> None:
         """Keep the weights, and fit the threshold of their scores."""
         self._model = LinearScores(coef, np.zeros(len(coef)))
-        scores, beta = self._model.scores(X), float(self.beta)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores, beta = self._model.scores(X), float(self.beta)
+        if not np.abs(scores).max() < MAX_SCORE:  # also where it is NaN
+            raise ValueError("the scores overflow: increase alpha or alpha_instance")
         self._rule = ScoreThresholds.fit(scores, Y.toarray(), self.threshold, beta)
 
     def alpha_path(

@@ -8,25 +8,109 @@ the smallest ``b_yhat . E[a_y | x]``. The F_beta method is the special case of t
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from itertools import combinations
+from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fbeta._validation import check_sample_weight
+from fbeta._validation import check_beta, check_count, check_sample_weight
 from fbeta.decoding.exact import TIE
 from fbeta.estimators.base import views
 from fbeta.estimators.features import all_or_nothing, drop_weightless, validate_features
-from fbeta.labels.forms import Indicator, LabelForm, form_of
+from fbeta.labels.forms import Indicator, LabelForm, form_of, read_labels
 from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss
-from fbeta.rivals._factors import FactorCode, Factors, all_labelsets, factorise, fbeta_factors
+from fbeta.metrics import fbeta_of_counts
+from fbeta.statistics.label_statistics import encode
 
 __all__ = ["LowRankClassifier", "all_labelsets", "factorise", "fbeta_factors"]
+
+Factors: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class FactorCode:
+    """The factors of a loss as soft targets of classes."""
+
+    A: NDArray[np.float64]  # (n_classes, r)
+    B: NDArray[np.float64]  # (r, n_predictions)
+
+    def targets(self, classes: NDArray[np.intp]) -> sp.csc_array:
+        """Return the factors of given classes between 0 and 1, of shape (n, r)."""
+        low, span = self._range()
+        return sp.csc_array((self.A - low)[classes] / span)
+
+    def losses(self, P: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the expected loss of each prediction, for expected targets of shape (n, r)."""
+        low, span = self._range()
+        return np.asarray((low + span * np.asarray(P, dtype=np.float64)) @ self.B)
+
+    def _range(self) -> tuple[float, float]:
+        return float(self.A.min()), float(np.ptp(self.A)) or 1.0
+
+
+def factorise(L: ArrayLike) -> Factors:
+    """Factorise a loss matrix ``L[y, yhat]`` by singular values, with as few factors as can be.
+
+    Returns A (n_classes, r) and B (r, n_predictions) with ``L = A @ B``.
+
+    Examples
+    --------
+    >>> A, B = factorise([[0, 1, 2], [0, 2, 4]])
+    >>> A.shape, (A @ B).round(12).tolist()
+    ((2, 1), [[0.0, 1.0, 2.0], [0.0, 2.0, 4.0]])
+    """
+    L = np.asarray(L, dtype=np.float64)
+    if L.ndim != 2 or 0 in L.shape or not np.isfinite(L).all():
+        raise ValueError(f"the loss matrix must be finite and have two dimensions, got {L.shape}")
+    U, sizes, V = np.linalg.svd(L, full_matrices=False)
+    rank = max(1, int((sizes > max(L.shape) * np.finfo(np.float64).eps * sizes[0]).sum()))
+    return U[:, :rank] * sizes[:rank], V[:rank]
+
+
+def all_labelsets(n_labels: int) -> NDArray[np.int8]:
+    """Return all subsets of s labels as int8 (2^s, s): small ones first, then in order of labels.
+
+    Examples
+    --------
+    >>> all_labelsets(2).tolist()
+    [[0, 0], [1, 0], [0, 1], [1, 1]]
+    """
+    s = check_count("n_labels", n_labels)
+    sets = [c for size in range(s + 1) for c in combinations(range(s), size)]
+    out = np.zeros((len(sets), s), dtype=np.int8)
+    for i, members in enumerate(sets):
+        out[i, list(members)] = 1
+    return out
+
+
+def fbeta_factors(n_labels: int, beta: float = 1.0) -> Factors:
+    """Return the paper's s^2 + 1 factors of ``-F_beta`` over all 2^s label sets.
+
+    ``a_y`` holds ``1(|y| = 0)`` and ``1(|y| = k) y_j``; ``b_yhat`` holds ``-1(|yhat| = 0)`` and
+    ``-(1 + beta^2) yhat_j / (beta^2 k + |yhat|)``. The shapes are (2^s, 1 + s^2) and
+    (1 + s^2, 2^s), with label sets in the order of :func:`all_labelsets`.
+
+    Examples
+    --------
+    >>> A, B = fbeta_factors(2)
+    >>> (A @ B).round(3).tolist()[3]
+    [0.0, -0.667, -0.667, -1.0]
+    """
+    beta = check_beta(beta)
+    sets = all_labelsets(n_labels).astype(np.float64)
+    cardinalities = np.arange(1, n_labels + 1)
+    A = encode(sp.csr_array(sets.astype(np.int8)), cardinalities).toarray().astype(np.float64)
+    size = sets.sum(axis=1)
+    weight = fbeta_of_counts(1, cardinalities[None, :, None], size[:, None, None], beta)
+    joint = (weight * sets[:, None, :]).reshape(len(sets), -1)
+    return A, -np.concatenate([(size == 0)[:, None], joint], axis=1).T
 
 
 @dataclass(eq=False, repr=False)
@@ -83,20 +167,9 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def for_fbeta(cls, n_labels: int, beta: float = 1.0, **parameters: Any) -> LowRankClassifier:
-        """Make the classifier for ``-F_beta`` over all label sets, with the paper's factors.
+        """Make the classifier for ``-F_beta`` over all 2^s label sets, with the paper's factors.
 
-        Parameters
-        ----------
-        n_labels : int
-            Number of labels s; there are 2^s classes.
-        beta : float > 0
-            Weight of recall against precision.
-        **parameters
-            Further parameters of the classifier.
-
-        Returns
-        -------
-        LowRankClassifier
+        ``parameters`` are further parameters of the classifier.
 
         Examples
         --------
@@ -153,8 +226,7 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.labelsets is not None:
             if given is None:
                 raise ValueError("labelsets need a loss_matrix or factors")
-            form = form_of(self.labelsets, "labelsets")
-            self._sets = form.read(self.labelsets, "labelsets")
+            form, self._sets = read_labels(self.labelsets, "labelsets")
             self._form = form if form.kind == "sets" else form_of(y, "y")
             self.classes_, shape = self._form.classes, (len(given[0]), given[1].shape[1])
             if shape != 2 * self._sets.shape[:1]:
@@ -230,7 +302,7 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         best = _first_smallest(self.predict_loss(X))
         A, B = self.factors_
         losses = np.einsum("nr,rn->n", A[self._ids(y)], B[:, best])
-        weight = check_sample_weight(sample_weight, len(losses))
+        weight = check_sample_weight(sample_weight, len(losses), averaging=True)
         return -float(np.average(losses, weights=weight))
 
 

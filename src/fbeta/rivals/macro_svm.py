@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._array import Array
-from fbeta._validation import check_number
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
-from fbeta.rivals._structured import (
+from fbeta.rivals.structured import (
     BundleClassifier,
-    BundleLearner,
     BundleModel,
     BundleResult,
     linear_gradient,
     linear_scores,
-    minimise,
     most_violated,
 )
 
 __all__ = ["MacroFSvm"]
-
-
-@dataclass(frozen=True)
-class ColumnLearner(BundleLearner):
-    """Scores of each label with a large margin between its column and all other columns."""
-
-    def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> BundleModel:
-        """Fit one machine per label; those of constant columns have infinite intercepts."""
-        alpha, s = check_number("alpha", alpha, strict=True), Y.shape[1]
-        coef, intercept = np.zeros((s, X.shape[1])), np.zeros(s)
-        objective, gap, n_iter = np.zeros(s), np.zeros(s), 0
-        for j, column in enumerate(Y.T.toarray()):
-            if column.min() == column.max():
-                intercept[j] = np.inf if column[0] else -np.inf
-                continue
-            found = self.fit_column(X, column[None, :], alpha)
-            coef[j], intercept[j] = found.w[:-1], self.fit_intercept * found.w[-1]
-            objective[j], gap[j], n_iter = found.objective, found.gap, max(n_iter, found.n_iter)
-        return BundleModel(coef, intercept, objective, gap, n_iter)
-
-    def fit_column(self, X: Any, y: NDArray[np.int8], alpha: float) -> BundleResult:
-        """Fit the machine for the column y, given as a row of shape (1, n)."""
-        n, constant = y.shape[1], float(self.fit_intercept)
-
-        def oracle(w: Array) -> tuple[float, Array]:
-            scores = linear_scores(X, w[None, :], constant).T
-            # the rows take the place of labels, and the loss counts n times
-            labeling, values = most_violated(scores / n, y, self.beta)
-            gradient = linear_gradient(X, (labeling - y).T.astype(np.float64), constant)
-            return float(n * values[0] - (scores * y).sum()), gradient[0]
-
-        penalty = np.full(X.shape[1] + 1, alpha)
-        return minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)
 
 
 class MacroFSvm(BundleClassifier):
@@ -104,5 +67,28 @@ class MacroFSvm(BundleClassifier):
         """Fit one machine per label, to rows that all count the same; X, y as elsewhere."""
         return super().fit(X, y)
 
-    def _make_learner(self) -> ColumnLearner:
-        return ColumnLearner(*self._solver())
+    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
+        s = Y.shape[1]
+        coef, intercept = np.zeros((s, X.shape[1])), np.zeros(s)
+        objective, gap, n_iter = np.zeros(s), np.zeros(s), 0
+        for j, column in enumerate(Y.T.toarray()):
+            if column.min() == column.max():
+                intercept[j] = np.inf if column[0] else -np.inf
+                continue
+            found = self._fit_column(X, column[None, :])
+            coef[j], intercept[j] = found.w[:-1], self.fit_intercept * found.w[-1]
+            objective[j], gap[j], n_iter = found.objective, found.gap, max(n_iter, found.n_iter)
+        return BundleModel(coef, intercept, objective, gap, n_iter)
+
+    def _fit_column(self, X: Any, y: NDArray[np.int8]) -> BundleResult:
+        """Fit the machine for one label, whose column is given as a row of shape (1, n)."""
+        n, constant = y.shape[1], float(self.fit_intercept)
+
+        def oracle(w: Array) -> tuple[float, Array]:
+            scores = linear_scores(X, w[None, :], constant).T
+            # the rows take the place of labels, and the loss counts n times
+            labeling, values = most_violated(scores / n, y, self.beta)
+            gradient = linear_gradient(X, (labeling - y).T.astype(np.float64), constant)
+            return float(n * values[0] - (scores * y).sum()), gradient[0]
+
+        return self._minimise(oracle, np.full(X.shape[1] + 1, float(self.alpha)))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fbeta._validation import check_choice
+from fbeta.decoding.exact import decode
 from fbeta.decoding.rules import CutAtHalf, ExactDecode, StatisticsRule
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
@@ -12,8 +17,9 @@ from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss
 from fbeta.statistics.codes import MarginalCode
+from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["BinaryRelevance"]
+__all__ = ["BinaryRelevance", "decode_independent"]
 
 
 RULES: dict[str, StatisticsRule] = {"half": CutAtHalf(), "independent": ExactDecode()}
@@ -75,3 +81,28 @@ class BinaryRelevance(StatisticsClassifier):
         check_choice("decode", self.decode, tuple(RULES))
         loss = get_loss(self.loss)
         return LinearLearner(self.fit_intercept, self.tol, self.max_iter, loss, unfold=True)
+
+
+def decode_independent(P: Any, beta: float = 1.0) -> NDArray[np.int8]:
+    """Find the label sets with the highest expected F_beta when labels are independent.
+
+    Exact over all 2^s sets: ``decode(LabelStatistics.from_marginals(P), beta)``.
+
+    Parameters
+    ----------
+    P : array-like of shape (n, s)
+        ``P(y_j = 1 | x_i)``.
+    beta : float > 0
+        Weight of recall against precision.
+
+    Returns
+    -------
+    int8 array of shape (n, s)
+        Predicted label sets, 0/1.
+
+    Examples
+    --------
+    >>> decode_independent([[0.9, 0.5, 0.1], [0.1, 0.1, 0.1]]).tolist()
+    [[1, 1, 0], [0, 0, 0]]
+    """
+    return decode(LabelStatistics.from_marginals(P), beta)

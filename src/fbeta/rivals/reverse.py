@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fbeta._array import Array
-from fbeta._validation import check_number
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
-from fbeta.rivals._structured import (
+from fbeta.rivals.structured import (
     BundleClassifier,
-    BundleLearner,
     BundleModel,
     linear_gradient,
     linear_scores,
-    minimise,
     most_violated,
 )
 
 __all__ = ["ReverseMultiLabel"]
-
-
-@dataclass(frozen=True)
-class ReverseLearner(BundleLearner):
-    """Scores with large margins between the label set of an instance and all others."""
-
-    def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> BundleModel:
-        """Fit to the sum of the losses of the instances, with a penalty of strength alpha > 0."""
-        alpha = check_number("alpha", alpha, strict=True)
-        truth, constant = Y.toarray(), float(self.fit_intercept)
-        share = np.ones(len(truth)) if weight is None else weight
-        shape = (truth.shape[1], X.shape[1] + 1)
-
-        def oracle(w: Array) -> tuple[float, Array]:
-            scores = linear_scores(X, w.reshape(shape), constant)
-            sets, values = most_violated(scores, truth, self.beta)
-            risk = share @ (values - (scores * truth).sum(axis=1))
-            gradient = linear_gradient(X, share[:, None] * (sets - truth), constant)
-            return float(risk), gradient.ravel()
-
-        penalty = np.full(shape[0] * shape[1], alpha)
-        found = minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)
-        W = found.w.reshape(shape)
-        return BundleModel(
-            W[:, :-1].copy(), constant * W[:, -1], found.objective, found.gap, found.n_iter
-        )
 
 
 class ReverseMultiLabel(BundleClassifier):
@@ -93,5 +63,19 @@ class ReverseMultiLabel(BundleClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    def _make_learner(self) -> ReverseLearner:
-        return ReverseLearner(*self._solver())
+    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
+        truth, constant = Y.toarray(), float(self.fit_intercept)
+        share = np.ones(len(truth)) if weight is None else weight
+        shape = (truth.shape[1], X.shape[1] + 1)
+
+        def oracle(w: Array) -> tuple[float, Array]:
+            scores = linear_scores(X, w.reshape(shape), constant)
+            sets, values = most_violated(scores, truth, self.beta)
+            risk = share @ (values - (scores * truth).sum(axis=1))
+            gradient = linear_gradient(X, share[:, None] * (sets - truth), constant)
+            return float(risk), gradient.ravel()
+
+        found = self._minimise(oracle, np.full(shape[0] * shape[1], float(self.alpha)))
+        W = found.w.reshape(shape)
+        intercept = constant * W[:, -1]
+        return BundleModel(W[:, :-1].copy(), intercept, found.objective, found.gap, found.n_iter)

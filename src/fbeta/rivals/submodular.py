@@ -19,13 +19,11 @@ from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 from fbeta.metrics import fbeta_of_counts
-from fbeta.rivals._structured import (
+from fbeta.rivals.structured import (
     BundleClassifier,
-    BundleLearner,
     BundleModel,
     linear_gradient,
     linear_scores,
-    minimise,
     most_violated,
 )
 
@@ -34,9 +32,9 @@ __all__ = ["SubmodularMultiLabel", "cooccurrence", "maximise_pairwise"]
 Sets = NDArray[np.bool_]
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 Candidates = tuple[NDArray[np.intp], Sets]  # rows, and a label set for each
-CAPACITY = 1 << 29  # of the widest edge of a row: twice as much must fit 32 bits
-EDGES = 1 << 17  # of the graphs of the rows that are cut at the same time
-TOO_LITTLE = 1e-12  # a change of the value that may be rounding
+MAX_CAPACITY = 1 << 29  # of the widest edge of a row: twice as much must fit 32 bits
+MAX_EDGES = 1 << 17  # of the graph of the rows that are cut in one call
+MIN_GAIN = 1e-12  # a smaller change of the value may be rounding error
 
 
 @dataclass(frozen=True)
@@ -61,32 +59,6 @@ class HighestScore:
         """Cut the graph of the labels."""
         check_same_beta(beta, self.beta)
         return maximise_pairwise(*output)
-
-
-@dataclass(frozen=True)
-class PairwiseLearner(BundleLearner):
-    """Scores of labels and attractions between them, with a large margin to all other sets."""
-
-    alpha_pair: float | None  # strength of the penalty on the attractions; alpha by default
-
-    def fit(self, X: Any, Y: Indicator, weight: Weight, alpha: float) -> PairwiseModel:
-        """Fit to the sum of the losses of the instances, with a penalty of strength alpha > 0."""
-        alpha = check_number("alpha", alpha, strict=True)
-        pair = alpha if self.alpha_pair is None else self.alpha_pair
-        alpha_pair = check_number("alpha_pair", pair, strict=True)
-        share = np.ones(X.shape[0]) if weight is None else weight
-        problem = _Problem(X, Y, share, self.beta, float(self.fit_intercept))
-        size, pairs = problem.shape[0] * problem.shape[1], problem.pairs
-        penalty = np.repeat([alpha, alpha_pair], [size, len(pairs[0])])
-        sign = np.arange(len(penalty)) >= size
-        found = minimise(
-            problem.oracle, penalty, nonnegative=sign, tol=self.tol, max_iter=self.max_iter
-        )
-        W, attraction = problem.parts(found.w)
-        return PairwiseModel(
-            W[:, :-1].copy(), problem.constant * W[:, -1], found.objective, found.gap,
-            found.n_iter, np.column_stack(pairs), attraction,
-        )  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)
@@ -138,12 +110,25 @@ class SubmodularMultiLabel(BundleClassifier):
 
     pairs_, pair_coef_ = views("_model", "pairs", "attraction")
 
-    def _make_learner(self) -> PairwiseLearner:
-        return PairwiseLearner(*self._solver(), self.alpha_pair)
-
-    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        super()._fit(X, Y, weight)
+    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> PairwiseModel:
+        pair = self.alpha if self.alpha_pair is None else self.alpha_pair
+        alpha_pair = check_number("alpha_pair", pair, strict=True)
+        share = np.ones(X.shape[0]) if weight is None else weight
+        problem = _Problem(X, Y, share, self.beta, float(self.fit_intercept))
+        size, pairs = problem.shape[0] * problem.shape[1], problem.pairs
+        penalty = np.repeat([float(self.alpha), alpha_pair], [size, len(pairs[0])])
+        found = self._minimise(problem.oracle, penalty, np.arange(len(penalty)) >= size)
+        W, attraction = problem.parts(found.w)
         self._rule = HighestScore(float(self.beta))
+        return PairwiseModel(
+            coef=W[:, :-1].copy(),
+            intercept=problem.constant * W[:, -1],
+            objective=found.objective,
+            gap=found.gap,
+            n_iter=found.n_iter,
+            pairs=np.column_stack(pairs),
+            attraction=attraction,
+        )
 
     def _output(self, X: Any) -> Any:
         return self._model.terms(X)
@@ -223,21 +208,12 @@ def _score(scores: Array, pairs: Pairs, attraction: Array, sets: Sets) -> Array:
 def loss_augmented(
     scores: Array, pairs: Pairs, attraction: Array, Y: Sets, beta: float
 ) -> tuple[Sets, Array]:
-    """Search for the label sets that violate their margin most.
+    """Return label sets (n, s) that violate their margin most, approximately, and values (n,).
 
-    ``argmax_yhat 1 - F_beta(y, yhat) + score(yhat)``, approximately: for a given size l of yhat the
-    loss is linear, ``1 - (1 + beta^2) |y & yhat| / (beta^2 |y| + l)``. The maximisers with it for l
-    = 1..s, the maximiser without attractions and y are compared, and the best is improved by
-    adding or removing single labels.
-
-    ``scores``, ``pairs`` and ``attraction`` are as for :func:`maximise_pairwise`, Y holds the true
-    label sets, of shape (n, s). Returns label sets of that shape and their values, of shape (n,).
-
-    Examples
-    --------
-    >>> pairs, Y = (np.array([0]), np.array([1])), np.array([[True, False]])
-    >>> loss_augmented(np.array([[-0.5, -0.5]]), pairs, np.array([2.0]), Y, 1.0)[0].tolist()
-    [[True, True]]
+    ``argmax_yhat 1 - F_beta(y, yhat) + score(yhat)``: for a given size l of yhat the loss is
+    linear, ``1 - (1 + beta^2) |y & yhat| / (beta^2 |y| + l)``. The maximisers with it for l = 1..s,
+    the maximiser without attractions and y are compared, and the best is improved by adding or
+    removing single labels. Arguments as for :func:`maximise_pairwise`; Y (n, s) is the truth.
     """
     best, values = Y.copy(), _score(scores, pairs, attraction, Y)
     candidates: Iterator[Candidates] = iter(
@@ -269,7 +245,7 @@ def _improve(
         gain = sign * (scores[rows] + present @ A) - f
         label = gain.argmax(axis=1)
         change = gain.max(axis=1) + fbeta_of_counts(hits, size_true, size, beta)[:, 0]
-        better = change > TOO_LITTLE
+        better = change > MIN_GAIN
         rows, label, change = rows[better], label[better], change[better]
         sets[rows, label] ^= True
         values[rows] += change
@@ -339,7 +315,7 @@ def maximise_pairwise(unary: Array, pairs: Pairs, attraction: Array) -> Sets:
     A = _symmetric(pairs, attraction, s)
     lower, upper = (_closure(unary, A, start) for start in (False, True))
     rows = np.flatnonzero((lower != upper).any(axis=1))
-    chunk = max(1, EDGES // (s + 2 * len(attraction)))
+    chunk = max(1, MAX_EDGES // (s + 2 * len(attraction)))
     for start in range(0, len(rows), chunk):
         part = rows[start : start + chunk]
         lower[part] = _minimum_cut(unary[part], pairs, attraction)
@@ -352,7 +328,7 @@ def _symmetric(pairs: Pairs, attraction: Array, s: int) -> sp.csr_array:
 
 
 def _closure(unary: Array, A: sp.csr_array, start: bool) -> Sets:
-    """Let every label decide by its gain from the present set, until none changes its mind."""
+    """Set every label that gains from the present set, until no label changes."""
     sets = np.full(unary.shape, start)
     while True:
         update = unary + sets @ A > 0
@@ -378,8 +354,8 @@ def _minimum_cut(unary: Array, pairs: Pairs, attraction: Array) -> Sets:
     wins = (gain > 0).ravel()
     tail = np.r_[np.where(wins, source, label.ravel()), u, v]
     head = np.r_[np.where(wins, label.ravel(), sink), v, u]
-    between = np.rint(half / widest * CAPACITY).ravel()
-    outside = np.rint(np.abs(gain) / widest * CAPACITY).ravel()
+    between = np.rint(half / widest * MAX_CAPACITY).ravel()
+    outside = np.rint(np.abs(gain) / widest * MAX_CAPACITY).ravel()
     capacity = np.r_[outside, between, between].astype(np.int32)
     # maximum_flow takes no wider indices than these
     ends = tuple(end.astype(np.int32) for end in (tail, head))

@@ -12,7 +12,7 @@ from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import LinearLearner, Weight
 from fbeta.metrics import best_thresholds
-from fbeta.rivals._splitting import HeldOutClassifier
+from fbeta.rivals.held_out import HeldOutClassifier
 
 __all__ = ["ThresholdedRelevance"]
 
@@ -64,7 +64,8 @@ class ThresholdedRelevance(HeldOutClassifier):
     validation_fraction : float
         Share of the rows to choose thresholds on.
     random_state : int, RandomState or None
-        Decides which rows are held out.
+        Decides which rows are held out, together with their values: a float32 copy of X has
+        other values, and other rows of it are held out.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from fbeta._array import Array
-from fbeta._validation import check_solver
+from fbeta._validation import check_number, check_solver
 from fbeta.decoding.rules import SignOfScores
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator
@@ -22,9 +22,10 @@ from fbeta.linear.learner import LinearScores, Weight
 from fbeta.metrics import fbeta_of_counts
 
 Oracle = Callable[[Array], tuple[float, Array]]
-TOWARDS = 0.2  # where the next plane is taken, on the way from the best point to the model's
-PATIENCE = 50  # iterations after which a plane that does not matter is dropped
-TINY = 1e-12
+# where the next plane is taken, on the way from the best point to the minimiser of the model
+STEP_TOWARDS_MINIMISER = 0.2
+MAX_IDLE_ITERATIONS = 50  # after which a plane of weight 0 is dropped
+RELATIVE_JITTER = 1e-12  # of the diagonal of a singular system; also the smallest step length
 
 
 @dataclass(frozen=True)
@@ -36,25 +37,9 @@ class BundleModel(LinearScores):
     n_iter: int
 
 
-@dataclass(frozen=True)
-class BundleLearner:
-    """What scores are fitted with by the bundle method, for the measure of beta."""
-
-    beta: float
-    fit_intercept: bool  # whether there is a constant feature 1, penalised like the others
-    tol: float
-    max_iter: int
-
-    def __post_init__(self) -> None:
-        check_solver(self.fit_intercept, self.tol, self.max_iter)
-
-
 @dataclass(eq=False, repr=False)
 class BundleClassifier(MultiLabelClassifier):
-    """Base of the structured support vector machines: a learner by bundles, and its scores.
-
-    Parameters and attributes are described for :class:`fbeta.rivals.ReverseMultiLabel`.
-    """
+    """Base of the structured SVMs; parameters as for :class:`fbeta.rivals.ReverseMultiLabel`."""
 
     beta: float = 1.0
     alpha: float = 1.0
@@ -68,23 +53,25 @@ class BundleClassifier(MultiLabelClassifier):
     (beta_,) = views("_rule", "beta")
 
     @abstractmethod
-    def _make_learner(self) -> Any:
-        """Return what fits the scores, a :class:`BundleLearner`."""
-
-    def _solver(self) -> tuple[float, bool, float, int]:
-        """Return what every such learner takes."""
-        return float(self.beta), self.fit_intercept, self.tol, self.max_iter
+    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
+        """Fit the scores to valid parameters."""
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        check_solver(self.fit_intercept, self.tol, self.max_iter)
+        check_number("alpha", self.alpha, strict=True)
         self._rule = SignOfScores(float(self.beta))
-        self._model = self._make_learner().fit(X, Y, weight, self.alpha)
+        self._model = self._fit_scores(X, Y, weight)
+
+    def _minimise(
+        self, oracle: Oracle, penalty: Array, nonnegative: NDArray[np.bool_] | None = None
+    ) -> BundleResult:
+        return minimise(
+            oracle, penalty, nonnegative=nonnegative, tol=self.tol, max_iter=self.max_iter
+        )
 
 
 def linear_scores(X: Any, W: Array, constant: float) -> Array:
-    """Compute ``W[:, :-1] x + constant W[:, -1]`` for each row x, with W of shape (s, d + 1).
-
-    The constant feature carries the intercept; it is 0 for none. Returns shape (n, s).
-    """
+    """Return ``W[:, :-1] x + constant W[:, -1]`` (n, s) for rows x, with W of shape (s, d + 1)."""
     return np.asarray(X @ W[:, :-1].T) + constant * W[:, -1]
 
 
@@ -94,31 +81,12 @@ def linear_gradient(X: Any, residual: Array, constant: float) -> Array:
 
 
 def most_violated(scores: Array, Y: NDArray[Any], beta: float) -> tuple[NDArray[np.bool_], Array]:
-    """Find the label sets that violate their margin most.
+    """Return the label sets (n, s) that violate their margin most, and their values (n,).
 
-    ``argmax_yhat 1 - F_beta(y, yhat) + sum_j yhat_j scores_j`` for each row. The best set with t
-    true and u false labels has those with the highest scores. For given t its value is concave in
-    u, since the sorted scores fall and ``-1 / (c + u)`` is concave: the best u is found by
-    bisection, and each row costs O(s log s).
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n, s)
-    Y : 0/1 ndarray of shape (n, s)
-        The true label sets.
-    beta : float > 0
-
-    Returns
-    -------
-    sets : bool ndarray of shape (n, s)
-    values : ndarray of shape (n,)
-        Of the maximum.
-
-    Examples
-    --------
-    >>> sets, values = most_violated(np.array([[-0.5, 0.25, -2.0]]), np.array([[1, 0, 0]]), 1.0)
-    >>> sets.astype(int).tolist(), values.tolist()
-    ([[0, 1, 0]], [1.25])
+    ``argmax_yhat 1 - F_beta(y, yhat) + sum_j yhat_j scores_j`` for scores and labels (n, s). The
+    best set with t true and u false labels has those with the highest scores. For given t its value
+    is concave in u, since the sorted scores fall and ``-1 / (c + u)`` is concave: the best u is
+    found by bisection, and each row costs O(s log s).
     """
     sets, values = np.zeros(scores.shape, dtype=np.bool_), np.zeros(len(scores))
     truth = np.asarray(Y, dtype=np.bool_)
@@ -182,36 +150,17 @@ def minimise(
     """Minimise ``sum_k penalty_k w_k^2 / 2 + R(w)`` for a convex R >= 0 by a bundle method.
 
     The largest of the planes that touch R so far bounds it from below. The minimum of penalty plus
-    this model is a small concave problem in the weights of the planes, its value a lower bound of
-    the minimum sought.
+    this model is a small concave problem in the weights of the planes, and its value is a lower
+    bound of the minimum: the method stops once the gap is below ``tol`` times the objective, or
+    with a :class:`ConvergenceWarning` after ``max_iter`` planes.
 
-    Parameters
-    ----------
-    oracle : callable
-        Gives ``R(w)``, or less where it is hard to compute, and the gradient, of shape (D,), of a
-        plane below R that has this value at w.
-    penalty : ndarray of shape (D,)
-        Positive.
-    nonnegative : bool ndarray of shape (D,), optional
-        Coordinates that must not be negative.
-    tol : float > 0
-        Stop once the gap between objective and bound is below ``tol`` times the objective.
-    max_iter : int
-        Largest number of planes; a :class:`ConvergenceWarning` says when it was reached.
-
-    Returns
-    -------
-    BundleResult
-
-    Examples
-    --------
-    >>> result = minimise(lambda w: (abs(w[0] - 1), np.sign(w - 1)), np.array([2.0]), tol=1e-9)
-    >>> result.w.round(3).tolist(), round(result.objective, 6)
-    ([0.5], 0.75)
+    ``oracle`` returns ``R(w)``, or less where it is hard to compute, and the gradient (D,) of a
+    plane below R that has this value at w. ``penalty`` (D,) is positive; the coordinates marked in
+    ``nonnegative`` (D,) must not be negative.
     """
-    # the systems are small, and threads of BLAS that wait for each other would cost more than all
-    # the rest
-    with threadpool_limits(1, user_api="blas"):
+    # the systems are small: threads of BLAS would wait for each other most of the time
+    # an overflow is refused where planes are added
+    with threadpool_limits(1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
         result = _run_bundle(oracle, penalty, nonnegative, tol, max_iter)
     if result.gap > tol * result.objective:
         warnings.warn(
@@ -253,7 +202,7 @@ def _run_bundle(
             break
         # in the middle the objective is better known than at the minimiser of a rough model, and
         # a plane that shows no progress there cuts off the minimiser too, by convexity
-        point = best + TOWARDS * (minimiser - best)
+        point = best + STEP_TOWARDS_MINIMISER * (minimiser - best)
     return BundleResult(best / scale, float(objective), float(gap), n_iter)
 
 
@@ -279,6 +228,10 @@ class _Bundle:
         self.gradients[self.count] = gradient
         self.count += 1
         products = self.gradients[: self.count] @ gradient
+        if not (np.isfinite(products).all() and np.isfinite(offset)):
+            raise ValueError(
+                "the gradients of the losses overflow: increase alpha, or scale X or sample_weight"
+            )
         # the bounded coordinates enter in _curvature, which knows the active ones
         products -= self.gradients[: self.count, self.bounded] @ gradient[self.bounded]
         self.gram = np.pad(self.gram, (0, 1))
@@ -304,7 +257,7 @@ class _Bundle:
             self.weights, value = weights, new
         minimiser = self._point(self.weights)
         self.idle = np.where(self.weights > 0, 0, self.idle + 1)
-        self._keep(np.flatnonzero(self.idle <= PATIENCE))
+        self._keep(np.flatnonzero(self.idle <= MAX_IDLE_ITERATIONS))
         return minimiser, value
 
     def _point(self, weights: Array) -> Array:
@@ -328,7 +281,7 @@ class _Bundle:
     def _search(self, proposal: Array) -> tuple[Array, float]:
         """Go to the proposal, or as far towards it as the dual rises."""
         start, step = self._value(self.weights), 1.0
-        while step > TINY:
+        while step > RELATIVE_JITTER:
             trial = self.weights + step * (proposal - self.weights)
             value = self._value(trial)
             if value >= start:
@@ -346,29 +299,12 @@ class _Bundle:
 
 
 def maximise_on_simplex(H: Array, b: Array, start: Array) -> Array:
-    """Maximise ``b.a - a'H a / 2`` over ``a >= 0, sum a = 1`` by active sets.
+    """Maximise ``b.a - a'H a / 2`` over ``a >= 0, sum a = 1`` by active sets, up to rounding.
 
-    Parameters
-    ----------
-    H : ndarray of shape (K, K)
-        Positive semidefinite.
-    b : ndarray of shape (K,)
-    start : ndarray of shape (K,)
-        Feasible; those of its entries that are positive are free at first.
-
-    Returns
-    -------
-    ndarray of shape (K,)
-        Feasible, and optimal up to rounding.
-
-    Examples
-    --------
-    >>> a = maximise_on_simplex(np.eye(2), np.array([1.0, 0.5]), np.array([0.0, 1.0]))
-    >>> a.round(6).tolist()
-    [0.75, 0.25]
+    H (K, K) is positive semidefinite, ``start`` (K,) feasible: its positive entries are free first.
     """
     a, free = start, start > 0
-    jitter = TINY * max(float(np.trace(H)) / len(b), np.finfo(np.float64).tiny)
+    jitter = RELATIVE_JITTER * max(float(np.trace(H)) / len(b), np.finfo(np.float64).tiny)
     for _ in range(20 * len(b) + 100):  # rounding may make active sets cycle
         index = np.flatnonzero(free)
         target, multiplier = _stationary(H[np.ix_(index, index)], b[index], jitter)
@@ -384,7 +320,8 @@ def maximise_on_simplex(H: Array, b: Array, start: Array) -> Array:
             continue
         falling = np.flatnonzero(target <= 0)
         present = a[index]
-        ratio = present[falling] / np.maximum(present[falling] - target[falling], TINY**2)
+        fall = np.maximum(present[falling] - target[falling], RELATIVE_JITTER**2)
+        ratio = present[falling] / fall
         moved = present + min(1.0, float(ratio.min())) * (target - present)
         leave = falling[ratio <= ratio.min()]
         moved[leave] = 0.0

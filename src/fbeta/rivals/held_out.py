@@ -1,4 +1,4 @@
-"""Some rows for fitting, and others for choosing."""
+"""Classifiers that fit to one part of the rows, and choose by F_beta on the other."""
 
 from __future__ import annotations
 
@@ -42,26 +42,11 @@ class HeldOutClassifier(MultiLabelClassifier):
 def split_rows(
     X: Any, weight: NDArray[np.float64] | None, fraction: float, random_state: Any
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split rows at random, equal rows on the same side.
+    """Return the row numbers of two random parts, equal rows on the same side; none is empty.
 
-    A row's side depends on what it holds and not on where it stands: a row of weight 2 is treated
-    as the same row twice, and no copy of a row that was fitted is used for choosing.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-        Features.
-    weight : ndarray of shape (n,), or None
-        Weights of the rows.
-    fraction : float
-        Share of the weight for the second part, between 0 and 1.
-    random_state : int, RandomState or None
-        Decides the split.
-
-    Returns
-    -------
-    fitting, choosing : int ndarray
-        Row numbers; neither is empty.
+    The second part has the share ``fraction`` of the weight. A row's side depends on what it holds
+    and not on its position: a row of weight 2 is treated as the same row twice, and no copy of a
+    row that was fitted is used for choosing.
 
     Examples
     --------
@@ -87,7 +72,7 @@ def split_rows(
 
 
 def _digests(X: Any, key: bytes) -> NDArray[np.uint64]:
-    """Return a random-looking number for each row, the same for equal rows."""
+    """Return a keyed hash of each row, equal for equal rows."""
     X = sp.csr_array(X, copy=True)
     X.eliminate_zeros()
     X.sort_indices()
