@@ -211,7 +211,7 @@ class CostSensitiveRelevance(HeldOutClassifier):
 
         As for :meth:`ThresholdedRelevance.predict_marginals`.
         """
-        return np.asarray(self._model.probabilities(self._read_features(X)[0]))
+        return np.asarray(self._model.probabilities(self._read_features(X)))
 
 
 def _read_grid(grid: int | Sequence[float], beta: float) -> NDArray[np.float64]:

@@ -108,4 +108,4 @@ class ThresholdedRelevance(HeldOutClassifier):
         It is not called ``predict_proba``: scikit-learn takes for granted that a classifier which
         has that predicts the most probable class. X is as for :meth:`predict`.
         """
-        return self._output(self._read_features(X)[0])
+        return self._output(self._read_features(X))
