@@ -2,9 +2,15 @@
 # versions of constraints.txt. Nothing has to be installed or activated first.
 PYTHON ?= python3
 VENV ?= .venv
+CORE ?= .venv-core
 OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
+# all that developers need; what the demo needs
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
+SOURCES := pyproject.toml setup.py $(wildcard src/fbeta/linear/*.hpp src/fbeta/linear/[a-z]*.cpp \
+	src/fbeta/linear/*.pyx)
+PIP := -m pip install --quiet --disable-pip-version-check
 # processes that tests run in: as many as there are cores
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8
@@ -13,18 +19,33 @@ COVERAGE := --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
 # the Markdown extension of the documentation is beside its pages
 SITE := PYTHONPATH=docs $(BIN)/zensical
 
-.PHONY: demo test test-all test-oldest lint format docs serve bench bench-gpu dist clean
+# rooms that need NumPy, SciPy and scikit-learn only
+CORE_TESTS := $(addprefix tests/,labels statistics decoding linear estimators rivals)
 
-demo: $(STAMP)
+.PHONY: demo test test-slow test-all test-core test-gpu test-oldest lint format docs serve bench bench-gpu \
+	dist clean
+
+demo: $(DEMO_STAMP)
 	$(BIN)/fbeta demo --output demo
 
-# with what of src the tests cover
+# all but the slow ones, with what of src they cover
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(COVERAGE)
 
-# with the slow ones
+# the slow ones alone: long generators, whole suites of other libraries
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest $(PARALLEL) -m slow
+
 test-all: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) $(COVERAGE)
+
+# a light environment, for a first change
+test-core: $(CORE)/.installed
+	$(CORE)/bin/python -m pytest -m "not slow" $(CORE_TESTS)
+
+# on a machine with a GPU: all tests that have a form for CUDA
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -m gpu tests
 
 # with the lowest versions that are allowed; what needs PyTorch or the documentation is skipped
 test-oldest: $(OLDEST)/.installed
@@ -45,16 +66,24 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/fbeta/linear/*.hpp src/fbeta/linear/*.cpp \
-	src/fbeta/linear/*.pyx)
+$(STAMP): $(SOURCES) constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python $(PIP) -c constraints.txt -e ".[dev]"
+	touch $@ $(DEMO_STAMP)
+
+$(DEMO_STAMP): $(SOURCES) constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) -c constraints.txt -e ".[cli,plot,data]"
 	touch $@
 
-$(OLDEST)/.installed: pyproject.toml constraints-oldest.txt setup.py
+$(CORE)/.installed: $(SOURCES) constraints.txt
+	$(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/python $(PIP) -c constraints.txt -e . pytest
+	touch $@
+
+$(OLDEST)/.installed: $(SOURCES) constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt \
-	-e ".[all,dask,test]"
+	$(OLDEST)/bin/python $(PIP) -c constraints-oldest.txt -e ".[all,dask,test]"
 	touch $@
 
 # the source archive, a wheel made from it, and both tried in new virtual environments
@@ -72,4 +101,4 @@ bench-gpu: $(STAMP)
 	$(BIN)/python -m benchmarks.gpu $(CASES)
 
 clean:
-	rm -rf $(VENV) $(OLDEST) demo results site dist build .cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(CORE) $(OLDEST) demo results site dist build .cache .pytest_cache .mypy_cache .ruff_cache

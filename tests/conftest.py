@@ -6,21 +6,37 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from fbeta.linear import compiled
 
-# a busy machine is not a failure; and the same change gets the same verdict twice
-settings.register_profile(
-    "fbeta",
-    deadline=None,
-    derandomize=bool(os.environ.get("CI")),
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("fbeta")
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # make test-core: the modules that need it are left out
+    pass
+else:
+    # a busy machine is not a failure; and the same change gets the same verdict twice
+    settings.register_profile(
+        "fbeta",
+        deadline=None,
+        derandomize=bool(os.environ.get("CI")),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("fbeta")
 
 PLACES = [Path(p) for p in [os.environ.get("FBETA_DATA", "")] if p]
 PLACES.append(Path(__file__).resolve().parents[2] / "shared" / "data" / "mulan")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the tests that have a form for CUDA: ``make test-gpu`` runs them."""
+    for item in items:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        reasons = (mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif"))
+        if any(isinstance(v, str) and "cuda" in v for v in values) or any(
+            "CUDA" in reason for reason in reasons
+        ):
+            item.add_marker("gpu")
 
 
 @pytest.fixture(scope="session")

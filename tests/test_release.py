@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -100,6 +101,18 @@ def test_jobs_run_what_developers_run():
     assert "constraints-oldest.txt" in recipe(re.escape("$(OLDEST)/.installed"))
 
 
+def test_the_checks_are_the_commands_of_the_readme():
+    commands = re.findall(r"^make (.*)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert commands == ["lint", "docs", "test", "test-slow"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"^make demo .*\nmake test ", readme, re.MULTILINE)
+
+
+def test_the_demo_installs_no_more_than_it_needs():
+    assert '-e ".[cli,plot,data]"' in recipe(re.escape("$(DEMO_STAMP)"))
+    assert "dev" not in recipe(re.escape("$(DEMO_STAMP)"))
+
+
 def test_hooks_check_what_lint_checks():
     yaml = pytest.importorskip("yaml")
     text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
@@ -118,25 +131,55 @@ def test_the_configuration_of_pre_commit_is_valid():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_source_archive_is_whole(tmp_path):
-    """What a release is made of: everything in it that the build and the tests need."""
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """The source archive of a release, unpacked."""
     # the first that know the expression of a licence
     pytest.importorskip("setuptools", minversion="77")
-    copy = tmp_path / "source"
+    folder = tmp_path_factory.mktemp("release")
     ignored = shutil.ignore_patterns(".git", ".venv*", "*.so", ".*cache", "site", "__pycache__",
                                      "*.egg-info", "build", "dist", ".hypothesis",
                                      ".coverage*")  # fmt: skip
-    shutil.copytree(ROOT, copy, ignore=ignored)
+    shutil.copytree(ROOT, folder / "source", ignore=ignored)
+    command = "from setuptools import setup; setup()"
     done = subprocess.run(
-        [sys.executable, "-c", "from setuptools import setup; setup()", "egg_info"],
-        cwd=copy, capture_output=True, text=True, check=False, timeout=120,
+        [sys.executable, "-c", command, "sdist", "--formats=tar", "--dist-dir", folder],
+        cwd=folder / "source", capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    listed = set((next((copy / "src").glob("*.egg-info")) / "SOURCES.txt").read_text().split())
-    for pattern in ("src/fbeta/**/*.py", "src/fbeta/report/*.*s", "src/fbeta/linear/*.[hcp]*",
-                    "tests/**/*.py", "docs/**/*.md", "docs/*.py", "constraints*.txt", ".*.yaml",
-                    ".ci/run", ".github/**/*.yml"):  # fmt: skip
+    (path,) = folder.glob("*.tar")
+    shutil.unpack_archive(path, folder / "unpacked", filter="data")
+    return next((folder / "unpacked").iterdir())
+
+
+def test_the_source_archive_is_whole(archive):
+    """What a release is made of: everything in it that the build and the tests need."""
+    for pattern in ("src/fbeta/**/*.py", "src/fbeta/report/*.*s", "src/fbeta/report/*.html",
+                    "src/fbeta/linear/*.[hcp]*", "conftest.py", "tests/**/*.py", "docs/**/*.md",
+                    "docs/*.py", "constraints*.txt", ".*.yaml", ".ci/run",
+                    ".github/**/*.yml"):  # fmt: skip
         found = {p.relative_to(ROOT).as_posix() for p in ROOT.glob(pattern)}
         found -= {name for name in found if name.endswith((".so", ".pyc", "_engine.cpp"))}
         assert found, pattern
-        assert found <= listed, sorted(found - listed)[:5]
+        missing = sorted(name for name in found if not (archive / name).exists())
+        assert not missing, missing[:5]
+
+
+def test_the_tests_of_the_archive_collect_without_extras(archive):
+    program = """if True:
+        import sys, pytest
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name in ("torch", "onnx", "hypothesis", "typer", "matplotlib", "dask"):
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        sys.meta_path.insert(0, Absent())
+        sys.path.insert(0, "src")
+        sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "tests", "src"]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=archive, capture_output=True, text=True, check=False, timeout=300,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "tests/linear/test_multinomial.py::" in done.stdout

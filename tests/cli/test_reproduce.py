@@ -104,4 +104,12 @@ def test_demo(tmp_path: Path, run: Run) -> None:
     rows = rows_of(tmp_path / "demo" / "convergence.csv")
     assert float(rows[-1]["regret"]) < 0.001 < float(rows[0]["regret"])
     assert (tmp_path / "demo" / "convergence.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "demo" / "tickets.html").read_text(encoding="utf-8")
+    assert "warranty" in page
+    assert out.count("$ fbeta ") == 2
+    assert "F_beta (instances)" in out
+    following = out.splitlines()[-3:]
+    assert [line.split()[:2] for line in following] == [
+        ["fbeta", "fit"], ["fbeta", "evaluate"], ["fbeta", "predict"],
+    ]  # fmt: skip
     assert "30,000" in out

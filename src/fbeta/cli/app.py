@@ -35,7 +35,7 @@ COMMANDS = {
     ),
     "demo": (
         "demo",
-        "Watch F_1 converge to the Bayes optimum on synthetic data whose law is known.",
+        "Watch F_1 converge to the Bayes optimum, and fit a table of text and tags.",
     ),
     "reproduce": (
         "reproduce",

@@ -1,4 +1,4 @@
-"""``fbeta demo``: the paper's Figure 1 in small."""
+"""``fbeta demo``: the paper's Figure 1 in small, and a table of text and tags from file to page."""
 
 from __future__ import annotations
 
@@ -7,26 +7,40 @@ from typing import Annotated
 
 import typer
 
-from fbeta._files import make_folder, to_csv, write_text
-from fbeta.cli.app import app
+from fbeta.cli.app import app, run
 from fbeta.cli.console import mendable, print_table, progress_bar
-from fbeta.report.drawing import save_picture
+
+N_TRAIN, N_TEST = 1_500, 500  # tickets
+NEXT = """Next, with a table of your own, whose column "tags" holds names such as a;b;c:
+  fbeta fit yours.csv --label-column tags -o model.skops
+  fbeta evaluate model.skops test.csv --report page.html
+  fbeta predict model.skops new.csv -o predicted.csv"""
 
 
 @app.command(epilog="Example: [bold]fbeta demo --output demo[/bold]")
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the plot and the numbers.")
+        Path, typer.Option("--output", "-o", help="Folder for figure, tables, model and page.")
     ] = Path("fbeta-demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Of the training samples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
 ) -> None:
-    """Watch F_1 converge to the Bayes optimum on synthetic data whose law is known."""
-    from fbeta.experiments.cells import Record
-    from fbeta.experiments.charts import convergence_charts
-    from fbeta.experiments.convergence import compute_convergence, convergence_cells
+    """Watch F_1 converge to the Bayes optimum, and fit a table of text and tags."""
+    from fbeta._files import make_folder
 
     with mendable():
         make_folder(output)
+    _draw_convergence(output, seed)
+    _fit_tickets(output, seed)
+    typer.echo(NEXT)
+
+
+def _draw_convergence(output: Path, seed: int) -> None:
+    from fbeta._files import to_csv, write_text
+    from fbeta.experiments.cells import Record
+    from fbeta.experiments.charts import convergence_charts
+    from fbeta.experiments.convergence import compute_convergence, convergence_cells
+    from fbeta.report.drawing import save_picture
+
     cells = convergence_cells(seeds=[seed])
     records = []
     with progress_bar(len(cells), "fits") as progress:
@@ -46,3 +60,27 @@ def demo(
         write_text(output / "convergence.csv", to_csv([["n", *fields], *rows]))
         save_picture(convergence_charts(records), output / "convergence.png")
     typer.echo(f"wrote {output / 'convergence.png'} and {output / 'convergence.csv'}")
+
+
+def _fit_tickets(output: Path, seed: int) -> None:
+    """Write made-up support tickets, and run the commands that fit and evaluate them."""
+    from fbeta._files import to_csv, write_text
+    from fbeta.experiments.tickets import make_tickets
+
+    header, *rows = make_tickets(N_TRAIN + N_TEST, seed)
+    train, test, model, page = (
+        output / name
+        for name in ("tickets.csv", "tickets-test.csv", "tickets.skops", "tickets.html")
+    )
+    with mendable():
+        write_text(train, to_csv([header, *rows[:N_TRAIN]]))
+        write_text(test, to_csv([header, *rows[N_TRAIN:]]))
+    for command in (
+        ["fit", str(train), "--label-column", "tags", "--method", "fbeta", "-o", str(model)],
+        ["evaluate", str(model), str(test), "--report", str(page)],
+    ):
+        typer.echo(f"\n$ fbeta {' '.join(command)}")
+        code = run(command)
+        if code:
+            raise typer.Exit(code)
+    typer.echo(f"wrote {page}: open it in a browser")
