@@ -130,6 +130,14 @@ def test_other_losses_and_arrays_are_left_to_the_array_solver():
     assert LinearProblems(*make(30, 3, 2), LogisticLoss()).compiled is not None
 
 
+def test_a_large_fit_without_the_compiled_solver_says_so(monkeypatch):
+    monkeypatch.setattr(compiled, "_engine", None)
+    assert LinearProblems(*make(30, 3, 2), LogisticLoss()).compiled is None
+    monkeypatch.setattr(compiled, "WARNED_OPERATIONS", 4 * 30 * 4 * 2)
+    with pytest.warns(RuntimeWarning, match="without its compiled solver"):
+        assert LinearProblems(*make(30, 3, 2), LogisticLoss()).compiled is None
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_matrices_in_single_precision(sparse, monkeypatch):
     """A large X in single precision is read as it is, and computed with in double precision."""

@@ -7,6 +7,7 @@ what has converged, and continues with the rest.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,11 @@ CHECK_OPERATIONS = 1 << 30  # between two checks for an interruption by the user
 MIN_THREAD_OPERATIONS = 1 << 22  # of a pass, below which a second thread does not pay
 SMALLEST = 1 << 16  # operations of a pass for all problems below which there is nothing to save
 REGISTER_BYTES = 64  # of columns that are worked on together
+WARNED_OPERATIONS = 1 << 32  # of a pass: seconds of a fit that the compiled solver would save
+MISSING = (
+    "fbeta was installed without its compiled solver, which needs a C++ compiler (GCC or Clang): "
+    "this fit takes several times as long as with it"
+)
 CERTIFIED, HARD = 1, 2
 
 # Constants of the algorithm, by their names in engine.hpp.
@@ -129,10 +135,15 @@ class Compiled:
         arrays: dict[str, Any],
     ) -> Compiled | None:
         matrix = light.matrix
-        if _engine is None or not isinstance(design.penalised, np.ndarray):
+        if not isinstance(design.penalised, np.ndarray):
             return None
         entries = int(matrix.nnz if sp.issparse(matrix) else np.prod(matrix.shape))
-        if not entries or not columns or 4 * entries * columns < SMALLEST or entries > MAX_ENTRIES:
+        operations = 4 * entries * columns
+        if not is_compiled():
+            if operations >= WARNED_OPERATIONS:
+                warnings.warn(MISSING, RuntimeWarning, stacklevel=2)
+            return None
+        if not operations or operations < SMALLEST or entries > MAX_ENTRIES:
             return None
         arrays["variance"] = _doubles(design.spread)
         arrays["mean_square"] = _doubles(design.moments[1])
