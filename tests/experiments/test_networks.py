@@ -12,7 +12,12 @@ pytest.importorskip("skorch", reason="the experiment needs the extra torch")
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split  # noqa: E402
 from fbeta.experiments.cells import Cell  # noqa: E402
-from fbeta.experiments.network_heads import AsymmetricHead, CutHead, SoftF1Head  # noqa: E402
+from fbeta.experiments.network_heads import (  # noqa: E402
+    CutHead,
+    asymmetric_loss,
+    binary_loss,
+    soft_f1_loss,
+)
 from fbeta.experiments.networks import (  # noqa: E402
     NETWORKS,
     compute_network,
@@ -79,8 +84,9 @@ def test_losses_of_rivals():
                 for a, b, m in zip(q, y, low, strict=True))
         )  # fmt: skip
     logits, target = torch.tensor(z), torch.tensor(Y, dtype=torch.float64)
-    for kind, expected in ((SoftF1Head, soft), (CutHead, hard), (AsymmetricHead, asymmetric)):
-        head = kind(2, 3)
+    losses = ((soft_f1_loss, soft), (binary_loss, hard), (asymmetric_loss, asymmetric))
+    for loss, expected in losses:
+        head = CutHead(2, 3, loss)
         np.testing.assert_allclose(head.loss(logits, target, "none"), expected, rtol=1e-6)
         assert head.loss(logits, target).item() == pytest.approx(np.mean(expected), rel=1e-6)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from fbeta.experiments.machine import describe_machine
 
-from fbeta.experiments.cells import Cell, Record
+from fbeta.experiments.cells import Cell, Record, describe_machine
 from fbeta.experiments.report import html_report
 from fbeta.experiments.store import ResultStore
 

@@ -10,14 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fbeta._files import make_folder, to_csv, write_text
+from fbeta._files import make_folder
 from fbeta.cli import options as o
 from fbeta.cli.app import app, show_help
 from fbeta.cli.console import UserError, mendable, print_table, progress_bar, stderr
 from fbeta.datasets import list_datasets
 from fbeta.estimators.alpha_search import ALPHAS
-from fbeta.methods import METHODS, method_title
-from fbeta.report.drawing import save_picture
+from fbeta.methods import METHODS
 
 group = typer.Typer(
     invoke_without_command=True,
@@ -27,16 +26,6 @@ group = typer.Typer(
 )
 app.add_typer(group, name="reproduce")
 
-Output = Annotated[
-    Path,
-    typer.Option("--output", "-o", help="Folder of the results; what it has is not run again."),
-]
-
-DataFolder = Annotated[
-    Path | None,
-    typer.Option(help="Folder with the files of the data sets; others are downloaded."),
-]
-
 
 def _dataset_names() -> Sequence[str]:
     from fbeta.experiments.benchmark import known_datasets
@@ -44,6 +33,19 @@ def _dataset_names() -> Sequence[str]:
     return known_datasets()
 
 
+def _count(words: str) -> Any:
+    """Make the option of a positive whole number."""
+    return typer.Option(parser=o.whole(1), metavar="INTEGER", help=words)
+
+
+Output = Annotated[
+    Path,
+    typer.Option("--output", "-o", help="Folder of the results; what it has is not run again."),
+]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the files of the data sets; others are downloaded."),
+]
 DatasetList = Annotated[
     str | None,
     typer.Option(
@@ -60,105 +62,81 @@ MethodList = Annotated[
 ]
 
 
-class _Bar:
-    """Tells a progress bar how a run goes on, as a ``Watcher`` of the experiments."""
-
-    def __init__(self, progress: Any) -> None:
-        self._progress, self._bar = progress, progress.task_ids[0]
-
-    def started(self, cell: Any) -> None:
-        words = f"{cell.dataset}, {cell.method}"
-        self._progress.update(self._bar, description=words)
-
-    def finished(self, cell: Any, record: Any) -> None:
-        self._progress.advance(self._bar)
-
-
-def _run(cells: list[Any], compute: Any, output: Path) -> Any:
-    """Run cells under a bar; what fails is told at the end, and the rest is kept."""
+def _run(cells: list[Any], compute: Any, folder: Path, as_json: bool, page: bool = True) -> None:
+    """Run cells under a progress bar, write and print their tables; fail where a cell failed."""
+    from fbeta.experiments.outputs import write_all, write_report
     from fbeta.experiments.runner import run_cells
     from fbeta.experiments.store import ResultStore
 
-    with mendable():
-        make_folder(output)
-    with mendable(), progress_bar(len(cells), "cells") as progress:
-        watcher: Any = _Bar(progress)
-        report = run_cells(cells, compute, ResultStore(output), watcher)
-    for key, words in report.failures.items():
+    with mendable(), progress_bar(len(cells), "cells") as bar:
+        make_folder(folder)
+        task = bar.task_ids[0]
+
+        def progress(cell: Any, ended: bool) -> None:
+            if ended:
+                bar.advance(task)
+            else:
+                bar.update(task, description=f"{cell.dataset}, {cell.method}")
+
+        run = run_cells(cells, compute, ResultStore(folder), progress)
+    for key, words in run.failures.items():
         stderr(f"fbeta: {key} failed: {words}")
-    return report
-
-
-def _finish(
-    report: Any, output: Path, files: list[Path], as_json: bool, rows: Any, *, page: bool = True
-) -> None:
-    """Tell what was done, on the page of results too, and fail where a cell failed."""
-    summary = {
-        "cells": len(report.records), "computed": report.computed, "failures": report.failures,
-        "rows": rows,
-    }  # fmt: skip
-    if page:
-        files = [*files, _write_page(output)]
-    _tell(output, files, summary, as_json)
-    if report.failures:
+    with mendable():
+        written = write_all(cells[0].experiment, run.records, folder)
+        written += write_report(folder) if page else type(written)()
+    counts = {"cells": len(run.records), "computed": run.computed, "failures": run.failures}
+    _print(written, folder, as_json, {**counts, "rows": written.rows})
+    if run.failures:
         raise typer.Exit(1)
 
 
-def _write_page(output: Path) -> Path:
-    """Write the report of all results in a folder."""
-    from fbeta.experiments.report import html_report
+def _print(written: Any, folder: Path, as_json: bool, summary: dict[str, Any]) -> None:
+    """Print what was written."""
+    if as_json:
+        typer.echo(json.dumps({**summary, "files": [str(file) for file in written.files]}))
+        return
+    for table in written.tables:
+        print_table(*table)
+    typer.echo(f"wrote {', '.join(file.name for file in written.files)} in {folder}")
+
+
+def _datasets(
+    chosen: str | None, data: Path | None, folder: Path, default: Sequence[str]
+) -> list[str]:
+    """Return the data sets that can be loaded; others are reported where nobody asked for them."""
+    from fbeta.experiments.outputs import available_datasets
     from fbeta.experiments.store import ResultStore
 
-    page = output / "report.html"
+    # None is the default; no name at all is a mistake
+    wanted = () if chosen is None else o.names(chosen, _dataset_names(), "--datasets")
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data {data}: there is no such folder")
     with mendable():
-        write_text(page, html_report(ResultStore(output)))
-    return page
-
-
-def _tell(output: Path, files: list[Path], summary: dict[str, Any], as_json: bool) -> None:
-    """Tell what was written."""
-    if as_json:
-        typer.echo(json.dumps({**summary, "files": [str(file) for file in files]}))
-    else:
-        typer.echo(f"wrote {', '.join(file.name for file in files)} in {output}")
+        found, left_out = available_datasets(wanted, default, data)
+        for name, why in left_out.items():
+            stderr(f"fbeta: {name} is left out: {why}")
+        if not found:
+            raise UserError("there is no data set: give their folder with --data")
+        if left_out:
+            ResultStore(folder).note_left_out(left_out)
+    return found
 
 
 @group.command(epilog="Example: [bold]fbeta reproduce figure1 --seeds 5 --output results[/bold]")
 def figure1(
     output: Output = Path("results"),
-    seeds: Annotated[
-        int,
-        typer.Option(parser=o.whole(1), metavar="INTEGER", help="Training samples of each size."),
-    ] = 5,
-    sizes: Annotated[
-        str | None, typer.Option(help="Sizes of the training samples: 100,1000")
-    ] = None,
+    seeds: Annotated[int, _count("Training samples of each size.")] = 5,
+    sizes: Annotated[str | None, typer.Option(help="Sizes of the samples: 100,1000")] = None,
     as_json: o.Json = False,
 ) -> None:
     """Convergence to the Bayes-optimal F_1 on synthetic data (Figure 1 of the paper)."""
     from fbeta.experiments.convergence import SIZES, compute_convergence, convergence_cells
 
-    chosen = [int(n) for n in o.numbers(sizes, SIZES, "--sizes")]
-    if min(chosen) < 1 or any(n != int(n) for n in o.numbers(sizes, SIZES, "--sizes")):
+    chosen = o.numbers(sizes, SIZES, "--sizes")
+    if min(chosen) < 1 or any(n != int(n) for n in chosen):
         raise UserError(f"--sizes: expected whole positive numbers, found {sizes!r}")
-    report = _run(convergence_cells(chosen, range(seeds)), compute_convergence, output)
-    files, rows = _write_convergence(report.records, output, as_json)
-    _finish(report, output, files, as_json, rows)
-
-
-def _write_convergence(records: Any, output: Path, quiet: bool) -> tuple[list[Path], Any]:
-    from fbeta.experiments.charts import convergence_charts
-    from fbeta.experiments.tables import convergence_rows
-
-    files = [output / "figure1.csv", output / "figure1.png"]
-    head, *rows = convergence_rows(records)
-    with mendable():
-        write_text(files[0], to_csv([head, *rows]))
-        save_picture(convergence_charts(records), files[1])
-    if not quiet:
-        shown = [[f"{row[0]:,}", str(row[1]), *(f"{v:.5f}" for v in row[2:])] for row in rows]
-        print_table("Convergence to the Bayes optimum", head, shown)
-    return files, [dict(zip(head, row, strict=True)) for row in rows]
+    cells = convergence_cells([int(n) for n in chosen], range(seeds))
+    _run(cells, compute_convergence, output, as_json)
 
 
 @group.command(
@@ -173,29 +151,19 @@ def table2(
     beta: o.Beta = 1.0,
     cv: o.Cv = None,
     alphas: o.Alphas = None,
-    seeds: Annotated[
-        int,
-        typer.Option(
-            parser=o.whole(1), metavar="INTEGER", help="How often, each time with other folds."
-        ),
-    ] = 1,
+    seeds: Annotated[int, _count("How often, each time with other folds.")] = 1,
     jobs: o.Jobs = None,
     as_json: o.Json = False,
 ) -> None:
     """F_1 of several methods on several data sets (Table 2 of the paper)."""
     from fbeta.experiments.benchmark import benchmark_cells, compute_benchmark
+    from fbeta.experiments.paper import PAPER_DATASETS
 
-    # None is the default; no name at all is a mistake
     chosen = None if methods is None else o.names(methods, list(METHODS), "--methods")
-    wanted = () if datasets is None else o.names(datasets, _dataset_names(), "--datasets")
-    names = _datasets(wanted, data, output)
-    cells = benchmark_cells(
-        names, chosen, seeds=range(seeds), beta=beta,
-        alphas=o.numbers(alphas, ALPHAS, "--alphas"), cv=cv or 5,
-    )  # fmt: skip
-    report = _run(cells, partial(compute_benchmark, data_home=data, n_jobs=jobs), output)
-    files, rows = _write_scores(report.records, output, as_json)
-    _finish(report, output, files, as_json, rows)
+    names = _datasets(datasets, data, output, PAPER_DATASETS)
+    grid = o.numbers(alphas, ALPHAS, "--alphas")
+    cells = benchmark_cells(names, chosen, seeds=range(seeds), beta=beta, alphas=grid, cv=cv or 5)
+    _run(cells, partial(compute_benchmark, data_home=data, n_jobs=jobs), output, as_json)
 
 
 @group.command(
@@ -206,176 +174,50 @@ def networks(
     data: DataFolder = None,
     datasets: DatasetList = None,
     methods: Annotated[str | None, typer.Option(help="Names, by default all six.")] = None,
-    seeds: Annotated[
-        int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Networks of each kind.")
-    ] = 5,
-    batch: Annotated[
-        int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Rows in a step.")
-    ] = 32,
-    epochs: Annotated[
-        int, typer.Option(parser=o.whole(1), metavar="INTEGER", help="Most passes over the rows.")
-    ] = 200,
-    patience: Annotated[
-        int,
-        typer.Option(
-            parser=o.whole(1), metavar="INTEGER", help="Passes without gain to stop after."
-        ),
-    ] = 25,
+    seeds: Annotated[int, _count("Networks of each kind.")] = 5,
+    batch: Annotated[int, _count("Rows in a step.")] = 32,
+    epochs: Annotated[int, _count("Most passes over the rows.")] = 200,
+    patience: Annotated[int, _count("Passes without gain to stop after.")] = 25,
     device: Annotated[str, typer.Option(help="Where to train, such as cuda.")] = "cpu",
     as_json: o.Json = False,
 ) -> None:
     """One two-layer network under six losses and rules, mean and spread over seeds."""
     from fbeta.experiments.benchmark import load_dataset
-    from fbeta.experiments.networks import (
-        DATASETS,
-        NETWORKS,
-        compute_network,
-        network_cells,
-        network_rows,
-    )
+    from fbeta.experiments.networks import DATASETS, NETWORKS, compute_network, network_cells
 
-    wanted = () if datasets is None else o.names(datasets, _dataset_names(), "--datasets")
-    names = _datasets(wanted, data, output, DATASETS)
-    with mendable():
-        cells = network_cells(
-            names,
-            NETWORKS if methods is None else o.names(methods, list(NETWORKS), "--methods"),
-            range(seeds),
-            batch=batch,
-            epochs=epochs,
-            patience=patience,
-        )
+    names = _datasets(datasets, data, output, DATASETS)
+    kinds = NETWORKS if methods is None else o.names(methods, list(NETWORKS), "--methods")
+    limits = {"batch": batch, "epochs": epochs, "patience": patience}
+    cells = network_cells(names, kinds, range(seeds), **limits)
 
     def compute(cell: Any) -> dict[str, Any]:
         return compute_network(cell, load_dataset(cell.dataset, data), device)
 
-    report = _run(cells, compute, output)
-    head, *rows = network_rows(report.records)
-    with mendable():
-        write_text(output / "networks.csv", to_csv([head, *rows]))
-    if not as_json:
-        shown = [[row[0], NETWORKS[row[1]], str(row[2]), *(f"{v:.4f}" for v in row[3:])]
-                 for row in rows]  # fmt: skip
-        print_table("A two-layer network", head, shown)
-    found = [dict(zip(head, row, strict=True)) for row in rows]
-    _finish(report, output, [output / "networks.csv"], as_json, found, page=False)
-
-
-def _datasets(
-    chosen: tuple[str, ...], data: Path | None, output: Path, default: Sequence[str] | None = None
-) -> list[str]:
-    """Check that the data sets can be had; only those nobody asked for may be absent."""
-    from fbeta.experiments.benchmark import load_dataset
-    from fbeta.experiments.paper import PAPER_DATASETS
-    from fbeta.experiments.store import ResultStore
-
-    if data is not None and not data.is_dir():
-        raise UserError(f"--data {data}: there is no such folder")
-    if chosen:
-        with mendable():
-            for name in chosen:
-                load_dataset(name, data)
-        return list(chosen)
-    left_out: dict[str, str] = {}
-    for name in default or PAPER_DATASETS:
-        try:
-            load_dataset(name, data)
-        except (ValueError, OSError, ImportError) as error:
-            left_out[name] = " ".join(str(error).split())
-            stderr(f"fbeta: {name} is left out: {left_out[name]}")
-    found = [name for name in default or PAPER_DATASETS if name not in left_out]
-    if not found:
-        raise UserError("there is no data set: give their folder with --data")
-    if left_out:
-        with mendable():
-            ResultStore(output).note_left_out(left_out)
-    return found
-
-
-def _write_scores(records: Any, output: Path, quiet: bool) -> tuple[list[Path], Any]:
-    """Write tables and figure of the cells that were asked for."""
-    from fbeta.experiments.charts import score_charts
-    from fbeta.experiments.tables import score_tables
-
-    files: list[Path] = []
-    rows: list[dict[str, Any]] = []
-    with mendable():
-        for number, table in enumerate(score_tables(records), start=1):
-            # results of another protocol make another table, never a mixed one
-            stem = "table2" if number == 1 else f"table2-{number}"
-            texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
-            for suffix, text in texts.items():
-                files.append(output / f"{stem}.{suffix}")
-                write_text(files[-1], text)
-            files.append(output / f"{stem}.png")
-            save_picture(score_charts(table), files[-1])
-            rows += [
-                {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
-                for (d, v, m), e in table.entries.items()
-            ]
-            if not quiet:
-                head = ["data set", *(method_title(column) for column in table.columns)]
-                print_table(table.caption, head, _shown(table))
-    return files, rows
-
-
-def _shown(table: Any) -> list[list[str]]:
-    shown = []
-    for row, entries in zip(table.rows, table.cells(), strict=True):
-        words = [table.row_title(row)]
-        for entry in entries:
-            theirs = f" ({entry.paper:.4f} {entry.mark})" if entry and entry.paper else ""
-            words.append(f"{entry.score:.4f}{theirs}" if entry else "")
-        shown.append(words)
-    return shown
+    _run(cells, compute, output, as_json, page=False)
 
 
 @group.command(epilog="Example: [bold]fbeta reproduce auto --data mulan --output results[/bold]")
 def auto(
     output: Output = Path("results"),
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with the files of the data sets.")
-    ] = None,
+    data: DataFolder = None,
     datasets: Annotated[str | None, typer.Option(help="Names, by default six.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How often, with other seeds.")] = 1,
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds for a fit; 300 by default, for bibtex 900.")
-    ] = None,
+    seeds: Annotated[int, _count("How often, with other seeds.")] = 1,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for a fit, 300 or 900.")] = None,
     as_json: o.Json = False,
 ) -> None:
     """F, seconds and calibration of the automatic classifier."""
-    from fbeta.experiments.auto import AUTO_DATASETS, auto_cells, auto_rows, compute_auto
+    from fbeta.experiments.auto import AUTO_SECONDS, auto_cells, compute_auto
 
-    names = o.words(datasets) or tuple(AUTO_DATASETS)
+    names = o.words(datasets) or tuple(AUTO_SECONDS)
     cells = auto_cells(names, seeds=range(seeds), time_limit=time_limit)
-    report = _run(cells, partial(compute_auto, data_home=data), output)
-    head, *rows = auto_rows(report.records)
-    with mendable():
-        write_text(output / "auto.csv", to_csv([head, *rows]))
-    if as_json:
-        summary = {"computed": report.computed, "failures": report.failures}
-        typer.echo(json.dumps({**summary, "rows": [dict(zip(head, r, strict=True)) for r in rows]}))
-    else:
-        shown = [[str(r[0]), str(r[1]), *("" if v is None else f"{v:.4f}" for v in r[2:])]
-                 for r in rows]  # fmt: skip
-        print_table("The automatic classifier on the test sets", head, shown)
-    if report.failures:
-        raise typer.Exit(1)
+    _run(cells, partial(compute_auto, data_home=data), output, as_json, page=False)
 
 
 @group.command(epilog="Example: [bold]fbeta reproduce report --output results[/bold]")
 def report(output: Output = Path("results"), as_json: o.Json = False) -> None:
     """Draw every table and figure again, from the stored results alone."""
-    from fbeta.experiments.store import ResultStore
+    from fbeta.experiments.outputs import write_report
 
-    store = ResultStore(output)
     with mendable():
-        figure1_records, table2_records = store.records("figure1"), store.records("table2")
-    if not figure1_records and not table2_records:
-        raise UserError(f"{output}: there are no results to report")
-    files: list[Path] = []
-    if figure1_records:
-        files += _write_convergence(figure1_records, output, as_json)[0]
-    if table2_records:
-        files += _write_scores(table2_records, output, as_json)[0]
-    _tell(output, [*files, _write_page(output)], {}, as_json)
+        written = write_report(output, draw=True)
+    _print(written, output, as_json, {})

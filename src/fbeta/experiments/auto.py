@@ -18,63 +18,41 @@ from fbeta.experiments.cells import Cell, Record
 from fbeta.metrics import fbeta_score
 from fbeta.report.evaluation import calibration_bins
 
-__all__ = ["AUTO_DATASETS", "EXPERIMENT", "auto_cells", "auto_rows", "compute_auto"]
+__all__ = ["AUTO_SECONDS", "auto_cells", "auto_rows", "compute_auto"]
 
 EXPERIMENT = "auto"
 #: Data sets with a prescribed split, and the seconds that a fit to each may take.
-AUTO_DATASETS = {
-    "scene": 300.0, "yeast": 300.0, "birds": 300.0, "medical": 300.0, "enron": 300.0,
+AUTO_SECONDS = {
+    **dict.fromkeys(("scene", "yeast", "birds", "medical", "enron"), 300.0),
     "bibtex": 900.0,
-}  # fmt: skip
-# data sets with more statistics are too large for the paper's method beside the other
-MOST_STATISTICS = 4000
+}
+_DEFAULT_SECONDS = 300.0
+# on data sets with more statistics the paper's method is not run
+_MAX_STATISTICS_OF_PAPER = 4000
 
 
 def auto_cells(
-    datasets: Sequence[str] = tuple(AUTO_DATASETS),
+    datasets: Sequence[str] = tuple(AUTO_SECONDS),
     *,
     seeds: Sequence[int] = (0,),
     time_limit: float | None = None,
     beta: float = 1.0,
     cv: int = 5,
 ) -> list[Cell]:
-    """List the cells: one fit for each data set and seed.
-
-    Parameters
-    ----------
-    datasets : sequence of str
-        Names of data sets.
-    seeds : sequence of int
-        Of everything that is drawn.
-    time_limit : float, optional
-        Seconds for each fit; those of ``AUTO_DATASETS``, or 300, by default.
-    beta : float > 0
-        The measure.
-    cv : int
-        Number of folds.
-
-    Returns
-    -------
-    list of Cell
+    """List one fit for each data set and seed; limits are those of ``AUTO_SECONDS`` by default.
 
     Examples
     --------
     >>> [cell.parameters["time_limit"] for cell in auto_cells(["yeast", "bibtex"])]
     [300.0, 900.0]
     """
+    shared = {"beta": float(beta), "cv": cv}
+    limits = {
+        name: float(time_limit or AUTO_SECONDS.get(name, _DEFAULT_SECONDS)) for name in datasets
+    }
     return [
-        Cell(
-            EXPERIMENT,
-            dataset,
-            "auto",
-            {
-                "beta": float(beta),
-                "cv": cv,
-                "seed": int(seed),
-                "time_limit": float(time_limit or AUTO_DATASETS.get(dataset, 300.0)),
-            },
-        )
-        for dataset in datasets
+        Cell(EXPERIMENT, name, "auto", {**shared, "seed": int(seed), "time_limit": limits[name]})
+        for name in datasets
         for seed in seeds
     ]
 
@@ -82,20 +60,9 @@ def auto_cells(
 def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]:
     """Fit to the training rows of a data set, and measure on its test rows.
 
-    Parameters
-    ----------
-    cell : Cell
-        From :func:`auto_cells`.
-    data_home : Path, optional
-        Folder with the files of the data sets.
-
-    Returns
-    -------
-    dict
-        ``score`` on the test set and ``cv_score``; ``paper``, the score of
-        :class:`fbeta.FBetaClassifierCV` on the raw features, None where that is too large;
-        ``seconds`` of fit and predict; ``calibrated`` and ``raw``, ten groups of test rows by what
-        was expected of them, and ``leaderboard``.
+    Returns ``score`` and ``cv_score``; ``paper``, the score of :class:`fbeta.FBetaClassifierCV` on
+    the raw features, None where that is too large; ``seconds`` of fit and predict; ``calibrated``
+    and ``raw``, ten groups of test rows by their expected F_beta; and ``leaderboard``.
 
     Examples
     --------
@@ -119,7 +86,7 @@ def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]
     return {
         "score": fbeta_score(Y_test, predicted, p["beta"]),
         "cv_score": model.best_score_,
-        "paper": _paper(X, Y, X_test, Y_test, p["beta"], p["cv"]),
+        "paper": _paper_score(X, Y, X_test, Y_test, p["beta"], p["cv"]),
         "seconds": {"fit": fitted - begin, "predict": done - fitted},
         "calibrated": bins(True),
         "raw": bins(False),
@@ -127,53 +94,33 @@ def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]
     }
 
 
-def _paper(
+def _paper_score(
     X: Any, Y: NDArray[Any], X_test: Any, Y_test: NDArray[Any], beta: float, cv: int
 ) -> float | None:
     """Return the score of the paper's method alone, on features as they are."""
     sizes = np.unique(Y.sum(axis=1))
-    if Y.shape[1] * len(sizes) > MOST_STATISTICS:
+    if Y.shape[1] * len(sizes) > _MAX_STATISTICS_OF_PAPER:
         return None
     with warnings.catch_warnings():
-        # scales, edges of the grid and convergence: it is meant to be the plain method
+        # on scales, edges of the grid and convergence: the plain method is what is compared with
         warnings.simplefilter("ignore")
         return float(FBetaClassifierCV(cv=cv, beta=beta).fit(X, Y).score(X_test, Y_test))
 
 
 def calibration_error(bins: Sequence[dict[str, float]]) -> float:
-    """Return the mean over the groups of |expected - achieved|.
-
-    Examples
-    --------
-    >>> round(calibration_error([{"expected": 0.5, "actual": 0.4, "count": 3}]), 3)
-    0.1
-    """
+    """Return the mean over the groups of |expected - actual|."""
     return fmean(abs(group["expected"] - group["actual"]) for group in bins)
 
 
 def auto_rows(records: Iterable[Record]) -> list[list[Any]]:
-    """Make the rows of the table, a header first.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Of this experiment.
-
-    Returns
-    -------
-    list of list
-        Data set, scores, seconds and errors of calibration.
-    """
-    head = ["data set", "seed", "paper's method", "FBetaAuto", "F in cross-validation",
-            "seconds", "calibration error", "without calibration"]  # fmt: skip
+    """Return the table of the experiment, a header first."""
+    head = ["data set", "seed", "paper's method", "FBetaAuto", "F in cross-validation"]
+    head += ["seconds", "calibration error", "without calibration"]
     rows: list[list[Any]] = [head]
     for record in records:
         result = record.result
-        rows.append(
-            [
-                record.cell.dataset, record.cell.parameters["seed"], result["paper"],
-                result["score"], result["cv_score"], result["seconds"]["fit"],
-                calibration_error(result["calibrated"]), calibration_error(result["raw"]),
-            ]
-        )  # fmt: skip
+        row = [record.cell.dataset, record.cell.parameters["seed"], result["paper"]]
+        row += [result["score"], result["cv_score"], result["seconds"]["fit"]]
+        row += [calibration_error(result[key]) for key in ("calibrated", "raw")]
+        rows.append(row)
     return rows

@@ -35,45 +35,20 @@ _LOADERS: dict[str, Callable[[], Dataset]] = {}
 
 
 def register_dataset(name: str, loader: Callable[[], Dataset]) -> None:
-    """Make a data set known by name, besides the benchmarks of :mod:`fbeta.datasets`.
-
-    Parameters
-    ----------
-    name : str
-        What to call it.
-    loader : callable
-        Returns it, with a prescribed split.
-    """
+    """Make a data set with a prescribed split known by name, besides :mod:`fbeta.datasets`."""
     _LOADERS[name] = loader
     load_dataset.cache_clear()
 
 
 def known_datasets() -> tuple[str, ...]:
-    """Return the names of the data sets that can be asked for.
-
-    Examples
-    --------
-    >>> known_datasets()[:3]
-    ('scene', 'yeast', 'birds')
-    """
+    """Return the names of all data sets."""
     return (*list_datasets(), *_LOADERS)
 
 
-# every data set of the paper is read once, to see whether it is there and for all its cells
+# a data set of the paper is read once, to see whether it is there and for all its cells
 @lru_cache(maxsize=8)
 def load_dataset(name: str, data_home: Path | None = None) -> Dataset:
-    """Load a data set by name.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`known_datasets`.
-    data_home : Path, optional
-        Folder with the files of the benchmarks, as in :func:`fbeta.datasets.load`.
-
-    Returns
-    -------
-    Dataset
+    """Load a data set by name; `data_home` is that of :func:`fbeta.datasets.load`.
 
     Examples
     --------
@@ -85,8 +60,7 @@ def load_dataset(name: str, data_home: Path | None = None) -> Dataset:
 
 def _calibrated() -> Dataset:
     """Draw data for which linear models are optimal: a benchmark that needs no files."""
-    law = CalibratedLaw(4, 50, 0)
-    names = tuple(f"label{j}" for j in range(4))
+    law, names = CalibratedLaw(4, 50, 0), tuple(f"label{j}" for j in range(4))
     parts = [law.sample(n, seed) for n, seed in ((1000, 1), (2000, 2))]
     train, test = (Dataset(part.X, part.Y, names) for part in parts)
     return join_split(train, test, "calibrated")
@@ -105,31 +79,12 @@ def benchmark_cells(
     intercepts: Sequence[bool] = (True, False),
     cv: int = 5,
 ) -> list[Cell]:
-    """List the cells of the table.
+    """List the cells of the table, data set by data set.
 
-    Parameters
-    ----------
-    datasets : sequence of str
-        Names of data sets.
-    methods : sequence of str, optional
-        Names of methods. By default those of the paper; on Birds also with the statistics of all
-        label set sizes, as the paper has it there.
-    seeds : sequence of int
-        Of the folds, and of the methods that draw random numbers.
-    beta : float > 0
-        The measure.
-    alphas : sequence of float
-        The strengths of regularisation to choose from.
-    intercepts : sequence of bool
-        Whether there are intercepts: what to choose from, for methods that have them. Some rivals
-        do better without on some data, and each is to be at its best.
-    cv : int
-        Number of folds.
-
-    Returns
-    -------
-    list of Cell
-        Data set by data set.
+    By default the methods are those of the paper; on Birds also with the statistics of all label
+    set sizes, as in the paper. Methods with intercepts choose whether to have them: some rivals do
+    better without on some data, and each is to be at its best. Seeds are those of the folds, and of
+    methods that draw random numbers.
 
     Examples
     --------
@@ -162,23 +117,11 @@ def compute_benchmark(
 ) -> dict[str, Any]:
     """Run one method on one data set: choose alpha by cross-validation, fit, test.
 
-    Parameters
-    ----------
-    cell : Cell
-        From :func:`benchmark_cells`.
-    data_home : Path, optional
-        As for :func:`load_dataset`.
-    n_jobs : int, optional
-        Folds that are run at the same time.
-
-    Returns
-    -------
-    dict
-        ``alpha`` and ``fit_intercept`` (None where the method has none, or one of its own), ``cv``
-        (scores by strength and fold), ``scores`` on the test set, ``betas``
-        (F_beta of the same model for several beta), ``calibration`` of the expected F_beta where
-        the method has one, and ``calibrated``, the same after held-out rows have put it right,
-        ``seconds``, ``shape`` and ``warnings``.
+    Returns ``alpha`` and ``fit_intercept`` (None where the method has none, or one of its own),
+    ``cv`` (scores by alpha and fold), ``scores`` on the test set, ``betas`` (F_beta of the same
+    model for several beta), ``calibration`` of the expected F_beta where the method has one and
+    ``calibrated``, the same after calibration on held-out rows, ``seconds``, ``shape`` and
+    ``warnings``.
 
     Examples
     --------
@@ -200,7 +143,8 @@ def compute_benchmark(
         by_beta = scores_by_beta(model, X_test, Y_test)
         calibration = calibrated = None
         if hasattr(model, "expected_fbeta"):
-            expected = _raw_expectation(model, X_test)
+            raw = {"calibrated": False} if hasattr(model, "calibration_") else {}
+            expected = np.asarray(model.expected_fbeta(X_test, **raw))
             calibration = calibration_bins(expected, Y_test, predicted, beta)
             if hasattr(search, "calibration_"):
                 expected = search.expected_fbeta(X_test)
@@ -223,38 +167,30 @@ def compute_benchmark(
     }
 
 
-def _raw_expectation(model: Any, X: Any) -> NDArray[np.float64]:
-    """Return what a model expects by its statistics alone."""
-    raw = {"calibrated": False} if hasattr(model, "calibration_") else {}
-    return np.asarray(model.expected_fbeta(X, **raw))
-
-
 def _fit(
     cell: Cell, X: Any, Y: NDArray[np.int8], n_jobs: int | None
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Return the search, the estimator that it chose, and what it found."""
-    parameters = cell.parameters
-    model = make_method(cell.method, parameters["beta"])
+    p = cell.parameters
+    model = make_method(cell.method, p["beta"])
     names = model.get_params(deep=False)
     if "random_state" in names:
-        model.set_params(random_state=parameters["seed"])
+        model.set_params(random_state=p["seed"])
     if "alpha" not in names:
         model.fit(X, Y)
         return model, model, {"alpha": None, "fit_intercept": None, "cv": None}
-    folds = KFold(parameters["cv"], shuffle=True, random_state=parameters["seed"])
-    open_ = "fit_intercept" in names and "fit_intercept" not in parameters["options"]
+    folds = KFold(p["cv"], shuffle=True, random_state=p["seed"])
+    has_choice = "fit_intercept" in names and "fit_intercept" not in p["options"]
     searches = []
-    for intercept in parameters["intercepts"] if open_ else [None]:
+    for intercept in p["intercepts"] if has_choice else [None]:
         options = {} if intercept is None else {"fit_intercept": intercept}
         candidate = clone(model).set_params(**options)
-        # every strength on every fold, as in the paper
-        search = AlphaSearchCV(
-            candidate, alphas=parameters["alphas"], cv=folds, n_jobs=n_jobs, prune=False
-        )
+        # every alpha on every fold, as in the paper
+        search = AlphaSearchCV(candidate, alphas=p["alphas"], cv=folds, n_jobs=n_jobs, prune=False)
         searches.append((intercept, search.fit(X, Y)))
     chosen, best = max(searches, key=lambda pair: pair[1].best_score_)
     results = best.cv_results_
-    scores = [results[f"split{i}_test_score"].tolist() for i in range(parameters["cv"])]
+    scores = [results[f"split{i}_test_score"].tolist() for i in range(p["cv"])]
     cv = {
         "alphas": results["alpha"].tolist(),
         "fold_scores": scores,

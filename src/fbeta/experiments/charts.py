@@ -58,7 +58,7 @@ def score_charts(table: ScoreTable) -> list[BarChart]:
 
 
 def beta_charts(table: ScoreTable) -> list[LineChart]:
-    """Show F_beta against beta for every data set, of methods that can be turned after the fit."""
+    """Show F_beta against beta for every data set, of methods that take beta after the fit."""
     scores = {row: scores_of_betas(table, row) for row in table.rows}
     return [beta_chart(table.row_title(row), found) for row, found in scores.items() if found]
 
@@ -77,9 +77,9 @@ def _by_beta(entry: Entry) -> dict[str, float]:
 
 
 def calibration_charts(table: ScoreTable) -> list[LineChart]:
-    """Show, for every data set, what methods got of the F_beta that they expected.
+    """Show actual against expected F_beta for every data set.
 
-    Once by the statistics alone, and once after held-out rows have put it right.
+    Once by the statistics alone, and once after calibration on held-out rows.
     """
     charts = []
     for row in table.rows:

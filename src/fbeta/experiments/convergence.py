@@ -19,8 +19,8 @@ EXPERIMENT = "figure1"
 SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000)
 #: Test points of the paper.
 N_TEST = 15_000
-# streams of randomness that must differ from each other: one law, one test set, many samples
-_LAW, _TEST, _TRAIN = 0, 1, 2
+# random streams that must differ from each other: one law, one test set, many samples
+_LAW_SEED, _TEST_SEED, _TRAIN_SEED = 0, 1, 2
 
 
 def convergence_cells(
@@ -33,26 +33,7 @@ def convergence_cells(
     n_features: int = 100,
     n_test: int = N_TEST,
 ) -> list[Cell]:
-    """List the cells of the experiment: one fit for each sample size and seed.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Sizes of the training samples.
-    seeds : sequence of int
-        One training sample of each size is drawn for each; law and test set stay the same.
-    beta : float > 0
-        The measure.
-    alpha : float >= 0
-        Strength of regularisation; the sum of the losses outgrows it.
-    n_labels, n_features : int
-        Of the law.
-    n_test : int
-        Number of test points.
-
-    Returns
-    -------
-    list of Cell
+    """List one fit for each sample size and seed; law and test set stay the same.
 
     Examples
     --------
@@ -76,16 +57,8 @@ def convergence_cells(
 def compute_convergence(cell: Cell) -> dict[str, Any]:
     """Fit to one training sample, and measure by labels and by the truth.
 
-    Parameters
-    ----------
-    cell : Cell
-        From :func:`convergence_cells`.
-
-    Returns
-    -------
-    dict
-        ``score`` (F_beta on the drawn labels), ``expected`` (over all labels that the law could
-        have drawn), ``bayes`` and ``regret``.
+    Returns ``score`` (F_beta on the drawn labels), ``expected`` (over all labels that the law could
+    have drawn), ``bayes`` and ``regret``.
 
     Examples
     --------
@@ -95,9 +68,9 @@ def compute_convergence(cell: Cell) -> dict[str, Any]:
     True
     """
     p = cell.parameters
-    law = CalibratedLaw(p["n_labels"], p["n_features"], np.random.default_rng(_LAW))
-    test = law.sample(p["n_test"], np.random.default_rng(_TEST))
-    rng = np.random.default_rng([_TRAIN, p["seed"], p["n_train"]])
+    law = CalibratedLaw(p["n_labels"], p["n_features"], np.random.default_rng(_LAW_SEED))
+    test = law.sample(p["n_test"], np.random.default_rng(_TEST_SEED))
+    rng = np.random.default_rng([_TRAIN_SEED, p["seed"], p["n_train"]])
     train = law.sample(p["n_train"], rng)
     model = FBetaClassifier(p["beta"], p["alpha"], fit_intercept=False).fit(train.X, train.Y)
     predicted = model.predict(test.X)
@@ -107,6 +80,6 @@ def compute_convergence(cell: Cell) -> dict[str, Any]:
         "score": fbeta_score(test.Y, predicted, p["beta"]),
         "expected": expected,
         "bayes": bayes,
-        # both are sums of the same numbers in another order: no regret is below zero
+        # both are sums of the same numbers in another order, so rounding may make this negative
         "regret": max(bayes - expected, 0.0),
     }

@@ -27,8 +27,8 @@ NETWORKS = {
     "joint": "the paper's surrogate, decode",
     "cardinality": "cardinality head, decode",
 }
-# rows that find the threshold, and no weights
-TUNING = 0.15
+# share of the training rows that are held out, for early stopping and for the threshold
+HELD_OUT_SHARE = 0.15
 WIDTH, DROPOUT = 256, 0.4
 
 
@@ -55,21 +55,9 @@ def network_cells(
 
 
 def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str, Any]:
-    """Train a network and measure it on the test rows.
+    """Train a network on a data set with a split; return its F_1 on the test rows and its epochs.
 
-    Parameters
-    ----------
-    cell : Cell
-        With the parameters ``seed``, ``batch``, ``epochs`` and ``patience``.
-    data : Dataset
-        With a prescribed split.
-    device : str
-        Where to train.
-
-    Returns
-    -------
-    dict
-        ``score``, the F_1 of the test rows; ``epochs``, after how many it was best.
+    The cell has the parameters ``seed``, ``batch``, ``epochs`` and ``patience``.
     """
     torch = optional_import("torch", "torch", "the experiment on networks")
     optional_import("skorch", "torch", "the experiment on networks")
@@ -82,10 +70,11 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
     seed, held = int(cell.parameters["seed"]), None
     if cell.method == "bce-best":
         order = np.random.default_rng(seed).permutation(len(X))
-        few = int(TUNING * len(X))
-        held, (X, Y) = (X[order[:few]], Y[order[:few]]), (X[order[few:]], Y[order[few:]])
-    batch, most, patience = (int(cell.parameters[key]) for key in ("batch", "epochs", "patience"))
-    training = Training(1.0, 1e-3, 1e-2, batch, most, patience, TUNING, device)
+        n_held = int(HELD_OUT_SHARE * len(X))
+        first, rest = order[:n_held], order[n_held:]
+        held, (X, Y) = (X[first], Y[first]), (X[rest], Y[rest])
+    batch, epochs, patience = (int(cell.parameters[k]) for k in ("batch", "epochs", "patience"))
+    training = Training(1.0, 1e-3, 1e-2, batch, epochs, patience, HELD_OUT_SHARE, device)
     sizes = [int(k) for k in np.unique(Y.sum(axis=1)) if k > 0]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -105,13 +94,13 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
 
 
 def _make_head(method: str, s: int, sizes: list[int]) -> Any:
-    from fbeta.experiments.network_heads import AsymmetricHead, CutHead, SoftF1Head
+    from fbeta.experiments.network_heads import CutHead, asymmetric_loss, soft_f1_loss
     from fbeta.nn import CardinalityHead, JointHead
 
     if method in ("joint", "cardinality"):
         return (JointHead if method == "joint" else CardinalityHead)(WIDTH, s, sizes)
-    heads = {"soft-f1": SoftF1Head, "asymmetric": AsymmetricHead}
-    return heads.get(method, CutHead)(WIDTH, s)
+    losses = {"soft-f1": soft_f1_loss, "asymmetric": asymmetric_loss}
+    return CutHead(WIDTH, s, *([losses[method]] if method in losses else []))
 
 
 def _dense(part: Any) -> NDArray[Any]:

@@ -19,20 +19,10 @@ _TABLE2 = {
 
 
 def paper_score(dataset: str, method: str, beta: float = 1.0) -> float | None:
-    """Return the F_1 that the paper reports.
+    """Return the F_1 that the paper reports, None where it has no number.
 
-    Parameters
-    ----------
-    dataset, method : str
-        Names. Our starred number of Birds belongs to the estimation of all label set sizes,
-        ``fbeta-all``; for EFP, sizes that were never seen have no class to estimate.
-    beta : float
-        The paper reports 1 only.
-
-    Returns
-    -------
-    float or None
-        None where the paper has no number.
+    The starred number of Birds belongs to the estimation of all label set sizes, ``fbeta-all``; for
+    EFP, sizes that were never seen have no class to estimate.
 
     Examples
     --------

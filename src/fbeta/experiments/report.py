@@ -33,9 +33,8 @@ __all__ = ["html_report"]
 
 _SCORES = "Our scores as bars; a vertical mark is the number of the paper."
 _CALIBRATION = (
-    f"{CALIBRATION} Once by the statistics of the models alone, and once after what they achieved "
-    "on held-out training rows has put that right. A method has the same colour here as everywhere "
-    "on this page."
+    f"{CALIBRATION} Once by the statistics of the models alone, and once after calibration on "
+    "held-out training rows. A method has one colour everywhere on this page."
 )
 _BETAS = (
     "The same fitted models, asked for predictions that are optimal for another beta: above 1 "
@@ -77,11 +76,8 @@ def _convergence_section(records: Sequence[Record]) -> str:
 
 
 def _table_section(table: ScoreTable) -> str:
-    rows = []
-    for row, entries in zip(table.rows, table.cells(), strict=True):
-        best = table.best(row)
-        rows.append([escape(table.row_title(row)), *(_entry(e, best) for e in entries)])
-    head = ["Data set", *(escape(method_title(column)) for column in table.columns)]
+    rows = [[escape(title), *cells] for title, *cells in table.lines(_entry)]
+    head = list(map(escape, table.head))
     return section(
         f"F_{table.protocol['beta']:g} by data set and method",
         f"{table.caption}. Small: the number of the paper; = within {CLOSE:g} of it, ▲ ours is "
@@ -90,11 +86,8 @@ def _table_section(table: ScoreTable) -> str:
     )
 
 
-def _entry(entry: Entry | None, best: float) -> str:
-    if entry is None:
-        return ""
-    ours = f"{entry.score:.4f}"
-    ours = f"<b>{ours}</b>" if round(entry.score, 4) == best else ours
+def _entry(entry: Entry, is_best: bool) -> str:
+    ours = f"<b>{entry.score:.4f}</b>" if is_best else f"{entry.score:.4f}"
     if entry.paper is None:
         return ours
     sign = {"=": "=", "+": "▲", "-": "▼"}[entry.mark]

@@ -15,16 +15,11 @@ __all__ = ["ResultStore"]
 
 
 class ResultStore:
-    """The finished cells of a folder.
+    """The finished cells of a folder, which is made when the first is written.
 
     A cell is the file ``cells/EXPERIMENT/KEY.json``, which appears all at once when the cell has
     finished. While a run works on a cell it holds a lock of the operating system on
     ``cells/EXPERIMENT/KEY.lock``: however the run ends, the lock ends with it.
-
-    Parameters
-    ----------
-    folder : path
-        Where results are kept; made when the first is written.
 
     Examples
     --------
@@ -47,10 +42,9 @@ class ResultStore:
         """Return the record of a cell, or None if it has not finished."""
         path = self._path(cell, ".json")
         try:
-            text = path.read_text(encoding="utf-8")
+            return Record.from_json(path.read_text(encoding="utf-8"), str(path))
         except FileNotFoundError:
             return None
-        return Record.from_json(text, str(path))
 
     def write(self, record: Record) -> None:
         """Keep the record of a finished cell."""
@@ -59,17 +53,7 @@ class ResultStore:
         write_text(path, record.to_json())
 
     def records(self, experiment: str) -> list[Record]:
-        """Return all records of an experiment, in the order of their file names.
-
-        Parameters
-        ----------
-        experiment : str
-            Its name.
-
-        Returns
-        -------
-        list of Record
-        """
+        """Return all records of an experiment, in the order of their file names."""
         paths = sorted((self.folder / "cells" / experiment).glob("[!.]*.json"))
         return [Record.from_json(path.read_text(encoding="utf-8"), str(path)) for path in paths]
 
@@ -80,29 +64,18 @@ class ResultStore:
         write_text(self.folder / "cells" / "left-out.json", text)
 
     def left_out(self) -> dict[str, str]:
-        """Return why data sets were left out, by name."""
+        """Return why data sets were left out, by name; nothing if the file is damaged."""
         try:
             text = (self.folder / "cells" / "left-out.json").read_text(encoding="utf-8")
             return {str(name): str(why) for name, why in json.loads(text).items()}
-        except FileNotFoundError:
+        except (FileNotFoundError, AttributeError, ValueError, RecursionError):
             return {}
-        except (AttributeError, ValueError, RecursionError):
-            return {}  # only words are lost
 
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:
-        """Claim a cell for this run.
+        """Yield whether this run may compute a cell: no other run holds its lock.
 
-        Parameters
-        ----------
-        cell : Cell
-            What is to be run.
-
-        Yields
-        ------
-        bool
-            Whether the cell is ours to run: nobody else is at it. Whether it has finished in the
-            meantime is to be asked again, after the claim.
+        The cell may have finished in the meantime, so look for its record after the claim.
         """
         path = self._path(cell, ".lock")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,10 +83,9 @@ class ResultStore:
             if not try_lock(file):
                 yield False
                 return
-            # what a run that was killed while writing this cell has left behind
             remove_stale(self._path(cell, ".json"))
             yield True
-            # Others may hold the file that is removed here open, or make it anew: whoever gets
-            # its lock looks for the result first, and finds it.
+            # Other runs may hold the removed file open, or make it anew: whoever gets its lock
+            # looks for the result first, and finds it.
             if self._path(cell, ".json").exists():
                 path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -16,24 +16,14 @@ from fbeta.methods import METHODS, method_title
 
 __all__ = ["Entry", "ScoreTable", "convergence_rows", "score_tables"]
 
-#: Differences from the paper that the folds and the solver may account for.
+#: Largest difference from the paper that the folds and the solver may account for.
 CLOSE = 0.005
 _VARIANTS = {"all": "all sizes", "origin": "all sizes, no intercept"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One method on one data set.
-
-    Attributes
-    ----------
-    score : float
-        Our F_beta on the test set, the mean over the seeds.
-    paper : float or None
-        That of the paper, if it has one.
-    records : tuple of Record
-        One for each seed.
-    """
+    """One method on one data set: our mean F_beta over the seeds, the paper's, and the records."""
 
     score: float
     paper: float | None
@@ -41,7 +31,7 @@ class Entry:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
+        """Our score minus the paper's."""
         return None if self.paper is None else self.score - self.paper
 
     @property
@@ -56,18 +46,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Data sets x methods under one protocol.
+    """Data sets x methods under one protocol, the parameters that all cells share.
 
-    Attributes
-    ----------
-    protocol : dict
-        The parameters that all cells share.
-    rows : tuple of (dataset, variant)
-        Variants are estimations that the paper has for some data sets only.
-    columns : tuple of str
-        Names of methods.
-    entries : dict from (dataset, variant, method) to Entry
-        The cells that have results.
+    Rows are (dataset, variant), where variants are estimations that the paper has for some data
+    sets only; columns are methods; entries are by (dataset, variant, method).
     """
 
     protocol: dict[str, Any]
@@ -93,44 +75,52 @@ class ScoreTable:
         title = dataset[:1].upper() + dataset[1:]
         return f"{title} ({_VARIANTS.get(variant, variant)})" if variant else title
 
-    def best(self, row: tuple[str, str]) -> float:
-        """Return the highest of our scores in a row, to the digits that are shown."""
-        return max(round(entry.score, 4) for entry in self.row_entries(row).values())
-
     def row_entries(self, row: tuple[str, str]) -> dict[str, Entry]:
         """Return the entries of a row by method."""
         keys = {method: (*row, method) for method in self.columns}
         return {method: self.entries[key] for method, key in keys.items() if key in self.entries}
 
-    def cells(self) -> list[list[Entry | None]]:
-        """Return the entries as a matrix, row by row."""
-        return [[self.entries.get((*row, method)) for method in self.columns] for row in self.rows]
+    @property
+    def head(self) -> list[str]:
+        """The titles of the columns."""
+        return ["Data set", *map(method_title, self.columns)]
+
+    def lines(self, write: Callable[[Entry, bool], str]) -> list[list[str]]:
+        """Write the rows: their titles, and each entry by `write(entry, whether it is best)`."""
+        written = []
+        for row in self.rows:
+            entries = self.row_entries(row)
+            best = max(round(entry.score, 4) for entry in entries.values())
+            cells = {key: write(e, round(e.score, 4) == best) for key, e in entries.items()}
+            written.append([self.row_title(row), *(cells.get(key, "") for key in self.columns)])
+        return written
+
+    def plain_lines(self) -> list[list[str]]:
+        """Write the rows as plain text: ours, the paper's in brackets, and the mark."""
+        return self.lines(lambda entry, _: _plain(entry) + _paper(entry))
 
     def to_markdown(self) -> str:
         """Write the table in Markdown: ours, the paper's in brackets, and the mark."""
-        head = ["Data set", *(method_title(column) for column in self.columns)]
-        lines = [_pipe(head), _pipe(["---"] + ["---:"] * len(self.columns))]
-        for row, entries in zip(self.rows, self.cells(), strict=True):
-            best = self.best(row)
-            lines.append(_pipe([self.row_title(row), *(_markdown(e, best) for e in entries)]))
+        rows = self.lines(lambda e, best: (f"**{e.score:.4f}**" if best else _plain(e)) + _paper(e))
+        rule = ["---"] + ["---:"] * len(self.columns)
         note = (
             f"{self.caption}. In brackets the number of the paper, and whether ours is within "
             f"{CLOSE:g} of it (=), above (+) or below (-); bold is the best of ours."
         )
-        return "\n".join([*lines, "", note, ""])
+        return "\n".join([*map(_pipe, [self.head, rule, *rows]), "", note, ""])
 
     def to_latex(self) -> str:
         """Write the table as a LaTeX tabular, ours above the paper's."""
-        head = " & ".join(["Data set", *(_escape(method_title(c)) for c in self.columns)])
+        ours = self.lines(lambda e, best: rf"\textbf{{{e.score:.4f}}}" if best else _plain(e))
+        papers = self.lines(
+            lambda e, _: "" if e.paper is None else rf"\textit{{{e.paper:.4f}}} (${e.mark}$)"
+        )
         lines = [f"% {self.caption}", rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}"]
-        lines += [r"\hline", rf"{head} \\", r"\hline"]
-        for row, entries in zip(self.rows, self.cells(), strict=True):
-            best = self.best(row)
-            ours = " & ".join(_latex(entry, best) for entry in entries)
-            lines.append(rf"{_escape(self.row_title(row))} & {ours} \\")
-            if any(entry is not None and entry.paper is not None for entry in entries):
-                theirs = " & ".join(_latex_paper(entry) for entry in entries)
-                lines.append(rf"\quad paper & {theirs} \\")
+        lines += [r"\hline", rf"{' & '.join(map(_escape, self.head))} \\", r"\hline"]
+        for (title, *scores), (_, *theirs) in zip(ours, papers, strict=True):
+            lines.append(" & ".join([_escape(title), *scores]) + r" \\")
+            if any(theirs):
+                lines.append(" & ".join([r"\quad paper", *theirs]) + r" \\")
         return "\n".join([*lines, r"\hline", r"\end{tabular}", ""])
 
     def to_csv(self) -> str:
@@ -138,31 +128,19 @@ class ScoreTable:
         head = ["dataset", "variant", "method", "score", "paper", "difference", "mark"]
         head += ["alpha", "fit_intercept", "seeds", "fit_seconds"]
         rows: list[Sequence[Any]] = [head]
-        for (dataset, variant, method), entry in self.entries.items():
+        for key, entry in self.entries.items():
             results = [record.result for record in entry.records]
-            seeds = [record.cell.parameters["seed"] for record in entry.records]
-            rows.append([
-                dataset, variant, method, entry.score, entry.paper, entry.difference, entry.mark,
-                " ".join(f"{r['alpha']:g}" for r in results if r["alpha"] is not None),
-                " ".join(str(r.get("fit_intercept")) for r in results if r["alpha"] is not None),
-                " ".join(map(str, seeds)), fmean(r["seconds"]["fit"] for r in results),
-            ])  # fmt: skip
+            chosen = [result for result in results if result["alpha"] is not None]
+            row = [*key, entry.score, entry.paper, entry.difference, entry.mark]
+            row.append(" ".join(f"{result['alpha']:g}" for result in chosen))
+            row.append(" ".join(str(result.get("fit_intercept")) for result in chosen))
+            row.append(" ".join(str(r.cell.parameters["seed"]) for r in entry.records))
+            rows.append([*row, fmean(result["seconds"]["fit"] for result in results)])
         return to_csv(rows)
 
 
 def score_tables(records: Iterable[Record]) -> list[ScoreTable]:
-    """Sort results into tables, one for each protocol.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Of the experiment ``table2``.
-
-    Returns
-    -------
-    list of ScoreTable
-        Results with other grids, folds or beta never share a table; seeds are averaged.
-    """
+    """Sort results of ``table2`` into tables, one for each protocol; seeds are averaged."""
     protocols: dict[str, dict[tuple[str, str, str], list[Record]]] = {}
     for record in records:
         # results of the first versions, which had no choice of intercepts
@@ -196,18 +174,7 @@ def _place(names: Sequence[str], name: str) -> tuple[int, str]:
 
 
 def convergence_rows(records: Iterable[Record]) -> list[list[Any]]:
-    """Make the rows of the convergence table, a header first.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        Of the experiment ``figure1``.
-
-    Returns
-    -------
-    list of list
-        Sample size, number of seeds, and the means over the seeds.
-    """
+    """Return sample sizes of ``figure1``, numbers of seeds, and means; a header first."""
     fields = ("score", "expected", "regret", "bayes")
     by_size: dict[int, list[Record]] = defaultdict(list)
     for record in records:
@@ -223,25 +190,13 @@ def _pipe(words: Iterable[str]) -> str:
     return f"| {' | '.join(word.replace('|', chr(92) + '|') for word in words)} |"
 
 
-def _markdown(entry: Entry | None, best: float) -> str:
-    if entry is None:
-        return ""
-    ours = f"{entry.score:.4f}"
-    ours = f"**{ours}**" if round(entry.score, 4) == best else ours
-    return ours if entry.paper is None else f"{ours} ({entry.paper:.4f} {entry.mark})"
+def _plain(entry: Entry) -> str:
+    return f"{entry.score:.4f}"
 
 
-def _latex(entry: Entry | None, best: float) -> str:
-    if entry is None:
-        return ""
-    ours = f"{entry.score:.4f}"
-    return rf"\textbf{{{ours}}}" if round(entry.score, 4) == best else ours
-
-
-def _latex_paper(entry: Entry | None) -> str:
-    if entry is None or entry.paper is None:
-        return ""
-    return rf"\textit{{{entry.paper:.4f}}} (${entry.mark}$)"
+def _paper(entry: Entry) -> str:
+    """Write the number of the paper in brackets, where there is one."""
+    return "" if entry.paper is None else f" ({entry.paper:.4f} {entry.mark})"
 
 
 def _escape(text: str) -> str:
