@@ -209,7 +209,7 @@ function showConfusions() {
 // ---- one label ----------------------------------------------------------------------------------
 
 function showLabel() {
-  if (!get("label")) return;
+  if (!data.about.curves.length) return;
   const j = Number(get("label").value);
   const cells = labelRows()[j];
   const now = { name: "now", points: [[cells[4], cells[3]]], colour: 1, errors: [], large: true };
@@ -322,7 +322,7 @@ get("by-label").querySelectorAll("th button").forEach((button, column) => {
   });
 });
 get("search").addEventListener("input", showLabels);
-get("label")?.addEventListener("change", showLabel);
+get("label").addEventListener("change", showLabel);
 document.querySelectorAll("[data-download]").forEach((button) => {
   button.addEventListener("click", () => download(button.dataset.download));
 });
@@ -331,6 +331,6 @@ addEventListener("resize", () => {
   drawFixedCharts();
   show();
 });
-if (get("label")) get("label").value = data.support.indexOf(Math.max(...data.support));
+get("label").value = data.support.indexOf(Math.max(...data.support));
 drawFixedCharts();
 follow();

@@ -36,24 +36,12 @@ MEASURES = {
     "hamming": "Hamming loss",
     "subset_accuracy": "subset accuracy",
 }
-#: Where F_beta is measured besides the beta of a protocol: one model serves them all.
+#: Betas at which F_beta is measured besides that of a protocol: one model serves them all.
 BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def measure(Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0) -> dict[str, float]:
-    """Compute every measure, with 0/0 = 1 throughout.
-
-    Parameters
-    ----------
-    Y, predicted : 0/1 ndarray of shape (n, s)
-        The truth and the predictions.
-    beta : float > 0
-        Weight of recall against precision.
-
-    Returns
-    -------
-    dict
-        With the keys of ``MEASURES``.
+    """Compute the ``MEASURES`` of 0/1 arrays of shape (n, s), with 0/0 = 1 throughout.
 
     Examples
     --------
@@ -84,23 +72,10 @@ def calibration_bins(
     beta: float = 1.0,
     n_bins: int = 10,
 ) -> list[dict[str, float]]:
-    """Compare the F_beta that a model expects of its predictions with what it gets.
+    """Compare expected F_beta (n,) with that of predictions (n, s), in groups of equal size.
 
-    Parameters
-    ----------
-    expected : ndarray of shape (n,)
-        What the model expects of each prediction.
-    Y, predicted : 0/1 ndarray of shape (n, s)
-        The truth and the predictions.
-    beta : float > 0
-        The measure.
-    n_bins : int
-        Instances are sorted by `expected` and cut into this many groups of the same size.
-
-    Returns
-    -------
-    list of dict
-        ``expected`` and ``actual`` mean F_beta and the ``count`` of each group.
+    Rows are sorted by `expected`; each group has its means ``expected`` and ``actual`` and its
+    ``count``.
 
     Examples
     --------
@@ -123,17 +98,7 @@ def calibration_bins(
 def calibration_words(
     expected: NDArray[np.float64], Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0
 ) -> str:
-    """Say how the F_beta that a model expects agrees with what it gets.
-
-    Parameters
-    ----------
-    expected, Y, predicted, beta
-        As for :func:`calibration_bins`.
-
-    Returns
-    -------
-    str
-        A difference within two standard errors is put down to chance.
+    """Say how expected and actual F_beta agree; two standard errors are put down to chance.
 
     Examples
     --------
@@ -146,10 +111,9 @@ def calibration_words(
     difference = expected - fbeta_per_instance(Y, predicted, beta)
     n, mean = len(difference), float(difference.mean())
     error = float(difference.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
-    got = float(expected.mean()) - mean
     words = (
-        f"The model expects F_{beta:g} = {expected.mean():.3f} of these rows and gets {got:.3f}: "
-        f"{abs(mean):.3f} too {'much' if mean > 0 else 'little'}. "
+        f"The model expects F_{beta:g} = {expected.mean():.3f} of these rows and gets "
+        f"{expected.mean() - mean:.3f}: {abs(mean):.3f} too {'much' if mean > 0 else 'little'}. "
     )
     if abs(mean) <= 2 * error:
         words += f"For {n:,} rows, chance can explain that (the standard error is {error:.3f})."
@@ -160,30 +124,20 @@ def calibration_words(
     if n < 10 * len(groups):
         return words
     low, high = groups[0], groups[-1]
-    words += (
+    return words + (
         f" Of the tenth of the rows that it is least sure of it expects {low['expected']:.3f} and "
         f"gets {low['actual']:.3f}; of the tenth that it is most sure of, {high['expected']:.3f} "
         f"and {high['actual']:.3f}."
     )
-    return words
 
 
 def label_scores(
     Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0
 ) -> dict[str, NDArray[np.float64]]:
-    """Measure each label by itself, with 0/0 = 1.
+    """Measure each label of 0/1 arrays (n, s) by itself, with 0/0 = 1.
 
-    Parameters
-    ----------
-    Y, predicted : 0/1 ndarray of shape (n, s)
-        The truth and the predictions.
-    beta : float > 0
-        Weight of recall against precision.
-
-    Returns
-    -------
-    dict of ndarray of shape (s,)
-        ``true`` and ``predicted`` counts, ``precision``, ``recall`` and ``fbeta``.
+    Returns arrays of shape (s,): counts ``true`` and ``predicted``, ``precision``, ``recall`` and
+    ``fbeta``.
 
     Examples
     --------
@@ -192,19 +146,19 @@ def label_scores(
     ([0.5, 0.0], [1.0, 1.0])
     """
     Y, predicted = (np.asarray(A, dtype=np.float64) for A in (Y, predicted))
-    both, true, pred = ((A).sum(axis=0) for A in (Y * predicted, Y, predicted))
-    ones = np.ones_like(both)
+    hits, true, pred = (A.sum(axis=0) for A in (Y * predicted, Y, predicted))
+    ones = np.ones_like(hits)
     return {
         "true": true,
         "predicted": pred,
-        "precision": np.divide(both, pred, out=ones.copy(), where=pred > 0),
-        "recall": np.divide(both, true, out=ones.copy(), where=true > 0),
-        "fbeta": fbeta_of_counts(both, true, pred, beta),
+        "precision": np.divide(hits, pred, out=ones.copy(), where=pred > 0),
+        "recall": np.divide(hits, true, out=ones.copy(), where=true > 0),
+        "fbeta": fbeta_of_counts(hits, true, pred, beta),
     }
 
 
 def scores_by_beta(model: Any, X: Any, Y: NDArray[Any]) -> dict[str, float]:
-    """Measure the predictions of one model for those of ``BETAS`` that it can predict for.
+    """Measure the predictions of one model for those of ``BETAS`` that it accepts.
 
     Examples
     --------

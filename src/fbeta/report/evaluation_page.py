@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from html import escape
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -24,47 +25,17 @@ from fbeta.report.inspection import (
     speaking_features,
     text_cells,
 )
-from fbeta.report.pages import html_table, page, resource, section
+from fbeta.report.pages import html_table, page, resource
 from fbeta.storage.model_files import StoredModel
 
 __all__ = ["evaluation_page"]
 
 _LABEL_COLUMNS = ("label", "rows with it", "predicted", "precision", "recall", "F_beta")
+_CONFUSION_COLUMNS = ("missed", "predicted instead", "rows")
 _ROW_COLUMNS = ("expected F", "actual F", "true tags", "predicted tags")
-_ROW_GROUPS = {
-    "surest": "Most sure",
-    "unsurest": "Least sure",
-    "overconfident": "Sure but wrong",
-}
 _BASELINES = {"constant": "best constant set", "half": "labels with probability above 1/2"}
 # characters of a cell that are shown beside a row
 _MAX_CELL = 300
-
-_BETA_TEXT = (
-    "Means over the rows, with 0/0 = 1. The model is the same at every beta; only the decision "
-    "changes: to the right recall counts more and the sets grow, to the left precision counts more "
-    "and they shrink. Error bars are standard errors. Dashed lines are baselines at the same beta: "
-    "the constant set that is best on these very rows, and the labels whose probability is above "
-    "1/2 (binary relevance)."
-)
-_LABEL_TEXT = (
-    "Precision, recall and F_beta of each label over all rows, at the beta of the slider. "
-    "Click a heading to sort."
-)
-_CURVE_TEXT = (
-    "Precision and recall of one label over all thresholds of its probability; the large point is "
-    "the prediction at the beta of the slider."
-)
-_FEATURE_TEXT = "Words and other features whose values go with a high probability of this label:"
-_CONFUSION_TEXT = (
-    "Rows in which one tag was missed and another was predicted wrongly, at the beta of the "
-    "slider; the most frequent pairs."
-)
-_ROW_TEXT = (
-    "The rows with the highest and the lowest expected F_beta, and those whose actual F_beta is "
-    "furthest below the expected. \u2713 marks a tag that is true and predicted, \u2212 a missed "
-    "tag, + a wrong tag."
-)
 
 
 def evaluation_page(
@@ -117,35 +88,35 @@ def evaluation_page(
     start = [view.beta for view in views].index(own)
     names = [*stored.label_names, *unseen]
     columns = {**(ids or {}), **dict(text_cells(stored, X))}
-    content = _data(names, Y, views, start, columns)
-    content["about"] = _about_labels(stored, features, Y, marginals)
-    choice, candidates, content["alphas"] = _choice(stored)
+    choice, candidates, alphas = _choice(stored)
+    data = {**_data(names, Y, views, columns), "start": start, "alphas": alphas}
+    data["about"] = _about_labels(stored, features, Y, marginals)
     date = date or datetime.now().astimezone().strftime("%Y-%m-%d")
-    parts = [
-        f"<p>{len(Y):,} rows, {len(names):,} labels, {escape(date)}</p>",
-        _slider(views, start, float(np.asarray(Y).sum(axis=1).mean())),
-        section("What beta does", _BETA_TEXT, '<figure id="beta-chart"></figure>'),
-        _label_section(),
-        _chosen_label_section(names, marginals is not None),
-        section(
-            "Which tags are taken for which",
-            _CONFUSION_TEXT,
-            _filled_table("confusions", ("missed", "predicted instead", "rows"))
-            + '<p id="no-confusions">There are no such rows.</p>',
-        ),
-        *_expectation_sections(stored, views[start], list(columns)),
-        section(
-            "The model, and how it was chosen", choice, candidates + _model_table(stored, len(Y))
-        ),
-        _embedded(content),
-        "<noscript><p>The numbers of this page need JavaScript.</p></noscript>",
-    ]
-    return page(
-        title,
-        "\n".join(parts),
-        style=resource("evaluation.css"),
-        script=resource("evaluation.js"),
+    buttons = [f'<button type="button">{escape(name)}</button>' for name in _LABEL_COLUMNS]
+    row_head = ["row", *map(escape, columns), *_ROW_COLUMNS]
+    has_rows = views[start].bins is not None
+    content = Template(resource("evaluation.html")).substitute(
+        summary=escape(f"{len(Y):,} rows, {len(names):,} labels, {date}"),
+        grid=escape(_grid_words(views)),
+        last=len(views) - 1,
+        start=start,
+        numbers=_numbers(views, float(np.asarray(Y).sum(axis=1).mean())),
+        label_table=html_table(buttons, [], name="by label"),
+        options="".join(f'<option value="{j}">{escape(n)}</option>' for j, n in enumerate(names)),
+        confusion_table=html_table(_CONFUSION_COLUMNS, [], name="confused tags"),
+        calibration=escape(CALIBRATION),
+        row_table=html_table(row_head, [], name="rows"),
+        choice=escape(choice),
+        candidates=candidates,
+        model_table=_model_table(stored, len(Y)),
+        data=_embedded(data),
+        **{"class": escape(type(stored.classifier).__name__)},
+        hide_label="hidden" if marginals is None else "",
+        hide_rows="" if has_rows else "hidden",
+        hide_no_rows="hidden" if has_rows else "",
     )
+    style, script = resource("evaluation.css"), resource("evaluation.js")
+    return page(title, content, style=style, script=script)
 
 
 def _about_labels(
@@ -162,80 +133,24 @@ def _about_labels(
     }
 
 
-def _slider(views: Sequence[BetaView], start: int, true_size: float) -> str:
-    """Make the slider and the numbers that it moves; the script fills them in."""
+def _grid_words(views: Sequence[BetaView]) -> str:
+    if len(views) == 1:
+        return "this method is fitted for one beta and predicts for no other"
+    apart = ", eighths of an octave apart" if len(views) >= len(BETA_GRID) else ""
+    return f"{len(views)} values from {views[0].beta:.3g} to {views[-1].beta:.3g}{apart}"
+
+
+def _numbers(views: Sequence[BetaView], true_size: float) -> str:
+    """Make the places of the numbers that the slider changes."""
     words = {key: MEASURES[key] for key in ("fbeta", "precision", "recall")}
     words |= {key: f"F_beta, {_BASELINES[key]}" for key in views[0].baselines}
     words["size"] = f"size of the sets (true: {true_size:.2f})"
     words |= {key: name for key, name in MEASURES.items() if key not in words}
-    numbers = "".join(
+    return "".join(
         f'<div><dt>{escape(name)}</dt><dd><span id="number-{key}"></span> '
         f'<small id="error-{key}"></small></dd></div>'
         for key, name in words.items()
     )
-    grid = (
-        f"{len(views)} values from {views[0].beta:.3g} to {views[-1].beta:.3g}"
-        f"{', eighths of an octave apart' if len(views) >= len(BETA_GRID) else ''}"
-    )
-    if len(views) == 1:
-        grid = "this method is fitted for one beta and predicts for no other"
-    return (
-        '<div class="beta"><label for="beta">beta <output id="beta-value" for="beta"></output>'
-        f"<small>{escape(grid)}</small></label>"
-        f'<input id="beta" type="range" min="0" max="{len(views) - 1}" step="1" value="{start}">'
-        '<div class="ends"><span>precision</span><span>recall</span></div></div>'
-        f'<dl class="numbers" aria-live="polite">{numbers}</dl>'
-    )
-
-
-def _filled_table(name: str, head: Sequence[str]) -> str:
-    """Make a table that the script fills in."""
-    return f'<div id="{name}">{html_table(head, [], name=name.replace("-", " "))}</div>'
-
-
-def _download(name: str) -> str:
-    return f'<button type="button" data-download="{name}">Download as CSV</button>'
-
-
-def _label_section() -> str:
-    heads = [f'<button type="button">{escape(name)}</button>' for name in _LABEL_COLUMNS]
-    tools = (
-        '<div class="tools"><label>Search <input id="search" type="search"></label>'
-        f"{_download('labels')}</div>"
-    )
-    return section("By label", _LABEL_TEXT, tools + _filled_table("by-label", heads))
-
-
-def _chosen_label_section(names: Sequence[str], has_marginals: bool) -> str:
-    """Make the section with the precision-recall curve and the features of a chosen label."""
-    if not has_marginals:
-        return ""
-    options = "".join(f'<option value="{j}">{escape(n)}</option>' for j, n in enumerate(names))
-    return section(
-        "One label",
-        _CURVE_TEXT,
-        f'<div class="tools"><label>Label <select id="label">{options}</select></label></div>'
-        '<figure id="curve" class="square"></figure>'
-        f'<div id="features"><p>{escape(_FEATURE_TEXT)}</p><p class="tag-list"></p></div>',
-    )
-
-
-def _expectation_sections(stored: StoredModel, view: BetaView, columns: list[str]) -> list[str]:
-    """Show the calibration of the expected F_beta, and rows by it."""
-    if view.bins is None:
-        name = type(stored.classifier).__name__
-        words = f"A model of {name} does not estimate the F_beta of its own predictions."
-        return [section("How sure it is", words)]
-    head = ["row", *map(escape, columns), *_ROW_COLUMNS]
-    tables = "".join(
-        f"<h3>{title}</h3>{_filled_table(key, head)}" for key, title in _ROW_GROUPS.items()
-    )
-    chart = '<figure id="calibration" class="square"></figure>'
-    tools = f'<div class="tools">{_download("rows")}</div>'
-    return [
-        section("Calibration of the expected F_beta", CALIBRATION, chart),
-        section("Rows to look at", _ROW_TEXT, tools + tables),
-    ]
 
 
 def _model_table(stored: StoredModel, n_rows: int) -> str:
@@ -308,7 +223,6 @@ def _data(
     names: Sequence[str],
     Y: NDArray[Any],
     views: Sequence[BetaView],
-    start: int,
     columns: Mapping[str, Sequence[Any]],
 ) -> dict[str, Any]:
     """Gather what the script shows; numbers are rounded as ``fbeta evaluate`` prints them."""
@@ -317,7 +231,6 @@ def _data(
     return {
         "betas": [view.beta for view in views],
         "shown": [f"{view.beta:.3g}" for view in views],
-        "start": start,
         "chart": asdict(_beta_chart(views)),
         "labels": list(names),
         "support": np.asarray(Y).sum(axis=0).astype(int).tolist(),
@@ -351,9 +264,9 @@ def _cell(value: Any) -> str:
     return words if len(words) <= _MAX_CELL else f"{words[:_MAX_CELL]}..."
 
 
-def _embedded(content: dict[str, Any]) -> str:
-    """Put data into a page: nothing in it can end the element, or be half a character."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+def _embedded(data: dict[str, Any]) -> str:
+    """Write data as JSON in which nothing can end an element of HTML."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return f'<script type="application/json" id="data">{text}</script>'
+    return text

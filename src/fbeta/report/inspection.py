@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,6 @@ from sklearn.metrics import precision_recall_curve
 from fbeta.datasets import TableEncoder
 from fbeta.datasets.column_encoders import TextColumn
 from fbeta.decoding.exact import decode
-from fbeta.estimators.base import Decisions
 from fbeta.metrics import fbeta_per_instance
 from fbeta.report.evaluation import calibration_bins, measure
 from fbeta.statistics.label_statistics import LabelStatistics
@@ -137,7 +137,7 @@ def inspect_betas(
     true = np.asarray(Y, dtype=bool)
     own = float(stored.classifier.beta if beta is None else beta)
     betas = sorted({own, *grid})
-    labels, expected, marginals = _decisions(stored, features, betas, own, true.shape[1])
+    labels, expected, marginals = _decisions(stored.classifier, features, betas, own, true.shape[1])
     law = LabelStatistics.from_samples(true[None].astype(np.float64))
     half = None if marginals is None else marginals > 0.5
     views = []
@@ -152,41 +152,33 @@ def inspect_betas(
 
 
 def _decisions(
-    stored: StoredModel, features: Any, betas: Sequence[float], own: float, n_labels: int
+    classifier: Any, features: Any, betas: Sequence[float], own: float, n_labels: int
 ) -> tuple[dict[float, Any], dict[float, Any], NDArray[np.float64] | None]:
-    """Return label sets as sparse matrices (n, s) and expected F_beta (n,) by beta; marginals."""
-    n, step = features.shape[0], max(1, _CHUNK_BYTES // (len(betas) * n_labels))
-    parts = [
-        _decide(stored.classifier, features[start : start + step], betas, own)
-        for start in range(0, max(n, 1), step)
-    ]
-    known = [beta for beta in betas if beta in parts[0].labels]
+    """Return label sets as sparse matrices (n, s) and expected F_beta (n,) by beta; marginals.
 
-    def widened(chunk: Any) -> NDArray[Any]:
-        chunk = np.asarray(chunk)
-        return np.pad(chunk, ((0, 0), (0, n_labels - chunk.shape[1])))
-
-    labels = {
-        beta: sparse.vstack([sparse.csr_array(widened(part.labels[beta])) for part in parts])
-        for beta in known
-    }
-    expected = {
-        beta: np.concatenate([np.asarray(part.expected[beta]) for part in parts])
-        for beta in known
-        if beta in parts[0].expected
-    }
-    if parts[0].marginals is None:
-        return labels, expected, None
-    return labels, expected, np.concatenate([widened(part.marginals) for part in parts])
-
-
-def _decide(classifier: Any, features: Any, betas: Sequence[float], own: float) -> Decisions:
-    """Run a classifier once; betas that it refuses are left out, but for the own one."""
-    marginals = hasattr(classifier, "predict_proba")
-    found: Decisions = classifier.decide(features, betas, marginals=marginals, skip_refused=True)
-    if own not in found.labels:
-        classifier.decide(features, [own])
-    return found
+    Betas that the classifier refuses are left out, but the own one must be accepted.
+    """
+    labels, expected, marginals = defaultdict(list), defaultdict(list), []
+    has_marginals = hasattr(classifier, "predict_proba")
+    step = max(1, _CHUNK_BYTES // (len(betas) * n_labels))
+    for start in range(0, max(features.shape[0], 1), step):
+        rows = features[start : start + step]
+        found = classifier.decide(rows, betas, marginals=has_marginals, skip_refused=True)
+        if own not in found.labels:
+            classifier.decide(rows, [own])  # raises
+        for beta, sets in found.labels.items():
+            labels[beta].append(sparse.csr_array(np.asarray(sets)))
+        for beta, values in found.expected.items():
+            expected[beta].append(np.asarray(values))
+        marginals.append(found.marginals)
+    joined = {beta: sparse.csr_array(sparse.vstack(parts)) for beta, parts in labels.items()}
+    for sets in joined.values():
+        sets.resize((sets.shape[0], n_labels))
+    means = {beta: np.concatenate(parts) for beta, parts in expected.items()}
+    if not has_marginals:
+        return joined, means, None
+    known = np.concatenate(marginals)
+    return joined, means, np.pad(known, ((0, 0), (0, n_labels - known.shape[1])))
 
 
 def _view(
