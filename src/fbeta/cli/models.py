@@ -206,7 +206,7 @@ def _draw(
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
     if hasattr(classifier, "expected_fbeta"):
         lines = {name: stored.expected_fbeta(test.X, beta)}
-        if hasattr(classifier, "calibration_"):
+        if getattr(classifier, "calibration_", None) is not None:
             lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
         bins = {n: calibration_bins(e, test.Y, predicted, beta) for n, e in lines.items()}
         chart = calibration_chart("", bins, [colour_of(n) for n in lines])

@@ -143,10 +143,9 @@ def compute_benchmark(
         by_beta = scores_by_beta(model, X_test, Y_test)
         calibration = calibrated = None
         if hasattr(model, "expected_fbeta"):
-            raw = {"calibrated": False} if hasattr(model, "calibration_") else {}
-            expected = np.asarray(model.expected_fbeta(X_test, **raw))
-            calibration = calibration_bins(expected, Y_test, predicted, beta)
-            if hasattr(search, "calibration_"):
+            raw = model.decide(X_test, [beta], calibrated=False).expected[beta]
+            calibration = calibration_bins(np.asarray(raw), Y_test, predicted, beta)
+            if search.calibration_ is not None:
                 expected = search.expected_fbeta(X_test)
                 calibrated = calibration_bins(expected, Y_test, predicted, beta)
     return {
