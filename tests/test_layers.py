@@ -48,9 +48,8 @@ ALLOWED = {
 }
 # Edges and names that are not as they should be. The lists only get shorter.
 KNOWN_EDGES = {("statistics", "linear")}
-KNOWN_NAMES = set(
-    ["Block", "Factored", "Form", "Goal", "Point", "Rows", "Search", "Source", "Table", "Training"]
-)
+KNOWN_NAMES = {"Block", "Factored", "Form", "Goal", "Point", "Rows", "Search", "Source"}
+KNOWN_NAMES |= {"Table", "Training"}
 # Private attributes of other libraries that have no public name, and the API of named tuples.
 FOREIGN = {"torch._C", "torch._C._get_tracing_state"}
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
