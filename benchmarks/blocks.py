@@ -190,11 +190,14 @@ def predicted(c: dict[str, float], rows: int, at: dict[str, Any]) -> float:
 
 
 def run(folder: Path, rows: int, dask_rows: int, timeout: float) -> list[str]:
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False, cwd=HERE).stdout
     lines = [
         "# Blocks of rows: timings",
         "",
+        f"`python -m benchmarks.blocks` writes this page. commit {commit.strip()}, "
         f"{rows:,} x {FEATURES} in single precision, {platform.machine()}, {os.cpu_count()} cores, "
-        f"NumPy {np.__version__}. Written by `python -m benchmarks.blocks`.",
+        f"NumPy {np.__version__}.",
         "",
     ]
     begin = time.perf_counter()

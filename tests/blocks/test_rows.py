@@ -201,3 +201,11 @@ def test_rows_held_stand_for_all():
         expected = 40 * chances[own].sum()
         spread = np.sqrt(40 * (chances * (1 - chances))[own].sum())
         assert abs(hits[own].sum() - expected) <= 5 * spread + 1e-9
+
+
+def test_predictions_are_saved_to_a_folder_that_is_made(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 3)), rng.integers(0, 2, size=(60, 2))
+    clf = FBetaClassifier().fit(X, Y)
+    paths = clf.predict(RowBlocks(X)).save(tmp_path / "new" / "folder")
+    assert np.array_equal(np.concatenate([np.load(path) for path in paths]), clf.predict(X))

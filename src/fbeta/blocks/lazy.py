@@ -179,8 +179,9 @@ class BlockResults:
         """Write each block to a file of its own, and return the paths.
 
         Arrays become ``part-000000.npy``, sparse matrices ``.npz``, frames ``.parquet`` and label
-        sets ``.jsonl``. Each file is written whole or not at all.
+        sets ``.jsonl``. The folder is made; each file is written whole or not at all.
         """
+        Path(folder).mkdir(parents=True, exist_ok=True)
         paths = []
         for number, values in enumerate(self):
             paths.append(_save(values, Path(folder) / f"part-{number:06d}"))
