@@ -153,19 +153,19 @@ def parquet() -> bytes:
 
 
 def fuzz_readers(count: int, rng: random.Random, folder: Path) -> dict[str, int]:
-    from fbeta.cli.data import Reading, read_training
-    from fbeta.cli.tables import Choice
+    from fbeta.datasets.label_columns import LabelColumns
+    from fbeta.datasets.training import TrainingOptions, read_training
 
-    tags = Reading(choice=Choice(label_column="tags"))
-    seeds: dict[str, tuple[bytes, Reading]] = {
+    tags = TrainingOptions(labels=LabelColumns(column="tags"))
+    seeds: dict[str, tuple[bytes, TrainingOptions]] = {
         "a.csv": (CSV.encode(), tags),
         "b.csv": (CSV.encode("utf-16"), tags),
         "c.csv.gz": (gzip.compress(CSV.encode()), tags),
         "a.tsv": (CSV.replace(";", "\t").encode("cp1252"), tags),
         "a.jsonl": (JSONL.encode(), tags),
-        "a.svm": (SVM.encode(), Reading()),
-        "a.arff": (ARFF.encode(), Reading(missing="mean")),
-        "b.arff": (SPARSE.encode(), Reading(missing="mean", nominal="onehot")),
+        "a.svm": (SVM.encode(), TrainingOptions()),
+        "a.arff": (ARFF.encode(), TrainingOptions(missing="mean")),
+        "b.arff": (SPARSE.encode(), TrainingOptions(missing="mean", nominal="onehot")),
         "a.parquet": (parquet(), tags),
     }
     found = {"refused": 0, "read": 0}

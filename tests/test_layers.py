@@ -33,7 +33,7 @@ ALLOWED = {
     "statistics": "labels losses metrics",
     "decoding": "labels metrics statistics",
     "linear": "losses statistics",
-    "blocks": "labels linear losses statistics",
+    "blocks": "datasets labels linear losses statistics",
     "estimators": "blocks decoding labels linear losses metrics statistics",
     "rivals": "decoding estimators labels linear losses metrics statistics",
     "nn": "decoding estimators labels linear losses metrics statistics",

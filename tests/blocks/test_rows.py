@@ -127,7 +127,7 @@ def test_broken_folders(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     with pytest.raises(ValueError, match="one format"):
         RowBlocks.read(tmp_path)
-    with pytest.raises(ValueError, match="no column begins with 'is_'"):
+    with pytest.raises(ValueError, match="a column whose name begins with 'is_'"):
         RowBlocks.read(tmp_path / "a.csv", label_prefix="is_")
 
 

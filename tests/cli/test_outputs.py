@@ -82,7 +82,7 @@ def test_a_place_that_cannot_be_is_told_before_the_fit(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = write_csv(tmp_path / "train.csv", *TRAIN)
-    monkeypatch.setattr("fbeta.cli.models.read_training", lambda *a: pytest.fail("it was read"))
+    monkeypatch.setattr("fbeta.cli.fit.read_training", lambda *a: pytest.fail("it was read"))
     monkeypatch.chdir(tmp_path)
     for output in ("new/m.skops", tmp_path / "new" / "m.skops", tmp_path, "train.csv/m.skops"):
         code, out, err = run("fit", train, *FIT, "-o", output)
@@ -151,6 +151,7 @@ def test_a_disk_that_fills_up_leaves_the_old_file(model: Path, tmp_path: Path) -
 
 LIMITED = """
 import resource, sys
+import fbeta.cli.fit, fbeta.estimators.auto
 from fbeta.cli.app import run
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**27, used + 2**27))
@@ -190,7 +191,7 @@ def test_what_the_machine_refuses_is_no_bug(
     def refuse(*args: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("fbeta.cli.predicting.load_model", refuse)
+    monkeypatch.setattr("fbeta.cli.predict.load_model", refuse)
     code, out, err = run("predict", model, write_csv(tmp_path / "t.csv", *TEST))
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
@@ -200,12 +201,12 @@ def test_what_the_machine_refuses_is_no_bug(
 
 SLOW = """
 import sys, time
-import fbeta.storage.model_files
+import fbeta._files
 from fbeta.cli.app import run
 def slow(*args):
     print("writing", flush=True)
     time.sleep(100)
-fbeta.storage.model_files._check_types = slow
+fbeta._files._replace = slow
 sys.exit(run())
 """
 

@@ -229,7 +229,7 @@ def test_predictions_with_all_that_goes_with_them(model: Path, tmp_path: Path, r
     )
     code, out_, _ = run("predict", model, test, "--keep", "colour,tags", "--form", "sets", "--json")
     assert [row["colour"] for row in json.loads(out_)] == [row["colour"] for row in TEST]
-    assert list(json.loads(out_)[0]) == ["colour", "tags", "labels"]
+    assert list(json.loads(out_)[0]) == ["photo", "colour", "tags", "labels"]
     assert run("predict", model, test, "--keep", "")[1].startswith("big,red,sea,winter\n")
     lines = tmp_path / "out.jsonl"
     assert run("predict", model, test, "-o", lines)[0] == 0

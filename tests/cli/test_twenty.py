@@ -160,12 +160,13 @@ def test_files_of_people_are_fitted_and_predicted(name: str, tmp_path: Path, run
     assert sorted(fitted["counts"]) == sorted(file.names)
     assert fitted["rows"] == N
     code, out, err = run("predict", model, new, "--json")
-    assert (code, err) == (0, "")
+    noted = "no numbers and count as missing" if name == "odd words" else ""
+    assert (code, noted in err, bool(err)) == (0, True, bool(noted))
     predicted = json.loads(out)
     assert len(predicted) == 15
     assert all(row[label] in (0, 1) for row in predicted for label in file.names)
     code, out, err = run("evaluate", model, test, "--json")
-    assert (code, err) == (0, "")
+    assert (code, bool(err)) == (0, bool(noted))
     # every file says something of its labels, but for the one of chance
     assert json.loads(out)["fbeta"] > (0.3 if name == "utf16" else 0.4)
 

@@ -34,7 +34,7 @@ def test_pooch(tmp_path, monkeypatch) -> None:
         load("yeast", data_home=tmp_path)
 
 
-def test_csv_needs_nothing(write, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    data = read_csv(write("toy.csv", "x,y\n1,1\n"), labels=["y"])
-    assert data.n_samples == 1
+def test_csv_needs_arrow(write, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="^reading CSV files" + EXTRA.format("pyarrow")):
+        read_csv(write("toy.csv", "x,y\n1,1\n"), labels=["y"])

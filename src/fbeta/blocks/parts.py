@@ -1,8 +1,7 @@
-"""Files whose rows are read a block at a time: NumPy arrays, Parquet, SVMlight, CSV."""
+"""Files whose rows are read a block at a time: NumPy arrays, SVMlight files and tables."""
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,24 +15,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import optional_import
 from fbeta.blocks.rows import Part
+from fbeta.datasets import DatasetError, TableEncoder
+from fbeta.datasets.label_columns import LabelColumns
+from fbeta.datasets.table_files import FileFormat, Table
+from fbeta.datasets.training import refuse_problems
 
 __all__ = ["Opened", "open_parts"]
 
 Blocks = Iterator[tuple[Any, Any, Any]]
-SUFFIXES = {
-    ".npy": "numpy",
-    ".npz": "numpy",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".txt": "svmlight",
-    ".csv": "csv",
-    ".tsv": "csv",
-}
+_NUMPY_SUFFIXES = (".npy", ".npz")
 
 
 @dataclass(frozen=True)
@@ -46,60 +37,6 @@ class Opened:
     label_names: tuple[str, ...] | None = None  # of 0/1 columns
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Where labels and features of a table are; as in :func:`fbeta.datasets.read_csv`.
-
-    Attributes
-    ----------
-    labels : sequence of str, optional
-        Names of 0/1 columns.
-    label_prefix : str, optional
-        What their names begin with.
-    label_column : str, optional
-        A column of lists of label names, with ``delimiter`` between them in text.
-    delimiter : str
-    features : sequence of str, optional
-        The columns to be read; all others but those in ``drop`` by default.
-    drop : sequence of str
-    """
-
-    labels: Sequence[str] | None = None
-    label_prefix: str | None = None
-    label_column: str | None = None
-    delimiter: str = ";"
-    features: Sequence[str] | None = None
-    drop: Sequence[str] = ()
-
-    def split(self, header: Sequence[str], path: Path) -> tuple[list[str], list[str]]:
-        """Return the columns of features and of labels that a file has."""
-        labels = list(self.labels or ())
-        if self.label_prefix is not None:
-            labels = [name for name in header if name.startswith(self.label_prefix)]
-        if self.label_column is not None:
-            labels = [self.label_column]
-        if self.label_prefix is not None and not labels:
-            raise ValueError(f"{path}: no column begins with {self.label_prefix!r}")
-        features = self.features
-        if features is None:
-            features = [n for n in header if n not in labels and n not in self.drop]
-        absent = [name for name in (*features, *labels) if name not in header]
-        if absent:
-            raise ValueError(f"{path}: there is no column {absent[0]!r}")
-        return list(features), labels
-
-    def sets(self, cells: Sequence[Any]) -> list[list[str]]:
-        """Return the label sets that cells hold."""
-        return [self._names(cell) for cell in cells]
-
-    def _names(self, cell: Any) -> list[str]:
-        if cell is None or (isinstance(cell, float) and np.isnan(cell)):
-            return []
-        if isinstance(cell, str):
-            return [word.strip() for word in cell.split(self.delimiter) if word.strip()]
-        return list(cell)
-
-
 def open_parts(path: Any, **options: Any) -> Opened:
     """Find the files of a folder and how to read them.
 
@@ -109,9 +46,11 @@ def open_parts(path: Any, **options: Any) -> Opened:
         A folder, whose files are of one format and are taken in the order of their names, or
         files.
     **options
-        For Parquet and CSV files ``labels``, ``label_prefix`` or ``label_column``, ``delimiter``,
-        ``features`` and ``drop``, as in :class:`Columns`. For SVMlight files ``n_features`` and
-        ``zero_based`` (false by default), and ``label_names``: numbers as text.
+        For tables ``labels``, ``label_prefix`` or ``label_column`` with a ``delimiter``, as in
+        :func:`fbeta.datasets.read_csv`; the ``features`` to be read, by default all other columns
+        but those to ``drop``; a fitted ``encoder`` of columns that are no numbers; and ``sep`` and
+        ``encoding``. For SVMlight files ``n_features``, ``zero_based`` (false by default) and
+        ``label_names``: numbers as text.
 
     Returns
     -------
@@ -128,18 +67,13 @@ def open_parts(path: Any, **options: Any) -> Opened:
     [('X-0.npy', (2, 3), (2, 2)), ('X-0.npy', (1, 3), (1, 2))]
     """
     files = _files(path)
-    kinds = {SUFFIXES.get(file.suffix.lower()) for file in files}
-    if len(kinds) != 1 or None in kinds:
-        found = ", ".join(sorted({file.suffix or "none" for file in files}))
-        raise ValueError(
-            f"{path}: expected files of one format, of {', '.join(SUFFIXES)}; found {found}"
-        )
-    [kind] = kinds
-    if kind == "numpy":
+    if all(file.suffix.lower() in _NUMPY_SUFFIXES for file in files):
         return _numpy(files, path, **options)
-    if kind == "svmlight":
-        return _svmlight(files, **options)
-    return _tables(files, kind == "parquet", Columns(**options))
+    kinds = {None if f.suffix.lower() in _NUMPY_SUFFIXES else FileFormat().of(f) for f in files}
+    if len(kinds) != 1 or kinds == {"arff"}:
+        found = ", ".join(sorted({file.suffix or "none" for file in files}))
+        raise ValueError(f"{path}: expected files of one format, and no ARFF; found {found}")
+    return _svmlight(files, **options) if kinds == {"svmlight"} else _tables(files, **options)
 
 
 def _files(path: Any) -> list[Path]:
@@ -206,92 +140,62 @@ def _array_blocks(path: Path, rows: int) -> Iterator[Any]:
             yield block.reshape(count, *shape[1:])
 
 
-def _tables(files: list[Path], parquet: bool, columns: Columns) -> Opened:
-    header = (_parquet_header if parquet else _csv_header)(files[0])
-    features, labels = columns.split(header, files[0])
-    read = _parquet_blocks if parquet else _csv_blocks
-    parts = [Part(f.name, partial(read, f, features, labels, columns)) for f in files]
+def _tables(
+    files: list[Path],
+    labels: Sequence[str] | None = None,
+    label_prefix: str | None = None,
+    label_column: str | None = None,
+    delimiter: str = ";",
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    encoder: TableEncoder | None = None,
+    sep: str | None = None,
+    encoding: str | None = None,
+) -> Opened:
+    """Read CSV, JSON Lines, Parquet or Excel files."""
+    source = FileFormat(None, sep, encoding)
+    place = LabelColumns(labels, label_prefix, label_column, delimiter)
+    header = source.names(files[0])
+    chosen = place.find(header, files[0]) if place.is_given else []
+    if encoder is not None:
+        features = [str(name) for name in encoder.feature_names_in_]
+    elif features is None:
+        features = [name for name in header if name not in chosen and name not in drop]
+    read = partial(_table_blocks, source, list(features), place, encoder)
+    own = None if label_column is not None or not chosen else tuple(chosen)
     names = np.array(features, dtype=object)
-    own = None if columns.label_column is not None or not labels else tuple(labels)
-    return Opened(parts, names, label_names=own)
+    return Opened([Part(f.name, partial(read, f)) for f in files], names, label_names=own)
 
 
-def _parquet_header(path: Path) -> list[str]:
-    parquet = optional_import("pyarrow.parquet", "data", "reading Parquet files")
-    return list(parquet.ParquetFile(path).schema_arrow.names)
-
-
-def _parquet_blocks(
-    path: Path, features: list[str], labels: list[str], columns: Columns, rows: int
+def _table_blocks(
+    source: FileFormat,
+    features: list[str],
+    place: LabelColumns,
+    encoder: TableEncoder | None,
+    path: Path,
+    rows: int,
 ) -> Blocks:
-    parquet = optional_import("pyarrow.parquet", "data", "reading Parquet files")
-    with parquet.ParquetFile(path) as file:
-        columns.split(file.schema_arrow.names, path)
-        for batch in file.iter_batches(batch_size=rows, columns=[*features, *labels]):
-            X = _numbers([batch.column(name) for name in features], path)
-            if columns.label_column is not None:
-                yield X, columns.sets(batch.column(labels[0]).to_pylist()), None
-            else:
-                own = [batch.column(name) for name in labels]
-                yield X, _numbers(own, path) if labels else None, None
+    for table in source.blocks(path, rows):
+        absent = [name for name in features if name not in table.columns]
+        if absent:
+            raise DatasetError(f"{path}: there is no column {absent[0]!r}")
+        Y: Any = None
+        if place.column is not None:
+            Y = place.sets(table)
+        elif place.is_given:
+            Y = place.read(table).Y
+        yield _features(table, features, encoder), Y, None
 
 
-def _numbers(columns: list[Any], path: Path) -> NDArray[Any]:
-    """Return columns of Arrow as a matrix; gaps are NaN."""
-    arrays = []
-    for column in columns:
-        values = column.to_numpy(zero_copy_only=False)
-        if values.dtype.kind not in "biuf":
-            try:
-                values = values.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{path}: a column does not hold numbers: {error}") from error
-        arrays.append(values)
-    single = all(values.dtype == np.float32 for values in arrays)
-    return np.column_stack(arrays).astype(np.float32 if single else np.float64, copy=False)
-
-
-def _separator(path: Path) -> str:
-    return "\t" if path.suffix.lower() == ".tsv" else ","
-
-
-def _csv_header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return [name.strip() for name in next(csv.reader(file, delimiter=_separator(path)), [])]
-
-
-def _csv_blocks(
-    path: Path, features: list[str], labels: list[str], columns: Columns, rows: int
-) -> Blocks:
-    header = _csv_header(path)
-    columns.split(header, path)
-    place = {name: at for at, name in enumerate(header)}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=_separator(path))
-        next(reader, None)
-        while cells := list(islice(reader, rows)):
-            own = [row for row in cells if row]
-            short = next((row for row in own if len(row) != len(header)), None)
-            if short is not None:
-                raise ValueError(
-                    f"{path}, line {reader.line_num} or before: expected {len(header)} cells, "
-                    f"found {len(short)}"
-                )
-            X = _parse(own, [place[name] for name in features], path, reader.line_num)
-            if columns.label_column is not None:
-                yield X, columns.sets([row[place[labels[0]]] for row in own]), None
-            else:
-                wanted = [place[name] for name in labels]
-                Y = _parse(own, wanted, path, reader.line_num) if labels else None
-                yield X, Y, None
-
-
-def _parse(rows: list[list[str]], places: list[int], path: Path, line: int) -> NDArray[Any]:
-    text = [[row[at].strip() or "nan" for at in places] for row in rows]
-    try:
-        return np.array(text, dtype=object).astype(np.float64).reshape(len(rows), len(places))
-    except ValueError as error:
-        raise ValueError(f"{path}, line {line} or before: {error}") from error
+def _features(table: Table, names: list[str], encoder: TableEncoder | None) -> Any:
+    """Return the features of a block; single precision stays."""
+    cells = [table.columns[name] for name in names]
+    if encoder is not None:
+        refuse_problems(table, encoder, cells)
+        return encoder.encode(cells)
+    if all(getattr(column, "dtype", None) == np.float32 for column in cells):
+        return np.column_stack(cells)
+    return table.numbers(names, "nan")
 
 
 def _svmlight(
@@ -335,8 +239,10 @@ def _svmlight_blocks(path: Path, rows: int, *, n_features: int, zero_based: bool
         try:
             X, sets = load_svmlight_file(
                 io.BytesIO(b"".join(line.rstrip(b"\r\n") + b"\n" for line in lines)),
-                multilabel=True, n_features=n_features, zero_based=zero_based,
-            )  # fmt: skip
+                multilabel=True,
+                n_features=n_features,
+                zero_based=zero_based,
+            )
         except ValueError as error:
             raise ValueError(f"{path}, rows {number * rows} and after: {error}") from error
         yield sp.csr_array(X), [[str(int(label)) for label in own] for own in sets], None

@@ -20,27 +20,16 @@ from fbeta import __version__
 from fbeta.cli import version_line
 from fbeta.cli.console import UserError, stderr
 
-# modules of the commands with the first lines of their help, in its order
+# commands, each in the module of its name, with the first lines of their help, in its order
 COMMANDS = {
-    "fit": ("models", "Fit a model to labelled data and store it."),
-    "evaluate": (
-        "models",
-        "Measure predictions on labelled data; 0/0 counts as 1 in every measure.",
-    ),
-    "predict": ("predicting", "Predict the label sets of new data."),
-    "export": ("export", "Write a model with its exact decode as an ONNX graph."),
-    "compare": (
-        "compare",
-        "Fit several methods to one file, rank them by its folds, and measure them on another.",
-    ),
-    "demo": (
-        "demo",
-        "Watch F_1 converge to the Bayes optimum, and fit a table of text and tags.",
-    ),
-    "reproduce": (
-        "reproduce",
-        "Run the experiments of the paper, and draw their tables and figures.",
-    ),
+    "fit": "Fit a model to labelled data and store it.",
+    "predict": "Predict the label sets of new data.",
+    "evaluate": "Measure predictions on labelled data; 0/0 counts as 1 in every measure.",
+    "export": "Write a model with its exact decode as an ONNX graph.",
+    "compare": "Fit several methods to one file, rank them by its folds, "
+    "and measure them on another.",
+    "demo": "Watch F_1 converge to the Bayes optimum, and fit a table of text and tags.",
+    "reproduce": "Run the experiments of the paper, and draw their tables and figures.",
 }
 
 
@@ -55,7 +44,7 @@ class CommandGroup(TyperGroup):
         """Return a command; before it is loaded, one that has no more than its help."""
         if cmd_name in self.commands or cmd_name not in COMMANDS:
             return self.commands.get(cmd_name)
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1])
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Load the command that is to be run."""
@@ -67,7 +56,7 @@ class CommandGroup(TyperGroup):
 def load_commands(names: Iterable[str] = COMMANDS) -> dict[str, Any]:
     """Import the modules of some commands, which register themselves; return all that are there."""
     for name in names:
-        importlib.import_module(f"fbeta.cli.{COMMANDS[name][0]}")
+        importlib.import_module(f"fbeta.cli.{name}")
     return dict(typer.main.get_group(app).commands)
 
 

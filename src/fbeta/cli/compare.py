@@ -11,12 +11,13 @@ import typer
 from fbeta.cli import options as o
 from fbeta.cli.app import app
 from fbeta.cli.console import mendable, print_table, progress_bar, stderr
-from fbeta.cli.data import Later, Reading, read_training
-from fbeta.cli.fitting import check_folds, fit_method
+from fbeta.cli.fitting import Strategy
 from fbeta.cli.reports import print_training, unseen_words
+from fbeta.datasets.training import ModelInput, read_training
 from fbeta.estimators.alpha_search import ALPHAS
 from fbeta.methods import METHODS, make_method, method_title
 from fbeta.report.evaluation import MEASURES, measure
+from fbeta.storage.model_files import StoredModel
 
 
 @app.command(
@@ -34,7 +35,7 @@ def compare(
     jobs: o.Jobs = None,
     time_limit: o.TimeLimit = None,
     *,
-    reading: Reading,
+    options: o.DataOptions,
     as_json: o.Json = False,
 ) -> None:
     """Fit several methods to one file, rank them by its folds, and measure them on another."""
@@ -42,8 +43,9 @@ def compare(
     names = o.names(methods, list(METHODS), "--methods")
     with mendable():
         models = {name: make_method(name, beta) for name in names}
-        training = read_training(train, reading)
-        check_folds(cv, training.data.n_samples)
+        training = read_training(train, options.training)
+        strategy = Strategy(None, strengths, cv or 5, jobs, time_limit)
+        strategy.check_rows(training.data.n_samples)
     if not as_json:
         print_training(training, err=False)
     rows, held_out = [], None
@@ -51,18 +53,17 @@ def compare(
         bar = progress.task_ids[0]
         for name, model in models.items():
             progress.update(bar, description=name)
-            fitted, found = fit_method(
-                model,
-                training.data,
-                alphas=strengths,
-                cv=cv or 5,
-                jobs=jobs,
-                time_limit=time_limit,
-                always_score=True,
+            fitted, found = strategy.fit(model, training.data, always_score=True)
+            data = training.data
+            stored = StoredModel(
+                training.whole(fitted),
+                data.label_names,
+                training.feature_names,
+                training.remembered,
             )
-            stored = training.stored(fitted)
             if held_out is None:
-                held_out = Later(stored, reading.source).rows(test, labelled=True)
+                source = options.training.source
+                held_out = ModelInput(stored, source).rows(test, labelled=True)
             scores = measure(*held_out.with_unseen(stored.predict(held_out.X)), beta)
             rows.append({"method": name, **found, **scores})
             progress.advance(bar)

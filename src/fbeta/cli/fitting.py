@@ -1,70 +1,78 @@
-"""The one way in which commands fit a method to data."""
+"""How commands fit a method to data."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sklearn.model_selection import KFold, cross_val_score
 
+from fbeta.cli.console import UserError
 from fbeta.datasets import Dataset
 from fbeta.estimators.alpha_search import AlphaSearchCV
 
-TIME_LIMIT = 120.0  # seconds that the automatic method takes at most, about, unless told otherwise
+#: Seconds that the automatic method takes at most, about, unless the user says otherwise.
+TIME_LIMIT = 120.0
 
 
-def check_folds(cv: int | None, rows: int) -> None:
-    """Raise before the work begins where there are more folds than rows."""
-    if cv is not None and cv > rows:
-        raise ValueError(f"--cv {cv}: there are only {rows} rows")
+@dataclass(frozen=True)
+class Strategy:
+    """How the parameters of a method are chosen: a fixed alpha, or folds, jobs and seconds."""
 
+    alpha: float | None = None
+    alphas: Sequence[float] = ()
+    cv: int = 5
+    jobs: int | None = None
+    time_limit: float | None = None
 
-def default_method(method: str | None, *strengths: Any) -> str:
-    """Return the method to fit: the automatic one, unless a choice of alpha asks for the paper's.
-
-    Examples
-    --------
-    >>> default_method(None, None), default_method(None, 0.1), default_method("br", None)
-    ('auto', 'fbeta', 'br')
-    """
-    if method is not None:
-        return method
-    return "auto" if all(strength is None for strength in strengths) else "fbeta"
-
-
-def fit_method(
-    model: Any,
-    data: Dataset,
-    *,
-    alpha: float | None = None,
-    alphas: Sequence[float] = (),
-    cv: int = 5,
-    jobs: int | None = None,
-    time_limit: float | None = None,
-    always_score: bool = False,
-) -> tuple[Any, dict[str, Any]]:
-    """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
-
-    Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``. With ``always_score``,
-    what needs no folds is scored on some too.
-    """
-    begin = time.perf_counter()
-    score = None
-    if alpha is not None:
-        model = model.set_params(alpha=alpha).fit(data.X, data.Y)
-    elif "alpha" in model.get_params(deep=False):
-        # the search itself is kept: it knows how far to trust what the model expects
-        model = AlphaSearchCV(model, alphas=alphas, cv=cv, n_jobs=jobs).fit(data.X, data.Y)
-        alpha, score = model.alpha_, model.best_score_
-    else:
-        limit = TIME_LIMIT if time_limit is None else time_limit
-        chosen = {"cv": cv, "n_jobs": jobs, "time_limit": limit}
+    def check(self, model: Any, method: str, given: Mapping[str, Any]) -> None:
+        """Refuse options that say nothing of a method; ``given`` has their values by name."""
+        named = [name for name, value in given.items() if value is not None]
         known = model.get_params(deep=False)
-        model = model.set_params(**{key: value for key, value in chosen.items() if key in known})
-        model = model.fit(data.X, data.Y)
-        score = getattr(model, "best_score_", None)
-    if score is None and always_score:
-        folds = KFold(cv, shuffle=True, random_state=0)
-        score = float(cross_val_score(model, data.X, data.Y, cv=folds).mean())
-    return model, {"alpha": alpha, "cv_score": score, "seconds": time.perf_counter() - begin}
+        if "time_limit" not in known and "--time-limit" in named:
+            raise UserError(f"--time-limit: the method {method} has none, only auto has")
+        if "alpha" not in known:
+            named = ["--alpha", *named] if self.alpha is not None else named
+            # of a method that has a search of its own
+            own = {"--cv": "cv", "--jobs": "n_jobs", "--time-limit": "time_limit"}
+            named = [name for name in named if own.get(name) not in known]
+            if named:
+                raise UserError(f"{', '.join(named)}: the method {method} has no alpha")
+        elif self.alpha is not None and named:
+            raise UserError(f"{', '.join(named)}: with --alpha there is nothing to choose")
+
+    def check_rows(self, rows: int) -> None:
+        """Raise before the work begins where there are more folds than rows."""
+        if self.alpha is None and self.cv > rows:
+            raise UserError(f"--cv {self.cv}: there are only {rows} rows")
+
+    def fit(
+        self, model: Any, data: Dataset, *, always_score: bool = False
+    ) -> tuple[Any, dict[str, Any]]:
+        """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
+
+        Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``. With ``always_score``,
+        what needs no folds is scored on some too.
+        """
+        begin = time.perf_counter()
+        alpha, score = self.alpha, None
+        known = model.get_params(deep=False)
+        if alpha is not None:
+            model = model.set_params(alpha=alpha).fit(data.X, data.Y)
+        elif "alpha" in known:
+            # the search itself is kept: it knows how far to trust what the model expects
+            model = AlphaSearchCV(model, alphas=self.alphas, cv=self.cv, n_jobs=self.jobs)
+            model = model.fit(data.X, data.Y)
+            alpha, score = model.alpha_, model.best_score_
+        else:
+            limit = TIME_LIMIT if self.time_limit is None else self.time_limit
+            chosen = {"cv": self.cv, "n_jobs": self.jobs, "time_limit": limit}
+            model = model.set_params(**{k: v for k, v in chosen.items() if k in known})
+            model = model.fit(data.X, data.Y)
+            score = getattr(model, "best_score_", None)
+        if score is None and always_score:
+            folds = KFold(self.cv, shuffle=True, random_state=0)
+            score = float(cross_val_score(model, data.X, data.Y, cv=folds).mean())
+        return model, {"alpha": alpha, "cv_score": score, "seconds": time.perf_counter() - begin}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from fbeta.cli.console import UserError, mendable
-from fbeta.cli.data import Reading
-from fbeta.cli.sources import Source
-from fbeta.cli.tables import Choice
 from fbeta.datasets.cells import to_number
+from fbeta.datasets.label_columns import LabelColumns
+from fbeta.datasets.table_files import FileFormat
+from fbeta.datasets.training import TrainingOptions
 from fbeta.methods import METHODS
 
 
@@ -49,6 +50,14 @@ class FormatName(StrEnum):
     parquet = "parquet"
     svmlight = "svmlight"
     tsv = "tsv"
+    xlsx = "xlsx"
+
+
+class UnreadCells(StrEnum):
+    """What becomes of cells that cannot be read."""
+
+    missing = "missing"
+    error = "raise"
 
 
 # beyond these, the square of beta is no number any more
@@ -144,51 +153,51 @@ def _method_names() -> Sequence[str]:
     return list(METHODS)
 
 
-_TABLE = "Columns of CSV, Parquet and JSON Lines files"
+_TABLE = "Columns of tables (CSV, Excel, Parquet, JSON Lines)"
 _ARFF = "ARFF files"
 _FILE = "How files are written"
 
+
+def _option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+_INTEGER: dict[str, Any] = {"metavar": "INTEGER"}
 Labels = Annotated[
-    Path | None,
-    typer.Option(
-        "--labels", help="XML file of Mulan that names the labels.", rich_help_panel=_ARFF
-    ),
+    Path | None, _option("--labels", help="XML file of Mulan that names the labels.", panel=_ARFF)
 ]
 NLabels = Annotated[
     int | None,
-    typer.Option(
-        "--n-labels", parser=whole(-(2**30)), metavar="INTEGER", rich_help_panel=_ARFF,
+    _option(
+        "--n-labels",
         help="Number of labels of a MEKA file, negative if they come last.",
-    ),
-]  # fmt: skip
-LabelColumns = Annotated[
-    str | None,
-    typer.Option("--label-columns", help="0/1 columns: a,b,c", rich_help_panel=_TABLE),
-]
-LabelPrefix = Annotated[
-    str | None,
-    typer.Option(
-        "--label-prefix", help="Begin of the names of 0/1 columns.", rich_help_panel=_TABLE
+        panel=_ARFF,
+        parser=whole(-(2**30)),
+        **_INTEGER,
     ),
 ]
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--label-column", help="The column that lists labels by name.", rich_help_panel=_TABLE
-    ),
-]
-Delimiter = Annotated[
-    str | None,
-    typer.Option(
-        "--delimiter", help="Between the names in it; found by default.", rich_help_panel=_TABLE
-    ),
+NominalOption = Annotated[
+    Nominal | None, _option("--nominal", help="Nominal features (default: codes).", panel=_ARFF)
 ]
 
 
 def _columns(name: str, words: str) -> Any:
-    return typer.Option(name, help=words, rich_help_panel=_TABLE)
+    return _option(name, help=words, panel=_TABLE)
 
 
+LabelColumnsOption = Annotated[str | None, _columns("--label-columns", "0/1 columns: a,b,c")]
+LabelPrefix = Annotated[
+    str | None, _columns("--label-prefix", "Begin of the names of 0/1 columns.")
+]
+LabelColumn = Annotated[
+    str | None, _columns("--label-column", "The column that lists labels by name.")
+]
+Delimiter = Annotated[
+    str | None, _columns("--delimiter", "Between the names in it; found by default.")
+]
+JoinLabels = Annotated[
+    bool, _columns("--join-labels", "Names that differ in case or blanks only are one label.")
+]
 Drop = Annotated[str | None, _columns("--drop", "Columns to leave out: a,b")]
 Id = Annotated[
     str | None,
@@ -200,83 +209,87 @@ Numeric = Annotated[str | None, _columns("--numeric", "Columns of numbers.")]
 Date = Annotated[str | None, _columns("--date", "Columns of dates.")]
 MissingOption = Annotated[
     Missing | None,
-    typer.Option(
+    _option(
         "--missing",
         help="A missing number is an error, or the mean (default: mean in tables, error in ARFF).",
     ),
 ]
-NominalOption = Annotated[
-    Nominal | None,
-    typer.Option("--nominal", help="Nominal features (default: codes).", rich_help_panel=_ARFF),
-]
 FormatOption = Annotated[
     FormatName | None,
-    typer.Option(
-        "--format", rich_help_panel=_FILE,
+    _option(
+        "--format",
         help="By default from the suffix, csv for the standard input (-).",
+        panel=_FILE,
     ),
-]  # fmt: skip
-Sep = Annotated[
-    str | None,
-    typer.Option("--sep", help="Between cells; found by default.", rich_help_panel=_FILE),
 ]
+Sep = Annotated[str | None, _option("--sep", help="Between cells; found by default.", panel=_FILE)]
 Encoding = Annotated[
     str | None,
-    typer.Option(
-        "--encoding", help="Of text; UTF-8, UTF-16 and Windows-1252 are found.",
-        rich_help_panel=_FILE,
-    ),
-]  # fmt: skip
-_BETA = {"parser": beta_number, "metavar": "NUMBER"}
+    _option("--encoding", help="Of text; UTF-8, UTF-16 and Windows-1252 are found.", panel=_FILE),
+]
+_BETA: dict[str, Any] = {"parser": beta_number, "metavar": "NUMBER"}
 Beta = Annotated[
-    float, typer.Option("--beta", help="Above 1 recall counts more, below precision.", **_BETA)
+    float, _option("--beta", help="Above 1 recall counts more, below precision.", **_BETA)
+]
+OtherBeta = Annotated[
+    float | None, _option("--beta", help="Another beta instead of that of the model.", **_BETA)
 ]
 Cv = Annotated[
     int | None,
-    typer.Option(
-        "--cv", parser=whole(2), metavar="INTEGER",
+    _option(
+        "--cv",
         help="Number of folds for the choice of alpha (default: 5).",
+        parser=whole(2),
+        **_INTEGER,
     ),
-]  # fmt: skip
+]
+Alpha = Annotated[
+    float | None,
+    _option(
+        "--alpha",
+        help="A fixed strength of regularisation, no folds.",
+        parser=strength,
+        metavar="NUMBER",
+    ),
+]
 Alphas = Annotated[
     str | None,
-    typer.Option("--alphas", help="Strengths to choose from: 0.1,1,10 (default: 1e-4 to 1e3)"),
+    _option("--alphas", help="Strengths to choose from: 0.1,1,10 (default: 1e-4 to 1e3)"),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(
-        "--jobs", "-j", parser=whole(-(2**30)), metavar="INTEGER",
+    _option(
+        "--jobs",
+        "-j",
         help="Folds that are run at the same time.",
+        parser=whole(-(2**30)),
+        **_INTEGER,
     ),
-]  # fmt: skip
+]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(
-        "--time-limit", parser=strength, metavar="NUMBER",
+    _option(
+        "--time-limit",
         help="Seconds that the method auto may take, about (default: 120).",
+        parser=strength,
+        metavar="NUMBER",
     ),
-]  # fmt: skip
+]
 Memory = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--memory", help="Read the file in blocks and stay inside this: 2GB. For files or folders."
     ),
 ]
 Checkpoint = Annotated[
     Path | None,
-    typer.Option(
-        "--checkpoint", help="Read in blocks; go on from this file after an interruption."
-    ),
+    _option("--checkpoint", help="Read in blocks; go on from this file after an interruption."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Json = Annotated[bool, _option("--json", help="Print JSON for scripts.")]
 ModelPath = Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
-OtherBeta = Annotated[
-    float | None,
-    typer.Option("--beta", help="Another beta instead of that of the model.", **_BETA),
-]
 Method = Annotated[
     str | None,
-    typer.Option(
+    _option(
         "--method",
         help=f"One of {', '.join(METHODS)}; auto by default, fbeta with --alpha or --alphas.",
         autocompletion=completing(_method_names),
@@ -284,11 +297,16 @@ Method = Annotated[
 ]
 MethodList = Annotated[
     str,
-    typer.Option(
-        "--methods", help=f"Some of {', '.join(METHODS)}.",
+    _option(
+        "--methods",
+        help=f"Some of {', '.join(METHODS)}.",
         autocompletion=completing(_method_names),
     ),
-]  # fmt: skip
+]
+Errors = Annotated[
+    UnreadCells,
+    _option("--errors", help="Cells that cannot be read count as missing, or are an error."),
+]
 BelongsToFit = Annotated[str | None, typer.Option("--missing", hidden=True)]
 
 
@@ -300,76 +318,93 @@ def refuse_missing(missing: str | None) -> None:
         )
 
 
-def _source(format: FormatOption = None, sep: Sep = None, encoding: Encoding = None) -> Source:
-    """Gather the options of any file."""
-    with mendable():
-        kind: Any = None if format is None else format.value
-        return Source(kind, sep, encoding)
+@dataclass(frozen=True)
+class FileOptions:
+    """Options of any file."""
+
+    format: FormatOption = None
+    sep: Sep = None
+    encoding: Encoding = None
+
+    @property
+    def source(self) -> FileFormat:
+        """How the file is written."""
+        with mendable():
+            kind: Any = self.format and self.format.value
+            return FileFormat(kind, self.sep, self.encoding)
 
 
-def _reading(
-    labels: Labels = None,
-    n_labels: NLabels = None,
-    nominal: NominalOption = None,
-    label_columns: LabelColumns = None,
-    label_prefix: LabelPrefix = None,
-    label_column: LabelColumn = None,
-    delimiter: Delimiter = None,
-    text: Text = None,
-    categorical: Categorical = None,
-    numeric: Numeric = None,
-    date: Date = None,
-    id: Id = None,
-    drop: Drop = None,
-    missing: MissingOption = None,
-    format: FormatOption = None,
-    sep: Sep = None,
-    encoding: Encoding = None,
-) -> Reading:
-    """Gather the options of a training file."""
-    given = {
-        "text": text, "categorical": categorical, "numeric": numeric, "date": date, "id": id
-    }  # fmt: skip
-    kinds: dict[str, str] = {}
-    for kind, listed in given.items():
-        for column in words(listed):
-            if kinds.setdefault(column, kind) != kind:
-                raise UserError(f"--{kind} {column}: it is in --{kinds[column]}, too")
-    choice = Choice(words(label_columns), label_prefix, label_column, delimiter, words(drop), kinds)
-    return Reading(
-        source=_source(format, sep, encoding),
-        labels_xml=labels,
-        n_labels=n_labels,
-        choice=choice,
-        missing=None if missing is None else missing.value,
-        nominal=None if nominal is None else ("onehot" if nominal == "onehot" else "codes"),
-    )
+@dataclass(frozen=True)
+class DataOptions:
+    """Options of a training file."""
 
+    labels: Labels = None
+    n_labels: NLabels = None
+    nominal: NominalOption = None
+    label_columns: LabelColumnsOption = None
+    label_prefix: LabelPrefix = None
+    label_column: LabelColumn = None
+    delimiter: Delimiter = None
+    join_labels: JoinLabels = False
+    text: Text = None
+    categorical: Categorical = None
+    numeric: Numeric = None
+    date: Date = None
+    id: Id = None
+    drop: Drop = None
+    missing: MissingOption = None
+    format: FormatOption = None
+    sep: Sep = None
+    encoding: Encoding = None
 
-_GATHERED: dict[str, Callable[..., Any]] = {"reading": _reading, "source": _source}
+    @property
+    def training(self) -> TrainingOptions:
+        """How the file is read."""
+        kinds: dict[str, str] = {}
+        for kind in ("text", "categorical", "numeric", "date", "id"):
+            for column in words(getattr(self, kind)):
+                if kinds.setdefault(column, kind) != kind:
+                    raise UserError(f"--{kind} {column}: it is in --{kinds[column]}, too")
+        with mendable():
+            place = LabelColumns(
+                words(self.label_columns) or None,
+                self.label_prefix or None,
+                self.label_column or None,
+                self.delimiter,
+                join=self.join_labels,
+            )
+        nominal: Any = self.nominal and self.nominal.value
+        return TrainingOptions(
+            FileOptions(self.format, self.sep, self.encoding).source,
+            self.labels,
+            self.n_labels,
+            place,
+            words(self.drop),
+            kinds,
+            self.missing and self.missing.value,
+            nominal,
+        )
 
 
 def gathers_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of files in place of its argument ``reading`` or ``source``."""
+    """Give a command the fields of its argument of a dataclass of options as options.
+
+    typer takes the options of a command from its signature, and knows no dataclasses.
+    """
     signature = inspect.signature(command, eval_str=True)
-    gather = {name: _GATHERED[name] for name in signature.parameters if name in _GATHERED}
-    options = {
-        name: inspect.signature(make, eval_str=True).parameters for name, make in gather.items()
-    }
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        parameters += options.get(parameter.name, {parameter.name: parameter}).values()
+    (name, made) = next(
+        (n, p.annotation)
+        for n, p in signature.parameters.items()
+        if p.annotation in (FileOptions, DataOptions)
+    )
+    fields = inspect.signature(made, eval_str=True).parameters
+    own = [p for n, p in signature.parameters.items() if n != name]
     # by name only, as typer passes them: then those without a default may come later
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *fields.values())]
 
     @wraps(command)
     def run(**values: Any) -> None:
-        made = {
-            name: make(**{option: values.pop(option) for option in options[name]})
-            for name, make in gather.items()
-        }
-        command(**made, **values)
+        command(**{name: made(**{field: values.pop(field) for field in fields})}, **values)
 
-    # typer takes the options of a command from its signature
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
     return run

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
 
-from fbeta.cli.console import print_table, printable
-from fbeta.cli.data import Rows, Training
-from fbeta.cli.sources import words
+from fbeta.cli.console import UserError, print_table, printable
 from fbeta.datasets import Dataset
+from fbeta.datasets.files import quoted
+from fbeta.datasets.training import InputRows, TrainingData
 from fbeta.report.evaluation import label_scores
+from fbeta.storage import model_files
+from fbeta.storage.model_files import ModelFileError, StoredModel
 
 # more would scroll the rest away
 _MOST_SHOWN = 40
@@ -20,19 +23,23 @@ _MOST_SHOWN = 40
 _RARE = 2
 
 
-def print_training(train: Training, err: bool) -> None:
+def print_training(train: TrainingData, err: bool) -> None:
     """Show what the columns of a table are taken for, and how often each label is there."""
-    if train.looks:
+    if train.columns:
         rows = [
-            [look.name, look.kind, f"{look.gaps:,}", f"{look.distinct:,}", look.note]
-            for look in train.looks[:_MOST_SHOWN]
+            [column.name, column.kind, f"{column.gaps:,}", f"{column.distinct:,}", column.note]
+            for column in train.columns[:_MOST_SHOWN]
         ]
-        title = f"Columns{_of(len(train.looks))}: change what they are by --numeric, --categorical,"
+        title = (
+            f"Columns{_of(len(train.columns))}: change what they are by --numeric, --categorical,"
+        )
         print_table(
             f"{title} --text, --date, --id, --drop",
             ["column", "is", "missing", "values", "note"], rows, texts=(0, 1, 4), err=err,
         )  # fmt: skip
     _print_labels(train.data, err)
+    for note in train.notes:
+        typer.echo(printable(note), err=err)
 
 
 def _print_labels(data: Dataset, err: bool) -> None:
@@ -48,7 +55,7 @@ def _print_labels(data: Dataset, err: bool) -> None:
     )  # fmt: skip
     rare = [data.label_names[j] for j in order if counts[j] < _RARE]
     if rare:
-        which = printable(words(rare, 10))
+        which = printable(quoted(rare, 10))
         typer.echo(f"In fewer than {_RARE} rows, too few to learn from: {which}", err=err)
 
 
@@ -56,12 +63,17 @@ def _of(count: int) -> str:
     return f" (the first {_MOST_SHOWN} of {count:,})" if count > _MOST_SHOWN else ""
 
 
-def training_json(train: Training) -> dict[str, Any]:
+def training_json(train: TrainingData) -> dict[str, Any]:
     """Return the same for scripts."""
     counts = train.data.Y.sum(axis=0, dtype=np.int64).tolist()
     columns = [
-        {"name": look.name, "kind": look.kind, "missing": look.gaps, "values": look.distinct}
-        for look in train.looks
+        {
+            "name": column.name,
+            "kind": column.kind,
+            "missing": column.gaps,
+            "values": column.distinct,
+        }
+        for column in train.columns
     ]
     return {"columns": columns, "counts": dict(zip(train.data.label_names, counts, strict=True))}
 
@@ -107,12 +119,23 @@ def print_by_label(found: list[dict[str, Any]], beta: float) -> None:
     print_table(f"By label{_of(len(found))}", head, rows)
 
 
-def unseen_words(rows: Rows) -> str:
+def unseen_words(rows: InputRows) -> str:
     """Say which labels of a file a model has never seen."""
     listed = ", ".join(f"{name!r} ({count})" for name, count in list(rows.unseen.items())[:10])
     more = f" and {len(rows.unseen) - 10} more" if len(rows.unseen) > 10 else ""
-    affected = int(np.any(rows.extra, axis=1).sum())
+    affected = int(np.any(rows.labels.extra, axis=1).sum()) if rows.labels else 0
     return (
         f"{affected} rows have labels that the model has never seen, which count as missed: "
         f"{listed}{more}"
     )
+
+
+def load_model(path: Path, data: Path) -> StoredModel:
+    """Load the model of a command; say so where the two files are swapped."""
+    try:
+        return model_files.load_model(path)
+    except ModelFileError as error:
+        if data.suffix == ".skops" and path.suffix != ".skops":
+            words = f"{path}: expected a model: the model comes first, then the data ({data})"
+            raise UserError(words) from error
+        raise

@@ -2,156 +2,177 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from fbeta._files import write_atomically
 from fbeta.blocks import RowBlocks
-from fbeta.blocks.parts import SUFFIXES, Opened, open_parts
-from fbeta.blocks.rows import MEMORY, Part
-from fbeta.cli.data import Reading
+from fbeta.blocks.parts import open_parts
+from fbeta.blocks.rows import MEMORY, parse_memory
+from fbeta.cli.console import printable, stderr
+from fbeta.cli.fitting import Strategy
+from fbeta.datasets import TableEncoder
+from fbeta.datasets.table_files import TABLE_FORMATS
+from fbeta.datasets.table_writing import table_text
+from fbeta.datasets.tables import column_kinds
+from fbeta.datasets.training import (
+    InputRows,
+    ModelInput,
+    TrainingOptions,
+    fit_encoder,
+    remember,
+    with_encoder,
+)
 from fbeta.estimators.alpha_search import AlphaSearchCV
-from fbeta.labels.forms import LabelForm
-from fbeta.storage.model_files import StoredModel, save_model
+from fbeta.storage.model_files import save_model
+
+_SAMPLE_ROWS = 20_000  # from which the kinds of columns and their encoder are found
+_BLOCK_ROWS_PER_BYTE = 1 / 20_000  # of predictions, which need little memory
 
 
 def stream_fit(
     path: Path,
     output: Path,
     model: Any,
-    reading: Reading,
-    *,
+    options: TrainingOptions,
+    strategy: Strategy,
     memory: str | None,
     checkpoint: Path | None,
-    alpha: float | None,
-    alphas: Sequence[float],
-    cv: int,
 ) -> dict[str, Any]:
-    """Fit a model to a file or a folder in blocks, and store it.
-
-    The columns of a table are taken as numbers, as they are. Returns what a summary says.
-    """
-    columns, remembered = _columns(reading)
+    """Fit a model to a file or a folder in blocks, and store it; return what a summary says."""
     begin = time.perf_counter()
-    table = _kind(path) in ("csv", "parquet")
-    zero_based = False if table else _has_index_zero(path)
-    opened = open_parts(path, **columns) if table else open_parts(path, zero_based=zero_based)
-    names, blocks = _with_indicators(opened, memory)
+    first = _first_file(path)
+    if options.check(first) in TABLE_FORMATS:
+        encoder, remembered, given = _table_options(first, options)
+    else:
+        encoder, remembered = None, {"zero_based": _has_index_zero(path)}
+        given = remembered
+    opened = open_parts(path, **given)
+    blocks = RowBlocks(
+        opened.parts, classes=opened.classes, memory=MEMORY if memory is None else memory
+    )
+    names = opened.label_names or [str(name) for name in blocks.label_form().classes]
     with _progress() as watch:
         blocks.checkpoint, blocks.progress = checkpoint, watch
-        score = None
-        if alpha is not None or "alpha" not in model.get_params(deep=False):
-            if alpha is not None:
-                model.set_params(alpha=alpha)
-            model.fit(blocks)
-        else:
-            search = AlphaSearchCV(model, alphas=alphas, cv=cv).fit(blocks)
-            model, alpha, score = search.best_estimator_, search.alpha_, search.best_score_
+        model, found = _fit_blocks(model, blocks, strategy)
     features = None if opened.feature_names is None else opened.feature_names.tolist()
-    kept = remembered if table else {**remembered, "zero_based": zero_based}
-    save_model(output, model, label_names=names, feature_names=features, reading=kept)
+    save_model(
+        output,
+        with_encoder(encoder, model),
+        label_names=list(names),
+        feature_names=features,
+        reading=remembered,
+    )
     return {
-        "rows": blocks.n_rows, "features": model.n_features_in_, "labels": len(names),
-        "alpha": alpha, "cv_score": score, "passes": blocks.passes,
-        "gigabytes_read": blocks.bytes_read / 1e9, "seconds": time.perf_counter() - begin,
-    }  # fmt: skip
+        "rows": blocks.n_rows,
+        "features": model.n_features_in_,
+        "labels": len(names),
+        **found,
+        "passes": blocks.passes,
+        "gigabytes_read": blocks.bytes_read / 1e9,
+        "seconds": time.perf_counter() - begin,
+    }
+
+
+def _fit_blocks(model: Any, blocks: RowBlocks, strategy: Strategy) -> tuple[Any, dict[str, Any]]:
+    if strategy.alpha is None and "alpha" in model.get_params(deep=False):
+        search = AlphaSearchCV(model, alphas=strategy.alphas, cv=strategy.cv).fit(blocks)
+        found = {"alpha": search.alpha_, "cv_score": search.best_score_}
+        return search.best_estimator_, found
+    if strategy.alpha is not None:
+        model.set_params(alpha=strategy.alpha)
+    return model.fit(blocks), {"alpha": strategy.alpha, "cv_score": None}
+
+
+def _table_options(
+    first: Path, options: TrainingOptions
+) -> tuple[TableEncoder | None, dict[str, Any], dict[str, Any]]:
+    """Fit an encoder to the first rows; return it, what is stored and the options of blocks."""
+    sample = next(options.source.blocks(first, _SAMPLE_ROWS))
+    columns = column_kinds(sample, options.labels, options.kinds, options.drop)
+    encoder = fit_encoder(sample, columns, options.missing)
+    labels = options.labels.read(sample)
+    shown = ", ".join(f"{printable(c.name)} {c.kind}" for c in columns)
+    stderr(f"fbeta: columns, by the first {sample.n_rows:,} rows: {shown}")
+    given: dict[str, Any] = {
+        "label_prefix": options.labels.prefix,
+        "labels": options.labels.columns,
+        "label_column": options.labels.column,
+        "delimiter": (labels.form.delimiter if labels.form else None) or ";",
+        "encoder": encoder,
+        "sep": options.source.sep,
+        "encoding": options.source.encoding,
+    }
+    return encoder, remember(options, labels, columns), given
 
 
 def stream_predict(
     path: Path,
     output: Path,
-    stored: StoredModel,
-    rows_of: Callable[..., list[list[Any]]],
-    *,
+    reader: ModelInput,
+    made: Any,
+    keep: Sequence[str] | None,
     memory: str,
-    beta: float | None,
-    expected: bool,
+    safe: bool,
 ) -> int:
-    """Predict a file or a folder in blocks, and write a CSV file; return the number of rows.
+    """Predict a file or a folder in blocks, and write a text file; return the number of rows.
 
-    ``rows_of`` makes the rows of the CSV file, a header first, of predictions, what is expected of
-    them and the names of the labels.
+    ``made`` has a method ``columns`` that makes the columns to be written of some rows.
     """
-    options: dict[str, Any] = {"features": stored.feature_names}
-    if _kind(path) not in ("csv", "parquet"):
-        n_features = stored.estimator.n_features_in_
-        zero_based = bool(stored.reading.get("zero_based", False))
-        options = {"n_features": n_features, "zero_based": zero_based, "label_names": ()}
-    blocks = RowBlocks(open_parts(path, **options).parts, memory=memory)
     count = 0
     with write_atomically(output) as part, part.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        for block in blocks.blocks():
-            sure = stored.expected_fbeta(block.X, beta) if expected else None
-            rows = rows_of(stored.predict(block.X, beta), sure, stored.label_names)
-            writer.writerows(rows if not count else rows[1:])
-            count += len(block)
+        for rows in _input_blocks(path, reader, keep, memory):
+            text = table_text(made.columns(rows), made.kind, delimiter=made.delimiter, safe=safe)
+            if count and made.kind != "jsonl":
+                text = text.partition("\n")[2]
+            file.write(text)
+            count += rows.n_samples
+            for note in rows.notes:
+                stderr(f"fbeta: {note}")
     return count
 
 
-def _columns(reading: Reading) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return where the labels of a table are, and what is kept for reading later files."""
-    choice = reading.choice
-    if choice.kinds or reading.missing or reading.labels_xml or reading.n_labels or reading.nominal:
-        raise ValueError(
-            "--memory and --checkpoint: all columns but the labels are numbers, without gaps"
-        )
-    delimiter = choice.delimiter or ";"
-    remembered = {
-        "label_column": choice.label_column, "label_prefix": choice.label_prefix,
-        "delimiter": delimiter, "is_list": False, "missing": "error",
-    }  # fmt: skip
-    columns = {
-        "labels": choice.label_columns or None, "label_prefix": choice.label_prefix,
-        "label_column": choice.label_column, "delimiter": delimiter, "drop": choice.drop,
-    }  # fmt: skip
-    return columns, remembered
+def _input_blocks(
+    path: Path, reader: ModelInput, keep: Sequence[str] | None, memory: str
+) -> Iterator[InputRows]:
+    size = max(100, int(parse_memory(memory) * _BLOCK_ROWS_PER_BYTE))
+    if reader.source.of(_first_file(path)) in TABLE_FORMATS:
+        for file in _files(path):
+            for table in reader.source.blocks(file, size):
+                yield reader.table_rows(table, labelled=False, keep=keep)
+        return
+    zero_based = bool(reader.stored.reading.get("zero_based", False))
+    width = reader.stored.estimator.n_features_in_
+    opened = open_parts(path, n_features=width, zero_based=zero_based, label_names=())
+    for block in RowBlocks(opened.parts, memory=memory).blocks():
+        yield InputRows(block.X)
 
 
-def _kind(path: Path) -> str | None:
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
-    return SUFFIXES.get(files[0].suffix.lower()) if files else None
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.name[0] not in "._")
+
+
+def _first_file(path: Path) -> Path:
+    files = _files(path)
+    if not files:
+        raise ValueError(f"{path}: there are no files")
+    return files[0]
 
 
 def _has_index_zero(path: Path) -> bool:
-    """Tell whether the features of SVMlight files are counted from 0."""
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    for file in files:
+    """Return whether the features of SVMlight files are counted from 0."""
+    for file in _files(path):
         with file.open("rb") as lines:
             if any(b" 0:" in line or line.startswith(b"0:") for line in lines):
                 return True
     return False
-
-
-def _with_indicators(opened: Opened, memory: str | None) -> tuple[list[str], RowBlocks]:
-    """Return the names of the labels, and blocks whose labels are 0/1 arrays."""
-    size = MEMORY if memory is None else memory
-    if opened.label_names is not None:
-        return list(opened.label_names), RowBlocks(opened.parts, memory=size)
-    named = RowBlocks(opened.parts, classes=opened.classes, memory=size)
-    form = named.label_form()
-    if form.kind != "sets":
-        return [str(name) for name in form.classes], named
-    names = [str(name) for name in form.classes]
-    form = replace(form, classes=np.array(names, dtype=object))
-    parts = [Part(part.name, partial(_read_indicators, part, form)) for part in opened.parts]
-    return names, RowBlocks(parts, memory=size)
-
-
-def _read_indicators(part: Part, form: LabelForm, rows: int) -> Iterator[tuple[Any, Any, Any]]:
-    for X, sets, weight in part.read(rows):
-        yield X, form.read(sets, "y").toarray(), weight
 
 
 @contextmanager

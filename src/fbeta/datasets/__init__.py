@@ -1,23 +1,24 @@
 """Multi-label data: file formats, named benchmarks and synthetic laws.
 
-Every reader returns a `Dataset` or raises `DatasetError` naming the file, the line and
-what was expected there.
+Every reader returns a `Dataset` or a `TableData`, or raises `DatasetError` naming the file, the
+line and what was expected there.
 """
 
-from fbeta.datasets._common import DatasetError
-from fbeta.datasets._dataset import Dataset, join_split
 from fbeta.datasets.benchmarks import list_datasets, load
+from fbeta.datasets.dataset import Dataset, join_split
+from fbeta.datasets.files import DatasetError
 from fbeta.datasets.mulan import read_meka, read_mulan
 from fbeta.datasets.svmlight import read_svmlight
 from fbeta.datasets.synthetic import CalibratedLaw, CalibratedSample, make_calibrated
 from fbeta.datasets.table_encoder import TableEncoder
-from fbeta.datasets.tabular import read_csv, read_parquet
+from fbeta.datasets.tables import TableData, read_csv, read_parquet, read_table
 
 __all__ = [
     "CalibratedLaw",
     "CalibratedSample",
     "Dataset",
     "DatasetError",
+    "TableData",
     "TableEncoder",
     "join_split",
     "list_datasets",
@@ -28,4 +29,5 @@ __all__ = [
     "read_mulan",
     "read_parquet",
     "read_svmlight",
+    "read_table",
 ]

@@ -15,8 +15,8 @@ from scipy import sparse
 
 from fbeta._array import optional_import
 from fbeta.datasets._arff_header import Attribute, Header, parse_header
-from fbeta.datasets._common import DatasetError, PathLike, fail, is_plain, read_lines
-from fbeta.datasets._dataset import Features, FloatArray
+from fbeta.datasets.dataset import Features, FloatArray
+from fbeta.datasets.files import DatasetError, PathLike, fail, is_plain, read_lines
 
 # Rows converted together: enough to amortise numpy's overhead, while the words of a
 # large dense file never all lie in memory at once.

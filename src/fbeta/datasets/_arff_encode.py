@@ -11,8 +11,8 @@ from scipy import sparse
 
 from fbeta.datasets._arff import Table
 from fbeta.datasets._arff_header import Attribute
-from fbeta.datasets._common import Missing, fail
-from fbeta.datasets._dataset import Dataset, FloatArray, Labels, join_split
+from fbeta.datasets.dataset import Dataset, FloatArray, Labels, join_split
+from fbeta.datasets.files import Missing, fail
 
 Nominal = Literal["codes", "onehot"]
 # A dense array or a csr_array: scipy ships no types that mypy could tell them apart by.

@@ -1,35 +1,41 @@
-"""Columns of a table as features: explicit state, made by scikit-learn's transformers.
+"""Columns of a table as features: explicit state, and the transformations that it stands for.
 
-A part holds what its transformer found - means, categories, terms - as numbers and words, and
-nothing else: no patterns, no indices, no code. So a model file of anybody can hold it, and a new
-version of scikit-learn breaks none.
+An encoder holds means, categories and terms as numbers and words, and nothing else: no patterns, no
+indices, no code. So a model file of anybody can hold it, and a new version of scikit-learn breaks
+none.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
-from fbeta.datasets.cells import DATE_ORDERS, DECIMALS, date_reader, is_gap, to_number
+from fbeta._array import optional_import
+from fbeta.datasets.cells import (
+    DATE_ORDERS,
+    DECIMALS,
+    Cells,
+    FloatArray,
+    categories,
+    read_days,
+    read_numbers,
+    texts,
+)
 
 __all__ = ["CategoryColumn", "ColumnPart", "DateColumn", "NumberColumn", "TextColumn"]
 
-Cells: TypeAlias = Sequence[Any]
-FloatArray: TypeAlias = NDArray[np.float64]
-
-_MOST_CATEGORIES = 1_000
-_MOST_TERMS = 20_000
-_YEAR, _WEEK = 365.2425, 7.0
+_MAX_CATEGORIES = 1_000
+_MAX_TERMS = 20_000
+# in shorter tables a word that is there once may be all there is
+_MIN_ROWS_FOR_REPEATED_TERMS = 50
+_DAYS_PER_YEAR, _DAYS_PER_WEEK = 365.2425, 7.0
 
 
 class ColumnPart(Protocol):
@@ -39,24 +45,14 @@ class ColumnPart(Protocol):
     def width(self) -> int:
         """Number of features."""
 
-    def bad(self, cells: Cells) -> int | None:
-        """Return the first row whose cell cannot be read, if any."""
+    def unread(self, cells: Cells) -> NDArray[np.bool_]:
+        """Return which cells are not missing and cannot be read, of shape (n,)."""
 
     def encode(self, cells: Cells) -> Any:
         """Return the features, of shape (n, width), dense or sparse."""
 
     def names(self, column: str) -> list[str]:
         """Return the names of the features."""
-
-
-def _numbers(cells: Cells, read: Callable[[Any], float | None]) -> FloatArray:
-    """Read cells, with NaN for gaps and for what cannot be read."""
-    found = (None if is_gap(cell) else read(cell) for cell in cells)
-    return np.array([np.nan if value is None else value for value in found], dtype=np.float64)
-
-
-def _first_bad(cells: Cells, read: Callable[[Any], float | None]) -> int | None:
-    return next((i for i, c in enumerate(cells) if not is_gap(c) and read(c) is None), None)
 
 
 def _check(sound: bool, what: str) -> None:
@@ -75,16 +71,16 @@ def _moments(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """Numbers, less their mean and over their standard deviation; a gap is the mean.
+    """Numbers, less their mean and over their standard deviation; a missing one is the mean.
 
-    Where the training had gaps, a second feature says where they are.
+    Where the training had missing values, a second feature says where they are.
     """
 
     mean: float
     scale: float
     decimal: str = "."
     gaps: bool = False  # whether there is the second feature
-    lenient: bool = False  # whether what is no number is a gap
+    lenient: bool = False  # whether text counted as missing in the training
 
     def __post_init__(self) -> None:
         sound = _is_real(self.mean, self.scale) and self.scale > 0 and self.decimal in DECIMALS
@@ -92,12 +88,13 @@ class NumberColumn:
 
     @classmethod
     def fit(cls, cells: Cells, detail: str) -> NumberColumn:
-        """Find mean and scale; ``detail`` is that of the look at the column."""
-        decimal, lenient = detail[:1] or ".", detail.endswith("?")
-        values = _numbers(cells, lambda cell: to_number(cell, decimal))[:, None]
+        """Find mean and scale; ``detail`` is that of the inferred kind."""
+        decimal, values, _ = read_numbers(cells, detail[:1] or ".")
         gaps = np.isnan(values)
-        filled = np.zeros_like(values) if gaps.all() else SimpleImputer().fit_transform(values)
-        mean, scale = _moments(filled)
+        known = values[~gaps] if not gaps.all() else np.zeros(1)
+        filled = np.where(gaps, known.mean(), values)
+        mean, scale = _moments(filled[:, None])
+        lenient = detail.endswith("?")
         return cls(float(mean[0]), float(scale[0]), decimal, bool(gaps.any()), lenient)
 
     @property
@@ -105,16 +102,13 @@ class NumberColumn:
         """Number of features."""
         return 1 + self.gaps
 
-    def _read(self, cell: Any) -> float | None:
-        return to_number(cell, self.decimal)
-
-    def bad(self, cells: Cells) -> int | None:
-        """Return the first row whose cell is no number."""
-        return None if self.lenient else _first_bad(cells, self._read)
+    def unread(self, cells: Cells) -> NDArray[np.bool_]:
+        """Return which cells are no numbers, of shape (n,)."""
+        return read_numbers(cells, self.decimal)[2]
 
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 1 or 2)."""
-        values = _numbers(cells, self._read)
+        values = read_numbers(cells, self.decimal)[1]
         gaps = np.isnan(values)
         scaled = np.where(gaps, 0.0, (values - self.mean) / self.scale)
         return np.column_stack([scaled, gaps] if self.gaps else [scaled])
@@ -136,38 +130,37 @@ class CategoryColumn:
 
     @classmethod
     def fit(cls, cells: Cells, detail: str = "") -> CategoryColumn:
-        """Find the categories, a gap among them."""
-        counts = Counter(map(_category, cells)).most_common(_MOST_CATEGORIES)
-        return cls(tuple(sorted(value for value, count in counts if count > 1)))
+        """Find the categories, a missing value among them."""
+        compute = optional_import("pyarrow.compute", "data", "reading tables")
+        found = compute.value_counts(categories(cells))
+        counts = np.asarray(found.field("counts"))
+        order = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
+        kept = [str(found.field("values")[int(i)]) for i in order if counts[i] > 1]
+        return cls(tuple(sorted(kept)))
 
     @property
     def width(self) -> int:
         """Number of features."""
         return len(self.values)
 
-    def bad(self, cells: Cells) -> int | None:
-        """Return None: every cell is some category."""
+    def unread(self, cells: Cells) -> NDArray[np.bool_]:
+        """Return False throughout: every cell is some category."""
+        return np.zeros(len(cells), dtype=np.bool_)
 
     def encode(self, cells: Cells) -> sparse.csr_array:
         """Return one feature for each category."""
-        column = np.array([_category(cell) for cell in cells], dtype=object)[:, None]
-        if not self.values:
-            return sparse.csr_array((len(cells), 0))
-        known = np.array(self.values, dtype=object)
-        coder = OneHotEncoder(categories=[known], handle_unknown="ignore").fit(known[:1, None])
-        return sparse.csr_array(coder.transform(column))
+        arrow = optional_import("pyarrow", "data", "reading tables")
+        compute = optional_import("pyarrow.compute", "data", "reading tables")
+        known = arrow.array(self.values, arrow.string())
+        codes = compute.fill_null(compute.index_in(categories(cells), value_set=known), -1)
+        column = np.asarray(codes)
+        rows = np.flatnonzero(column >= 0)
+        entries = (np.ones(rows.size), (rows, column[rows]))
+        return sparse.csr_array(entries, shape=(len(cells), self.width))
 
     def names(self, column: str) -> list[str]:
         """Return the names of the features."""
         return [f"{column}={value}" if value else f"{column} is missing" for value in self.values]
-
-
-def _category(cell: Any) -> str:
-    if is_gap(cell):
-        return ""
-    whole = isinstance(cell, float) and cell.is_integer()
-    # a column of whole numbers with gaps has 3.0 in a data frame, and 3 in a file
-    return str(int(cell) if whole else cell).strip()
 
 
 @dataclass(frozen=True)
@@ -187,11 +180,11 @@ class TextColumn:
     @classmethod
     def fit(cls, cells: Cells, detail: str = "") -> TextColumn:
         """Find the terms and how rare they are."""
-        texts = list(map(_text, cells))
-        # in short tables a word that is there once may be all there is
-        vectorizer = _vectorizer(min_df=2 if len(texts) >= 50 else 1, max_features=_MOST_TERMS)
+        found = texts(cells)
+        rows = 2 if len(found) >= _MIN_ROWS_FOR_REPEATED_TERMS else 1
+        vectorizer = _vectorizer(min_df=rows, max_features=_MAX_TERMS)
         try:
-            vectorizer.fit(texts)
+            vectorizer.fit(found)
         except ValueError:  # no term is left: no word at all, or none twice
             return cls((), np.zeros(0))
         return cls(tuple(map(str, vectorizer.get_feature_names_out())), vectorizer.idf_)
@@ -201,8 +194,9 @@ class TextColumn:
         """Number of features."""
         return len(self.terms)
 
-    def bad(self, cells: Cells) -> int | None:
-        """Return None: every cell is text."""
+    def unread(self, cells: Cells) -> NDArray[np.bool_]:
+        """Return False throughout: every cell is text."""
+        return np.zeros(len(cells), dtype=np.bool_)
 
     def encode(self, cells: Cells) -> sparse.csr_array:
         """Return the weights of the terms."""
@@ -210,7 +204,7 @@ class TextColumn:
             return sparse.csr_array((len(cells), 0))
         vectorizer = _vectorizer(vocabulary={term: j for j, term in enumerate(self.terms)})
         vectorizer.idf_ = self.idf
-        return sparse.csr_array(vectorizer.transform(list(map(_text, cells))))
+        return sparse.csr_array(vectorizer.transform(texts(cells)))
 
     def names(self, column: str) -> list[str]:
         """Return the names of the features."""
@@ -221,10 +215,6 @@ def _vectorizer(**options: Any) -> TfidfVectorizer:
     return TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", **options)
 
 
-def _text(cell: Any) -> str:
-    return "" if is_gap(cell) else str(cell)
-
-
 @dataclass(frozen=True)
 class DateColumn:
     """Dates as numbers: days, and where in the year and in the week (and in the day) they lie."""
@@ -232,7 +222,7 @@ class DateColumn:
     order: str
     means: tuple[float, ...]
     scales: tuple[float, ...]
-    fill: float  # days since 1970 that a gap stands for
+    fill: float  # days since 1970 that a missing value stands for
 
     def __post_init__(self) -> None:
         sound = isinstance(self.means, tuple) and isinstance(self.scales, tuple)
@@ -243,12 +233,11 @@ class DateColumn:
     @classmethod
     def fit(cls, cells: Cells, detail: str) -> DateColumn:
         """Find means and scales; ``detail`` is the order of year, month and day."""
-        order = detail or "iso"
-        days = _numbers(cells, date_reader(order))
-        known = days[~np.isnan(days)]
+        order, found, _ = read_days(cells, detail or "iso")
+        known = found[~np.isnan(found)]
         fill = float(known.mean()) if known.size else 0.0
         clock = bool((known % 1 != 0).any())
-        means, scales = _moments(_calendar(np.where(np.isnan(days), fill, days), clock))
+        means, scales = _moments(_calendar(np.where(np.isnan(found), fill, found), clock))
         return cls(order, tuple(map(float, means)), tuple(map(float, scales)), fill)
 
     @property
@@ -256,14 +245,14 @@ class DateColumn:
         """Number of features."""
         return len(self.means)
 
-    def bad(self, cells: Cells) -> int | None:
-        """Return the first row whose cell is no date."""
-        return _first_bad(cells, date_reader(self.order))
+    def unread(self, cells: Cells) -> NDArray[np.bool_]:
+        """Return which cells are no dates, of shape (n,)."""
+        return read_days(cells, self.order)[2]
 
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 5 or 7)."""
-        days = _numbers(cells, date_reader(self.order))
-        features = _calendar(np.where(np.isnan(days), self.fill, days), self.width == 7)
+        found = read_days(cells, self.order)[1]
+        features = _calendar(np.where(np.isnan(found), self.fill, found), self.width == 7)
         return np.asarray((features - np.array(self.means)) / np.array(self.scales))
 
     def names(self, column: str) -> list[str]:
@@ -273,6 +262,6 @@ class DateColumn:
 
 
 def _calendar(days: FloatArray, clock: bool) -> FloatArray:
-    periods = (_YEAR, _WEEK, 1.0) if clock else (_YEAR, _WEEK)
+    periods = (_DAYS_PER_YEAR, _DAYS_PER_WEEK, 1.0) if clock else (_DAYS_PER_YEAR, _DAYS_PER_WEEK)
     turns = [2 * np.pi * days / period for period in periods]
     return np.column_stack([days, *(f(turn) for turn in turns for f in (np.sin, np.cos))])

@@ -1,32 +1,45 @@
-"""What a column holds, by a look at it."""
+"""What a column holds, inferred from its cells."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fbeta.datasets.cells import DATE_ORDERS, DECIMALS, date_reader, is_gap, to_number
+from fbeta._array import optional_import
+from fbeta.datasets.cells import (
+    Cells,
+    FloatArray,
+    cast_numbers,
+    categories,
+    days,
+    is_arrow,
+    is_gap,
+    is_list,
+    is_text,
+    numbers,
+    read_days,
+    read_numbers,
+)
 
-__all__ = ["KINDS", "Look", "look_at"]
+__all__ = ["KINDS", "ColumnKind", "infer_kind"]
 
-#: Kinds that become features, and those that are left out.
+#: Kinds that become features.
 KINDS = ("numeric", "categorical", "text", "date")
-LEFT_OUT = ("id", "constant", "empty")
 
-# below this, that all values differ says nothing
-_FEW = 10
-# so many of the cells have to be numbers for the others to be taken for gaps
-_MOSTLY = 0.9
-# up to so many values are categories, however long their names, if each is there often
-_CATEGORIES, _OFTEN = 20, 5
-# that many words, or that many of them different, are text
-_WORDS, _MOST_DIFFER = 4.0, 0.5
+# below this number of rows, that all values differ says nothing
+_MIN_ROWS_OF_IDS = 10
+# share of the cells that have to be numbers for the others to count as missing
+_MIN_NUMERIC_SHARE = 0.9
+# share of cells that are numbers or dates from which a column of text gets a note
+_MIN_NOTED_SHARE = 0.5
+# up to so many values are categories, however long their names, if each is there so often
+_FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
+# that many words in a cell, or that share of different cells, make a column of text
+_MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
+_WORD_SAMPLE_ROWS = 1_000
 _ID_NAME = re.compile(
     r"(?i:(row|record|sample|item|case|user)?[_ -]?(id|uuid|guid|key|index|idx|no|nr|number))"
     r"|.*[_ -](?i:id|uuid|guid)|.*[a-z]I[dD]|(?i:unnamed: [0-9]+)"
@@ -34,8 +47,8 @@ _ID_NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a column seems to hold.
+class ColumnKind:
+    """What a column holds.
 
     Attributes
     ----------
@@ -43,7 +56,7 @@ class Look:
         Of the column.
     kind : str
         One of ``KINDS``; or ``"id"``, ``"constant"``, ``"empty"``, which say nothing of other rows;
-        or ``"other"`` for lists and objects.
+        or ``"other"`` for lists and mappings.
     gaps : int
         Cells without a value.
     distinct : int
@@ -51,7 +64,7 @@ class Look:
     note : str
         What else is to be said.
     detail : str
-        How the cells are written: the decimal sign of numbers, the order of dates.
+        How the cells are written: the decimal mark of numbers, the order of dates.
     """
 
     name: str
@@ -62,127 +75,156 @@ class Look:
     detail: str = ""
 
 
-def look_at(name: str, cells: Sequence[Any], kind: str | None = None) -> Look:
-    """Look at the cells of a column.
+def infer_kind(name: str, cells: Cells, kind: str | None = None) -> ColumnKind:
+    """Infer the kind of a column.
 
     Parameters
     ----------
     name : str
         Of the column.
-    cells : sequence
-        Its cells, as text or as a data frame has them.
+    cells : cells of n rows
+        As :mod:`fbeta.datasets.cells` has them.
     kind : str, optional
-        What it is to be, whatever it looks like.
+        The kind that the user has chosen; then only the detail is inferred.
 
     Returns
     -------
-    Look
+    ColumnKind
 
     Examples
     --------
-    >>> look = look_at("size", ["1,5", "", "2"])
-    >>> look.kind, look.gaps, look.detail
+    >>> from fbeta.datasets.cells import object_cells
+    >>> size = infer_kind("size", object_cells(["1,5", "", "2"]))
+    >>> size.kind, size.gaps, size.detail
     ('numeric', 1, ',')
-    >>> look_at("when", ["3.1.2024", "31.12.2023"]).kind
+    >>> infer_kind("when", object_cells(["3.1.2024", "31.12.2023"])).kind
     'date'
-    >>> look_at("colour", ["red", "blue", "red"]).kind
+    >>> infer_kind("colour", object_cells(["red", "blue", "red"])).kind
     'categorical'
     """
-    values = [cell for cell in cells if not is_gap(cell)]
-    gaps = len(cells) - len(values)
-    if not all(_is_plain(value) for value in values):
-        bad = next(value for value in values if not _is_plain(value))
-        return Look(name, "other", gaps, 0, f"holds a {type(bad).__name__}")
-    distinct = len({str(value) for value in values})
-    found, note, detail = (kind, "", "") if kind in ("categorical", "text", "id") else ("", "", "")
-    if not found:
-        found, note, detail = _guess(name, values, gaps, distinct, kind)
-    return Look(name, found, gaps, distinct, note, detail)
+    if isinstance(cells, list) or is_list(cells):
+        values = cells.to_pylist() if is_arrow(cells) else cells
+        found = next((value for value in values if not is_gap(value)), None)
+        gaps, note = sum(map(is_gap, values)), f"holds a {type(found).__name__}"
+        return ColumnKind(name, "empty" if found is None else "other", gaps, 0, note)
+    return _Inference.of(name, cells).column_kind(kind)
 
 
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, list | tuple | dict | set | bytes) and np.ndim(value) == 0
+@dataclass(frozen=True)
+class _Inference:
+    """Cells of a column that are not missing, their numbers, and questions about them."""
 
+    name: str
+    known: Cells
+    gaps: int
+    distinct: int
+    decimal: str
+    values: FloatArray
+    is_plain: bool
 
-def _guess(
-    name: str, values: list[Any], gaps: int, distinct: int, wanted: str | None
-) -> tuple[str, str, str]:
-    """Return the kind, a note on it and how its cells are written."""
-    if wanted is None:
-        if not values:
+    @classmethod
+    def of(cls, name: str, cells: Cells) -> _Inference:
+        plain = cast_numbers(cells)
+        decimal, values, unread = (
+            read_numbers(cells) if plain is None else (".", plain, np.zeros(len(cells), np.bool_))
+        )
+        there = ~np.isnan(values) | unread
+        compute = optional_import("pyarrow.compute", "data", "reading tables")
+        known = compute.filter(cells, there) if is_text(cells) else cells[there]
+        if not unread.any():
+            distinct = compute.count_distinct(values[there]).as_py()
+        elif is_text(cells):
+            known = compute.utf8_trim_whitespace(known)
+            distinct = compute.count_distinct(known).as_py()
+        else:
+            distinct = len(np.unique(known))
+        gaps = int((~there).sum())
+        return cls(name, known, gaps, int(distinct), decimal, values[there], plain is not None)
+
+    def column_kind(self, wanted: str | None) -> ColumnKind:
+        """Return the kind, ``wanted`` if it is given."""
+        kind, note, detail = wanted or "", "", ""
+        if wanted not in ("categorical", "text", "id"):
+            kind, note, detail = self._inferred(wanted)
+        return ColumnKind(self.name, kind, self.gaps, self.distinct, note, detail)
+
+    def _inferred(self, wanted: str | None) -> tuple[str, str, str]:
+        """Return the kind, a note on it and how the cells are written."""
+        count, decimal, unread = len(self.known), self.decimal, np.isnan(self.values)
+        if wanted is None and not count:
             return "empty", "has no value", ""
-        if distinct == 1 and not gaps:
-            return "constant", f"is always {_short(values[0])}", ""
-    if wanted in (None, "numeric"):
-        share, decimal = _best(values, {d: partial(to_number, decimal=d) for d in DECIMALS})
-        if share == 1 and wanted is None and _counts(name, values, gaps, distinct, decimal):
-            return "id", "is a number of each row", ""
-        odd = sum(to_number(value, decimal) is None for value in values)
-        if not odd or wanted == "numeric":
-            return "numeric", "", decimal
-    if wanted in (None, "date"):
-        readers = {order: date_reader(order) for order in DATE_ORDERS}
-        # without a wish every cell has to be a date, which one that is none settles
-        whole = next((o for o, read in readers.items() if _all(values, read)), None)
-        if whole is not None or wanted == "date":
-            order = whole or _best(values, readers)[1]
-            return "date", _date_note(values, order), order
-    if share >= _MOSTLY and len(values) >= _FEW:
-        first = next(value for value in values if to_number(value, decimal) is None)
-        return "numeric", f"{odd} cells such as {_short(first)} count as missing", f"{decimal}?"
-    return (*_words(name, [str(value) for value in values], gaps, distinct), "")
+        if wanted is None and self.distinct == 1 and not self.gaps:
+            return "constant", f"is always {self._example(0)}", ""
+        share = 1 - unread.mean() if count else 0.0
+        if wanted != "date":
+            if wanted is None and share == 1 and self._numbers_rows(self.values):
+                return "id", "is a number of each row", ""
+            if share == 1 or wanted == "numeric":
+                return "numeric", self._number_note(), decimal
+            if not is_text(self.known) and self.known.dtype.kind in "iuf":
+                return "numeric", self._unread_note(unread), f"{decimal}?"
+        order, moments, _ = read_days(self.known)
+        dated = 1 - np.isnan(moments).mean() if count else 0.0
+        if dated == 1 or wanted == "date":
+            return "date", self._date_note(order), order
+        if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
+            return "numeric", self._unread_note(unread), f"{decimal}?"
+        kind, note = self._words()
+        for part, option in ((share, "numeric"), (dated, "date")):
+            if kind != "id" and not note and part >= _MIN_NOTED_SHARE:
+                what = "numbers" if option == "numeric" else "dates"
+                note = f"{100 * part:.0f} % of the cells are {what}: --{option} reads them"
+        return kind, note, ""
 
+    def _example(self, row: int) -> str:
+        text = repr(str(categories(self.known[row : row + 1])[0]))
+        return text if len(text) <= 24 else f"{text[:20]}...'"
 
-def _best(
-    values: list[Any], readers: dict[str, Callable[[Any], float | None]]
-) -> tuple[float, str]:
-    """Return the share of cells that the best reader can read, and its name."""
-    best, name = -1.0, ""
-    for key, read in readers.items():
-        share = sum(read(value) is not None for value in values) / max(len(values), 1)
-        if share > best:
-            best, name = share, key
-        if best == 1:
-            break
-    return best, name
+    def _unread_note(self, unread: NDArray[np.bool_]) -> str:
+        first = self._example(int(np.argmax(unread)))
+        return f"{unread.sum()} cells such as {first} count as missing"
 
+    def _number_note(self) -> str:
+        """Show how a number is read that is not plain."""
+        if not is_text(self.known) or self.is_plain:
+            return ""
+        odd = np.isnan(numbers(self.known, self.decimal, plain=True)) & ~np.isnan(self.values)
+        if self.decimal == "," and not odd.any():
+            odd = self.values != np.floor(self.values)
+        row = int(np.argmax(odd))
+        return f"{self._example(row)} is read as {self.values[row]:g}" if odd.any() else ""
 
-def _all(values: list[Any], read: Callable[[Any], float | None]) -> bool:
-    return bool(values) and all(read(value) is not None for value in values)
-
-
-def _date_note(values: list[Any], order: str) -> str:
-    if order != "dmy" or any(date_reader("mdy")(value) is None for value in values):
+    def _date_note(self, order: str) -> str:
+        if order == "dmy" and not np.isnan(days(self.known, "mdy")).any():
+            return "read as day, month, year; month, day, year would do, too"
         return ""
-    return "read as day, month, year; month, day, year would do, too"
 
+    def _numbers_rows(self, values: FloatArray) -> bool:
+        """Return whether numbers only count the rows: by the name of the column, or 0, 1, 2, ..."""
+        if self.gaps or self.distinct < len(values) or len(values) < _MIN_ROWS_OF_IDS:
+            return False
+        if not (values == np.floor(values)).all():
+            return False
+        steps = bool((np.diff(values) == 1).all() and values[0] in (0, 1))
+        return bool(_ID_NAME.fullmatch(self.name)) or steps
 
-def _counts(name: str, values: list[Any], gaps: int, distinct: int, decimal: str) -> bool:
-    """Tell numbers that only number the rows: by the name of the column, or 0, 1, 2, ..."""
-    if gaps or distinct < len(values) or len(values) < _FEW:
-        return False
-    numbers = [to_number(value, decimal) or 0.0 for value in values]
-    if not all(number.is_integer() for number in numbers):
-        return False
-    steps = all(number == numbers[0] + i for i, number in enumerate(numbers))
-    return bool(_ID_NAME.fullmatch(name)) or (steps and numbers[0] in (0, 1))
-
-
-def _words(name: str, values: list[str], gaps: int, distinct: int) -> tuple[str, str]:
-    """Tell categories, text and names of rows apart."""
-    n = len(values)
-    if distinct <= _CATEGORIES and n >= _OFTEN * distinct:
-        return "categorical", ""
-    blanks = any(" " in value.strip() for value in values)
-    if distinct == n >= _FEW and not gaps and (not blanks or _ID_NAME.fullmatch(name)):
-        return "id", "differs in each row"
-    words = sum(len(value.split()) for value in values) / n
-    if words >= _WORDS or (distinct > _MOST_DIFFER * n and n >= _FEW):
-        return "text", ""
-    rare = sum(count == 1 for count in Counter(values).values())
-    return "categorical", f"{rare} values are there once, and left out" if rare else ""
-
-
-def _short(value: Any) -> str:
-    text = repr(str(value))
-    return text if len(text) <= 24 else f"{text[:20]}...'"
+    def _words(self) -> tuple[str, str]:
+        """Tell categories, text and names of rows apart."""
+        n = len(self.known)
+        if self.distinct <= _FEW_CATEGORIES and n >= _MIN_ROWS_PER_CATEGORY * self.distinct:
+            return "categorical", ""
+        values = self.known if is_text(self.known) else categories(self.known)
+        compute = optional_import("pyarrow.compute", "data", "reading tables")
+        blanks = bool(compute.any(compute.match_substring(values, " ")).as_py())
+        whole = self.distinct == n >= _MIN_ROWS_OF_IDS and not self.gaps
+        if whole and (not blanks or _ID_NAME.fullmatch(self.name)):
+            return "id", "differs in each row"
+        sample = values[:_WORD_SAMPLE_ROWS].to_pylist()
+        words = sum(len(text.split()) for text in sample) / len(sample)
+        if words >= _MIN_WORDS_OF_TEXT or (
+            self.distinct > _MIN_DISTINCT_SHARE * n and n >= _MIN_ROWS_OF_IDS
+        ):
+            return "text", ""
+        counts = compute.value_counts(values).field("counts")
+        rare = int((np.asarray(counts) == 1).sum())
+        return "categorical", f"{rare} values are there once, and left out" if rare else ""

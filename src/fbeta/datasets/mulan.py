@@ -12,8 +12,8 @@ from xml.parsers import expat
 from fbeta._validation import check_choice
 from fbeta.datasets._arff import Table, read_table
 from fbeta.datasets._arff_encode import Nominal, encode
-from fbeta.datasets._common import Missing, PathLike, fail
-from fbeta.datasets._dataset import Dataset
+from fbeta.datasets.dataset import Dataset
+from fbeta.datasets.files import Missing, PathLike, fail
 
 __all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -13,9 +13,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
-from fbeta.datasets._common import DatasetError, PathLike, fail, read_bytes
-from fbeta.datasets._dataset import Dataset
-from fbeta.datasets._indicators import indicators
+from fbeta.datasets.dataset import Dataset
+from fbeta.datasets.files import DatasetError, PathLike, fail, read_bytes
+from fbeta.datasets.label_columns import Tags
 
 _NUMBER = rb"[+-]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?\d{1,5}+)?"
 _LABELS = re.compile(rb"-?\d{1,15}(?:,-?\d{1,15})*")
@@ -78,6 +78,8 @@ def read_svmlight(
     >>> data.X.toarray().tolist()
     [[0.5, 0.0, 2.0], [0.0, 1.0, 0.0], [4.0, 0.0, 0.0]]
     """
+    if label_names is not None and len(set(label_names)) < len(label_names):
+        raise ValueError(f"label_names must not name a label twice, got {list(label_names)}")
     content = read_bytes(path)
     rows = _checked_rows(path, content.split(b"\n"))
     if n_features is None:
@@ -95,7 +97,15 @@ def read_svmlight(
     if infinite.size:
         line = lines[int(np.searchsorted(X.indptr, infinite[0], side="right")) - 1]
         raise fail(path, line, "finite feature values", rows[line].decode())
-    Y, names = indicators(path, lines, _label_words(label_sets), label_names, order=int)
+    words = [[str(int(label)) for label in labels] for labels in label_sets]
+    tags = Tags.of(words, np.arange(len(words)))
+    names = tuple(sorted(tags.names, key=int) if label_names is None else label_names)
+    if not names:
+        raise fail(path, None, "at least one label in the file")
+    Y, unknown, extra = tags.indicator(names)
+    if unknown:
+        line = lines[int(np.argmax(extra.any(axis=1)))]
+        raise fail(path, line, f"labels among {list(names)}", next(iter(unknown)))
     return Dataset(
         X=sparse.csr_array(X),
         Y=Y,
@@ -154,7 +164,3 @@ def _diagnose(
 
 def _has_zero(indices: dict[int, list[int]]) -> bool:
     return any(0 in seen for seen in indices.values())
-
-
-def _label_words(label_sets: Iterable[Iterable[float]]) -> list[list[str]]:
-    return [[str(int(label)) for label in labels] for labels in label_sets]

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from fbeta.datasets.cells import is_gap
+from fbeta.datasets.cells import Cells, categories, columns_of, missing
 from fbeta.datasets.column_encoders import (
     CategoryColumn,
     ColumnPart,
@@ -19,15 +19,18 @@ from fbeta.datasets.column_encoders import (
     NumberColumn,
     TextColumn,
 )
-from fbeta.datasets.column_kinds import KINDS, Look, look_at
+from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kind
 
 __all__ = ["TableEncoder"]
 
-_PARTS: dict[str, Any] = {
-    "numeric": NumberColumn, "categorical": CategoryColumn, "text": TextColumn, "date": DateColumn
-}  # fmt: skip
-# wider than this, zeros are not kept
-_DENSE = 1_000
+_ENCODERS: dict[str, Any] = {
+    "numeric": NumberColumn,
+    "categorical": CategoryColumn,
+    "text": TextColumn,
+    "date": DateColumn,
+}
+# wider tables become sparse
+_MAX_DENSE_FEATURES = 1_000
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -64,7 +67,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.kinds = kinds
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
-        """Look at the columns, and find what their features need.
+        """Infer the kinds of the columns, and find what their features need.
 
         Parameters
         ----------
@@ -77,25 +80,25 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         TableEncoder
             Itself.
         """
-        names, columns = _columns(X)
+        names, columns = _named_columns(X)
         kinds = dict(self.kinds or {})
         absent = [name for name in kinds if name not in names]
         if absent:
             raise ValueError(f"kinds names columns that are not there: {absent}")
-        looks = [look_at(name, c, kinds.get(name)) for name, c in zip(names, columns, strict=True)]
-        return self.fit_looks(looks, columns)
+        pairs = zip(names, columns, strict=True)
+        return self.fit_kinds([infer_kind(n, c, kinds.get(n)) for n, c in pairs], columns)
 
-    def fit_looks(self, looks: Sequence[Look], columns: Sequence[Sequence[Any]]) -> TableEncoder:
-        """Fit to columns that were looked at; their looks and their cells are in one order."""
-        bad = [f"{look.name!r} {look.note}" for look in looks if look.kind == "other"]
+    def fit_kinds(self, kinds: Sequence[ColumnKind], columns: Sequence[Cells]) -> TableEncoder:
+        """Fit to columns whose kinds are known; kinds and columns are in one order."""
+        bad = [f"{column.name!r} {column.note}" for column in kinds if column.kind == "other"]
         if bad:
             raise ValueError(f"columns that are no features: {', '.join(bad)}")
         self.parts_ = tuple(
-            _PARTS[look.kind].fit(cells, look.detail) if look.kind in KINDS else None
-            for look, cells in zip(looks, columns, strict=True)
+            _ENCODERS[column.kind].fit(cells, column.detail) if column.kind in KINDS else None
+            for column, cells in zip(kinds, columns, strict=True)
         )
-        self.feature_names_in_ = np.array([look.name for look in looks], dtype=object)
-        self.n_features_in_ = len(looks)
+        self.feature_names_in_ = np.array([column.name for column in kinds], dtype=object)
+        self.n_features_in_ = len(kinds)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -122,37 +125,46 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 "; ".join(f"column {c!r}, row {row + 1}: {words}" for c, row, words in problems)
             )
+        return self.encode(columns)
+
+    def encode(self, columns: Sequence[Cells]) -> Any:
+        """Return the features of columns in the order of ``fit``; bad cells count as missing."""
         pairs = [(p, cells) for p, cells in zip(self._parts(), columns, strict=True) if p]
         blocks = [part.encode(cells) for part, cells in pairs]
         if not blocks:
             return np.zeros((len(columns[0]) if columns else 0, 0))
         width = sum(part.width for part, _ in pairs)
-        if width > _DENSE or any(isinstance(part, TextColumn) for part, _ in pairs):
+        if width > _MAX_DENSE_FEATURES or any(isinstance(part, TextColumn) for part, _ in pairs):
             return sparse.csr_array(sparse.hstack(list(map(sparse.csr_array, blocks))))
         dense = [block.toarray() if sparse.issparse(block) else block for block in blocks]
         return np.hstack(dense)
 
-    def problems(
-        self, columns: Sequence[Sequence[Any]], gaps: bool = False
-    ) -> list[tuple[str, int, str]]:
-        """Return the first cell of each column that cannot be read: column, row and words.
-
-        Parameters
-        ----------
-        columns : sequence of c sequences
-            The cells of each column.
-        gaps : bool
-            Whether a missing number or date is such a cell, too.
-        """
+    def unread(self, columns: Sequence[Cells]) -> list[tuple[str, str, NDArray[np.bool_]]]:
+        """Return the columns that have cells which cannot be read: name, what they are, which."""
         found = []
         for name, part, cells in zip(self._names(), self._parts(), columns, strict=True):
-            row = part.bad(cells) if part else None
-            if row is not None:
-                kind = "date" if isinstance(part, DateColumn) else "number"
-                found.append((name, row, f"expected a {kind}, found {str(cells[row])[:40]!r}"))
+            rows = part.unread(cells) if part else np.zeros(0, dtype=np.bool_)
+            if rows.any():
+                found.append((name, "date" if isinstance(part, DateColumn) else "number", rows))
+        return found
+
+    def problems(self, columns: Sequence[Cells], gaps: bool = False) -> list[tuple[str, int, str]]:
+        """Return the first cell of each column that cannot be read: column, row and words.
+
+        A missing number or date is such a cell if ``gaps``. Cells that cannot be read are none
+        where some counted as missing in the training.
+        """
+        found = []
+        unread = {name: (what, rows) for name, what, rows in self.unread(columns)}
+        for name, part, cells in zip(self._names(), self._parts(), columns, strict=True):
+            if name in unread and not getattr(part, "lenient", False):
+                what, rows = unread[name]
+                row = int(np.argmax(rows))
+                cell = str(categories(cells[row : row + 1])[0])[:40]
+                found.append((name, row, f"expected a {what}, found {cell!r}"))
             elif gaps and isinstance(part, NumberColumn | DateColumn):
-                empty = next((i for i, cell in enumerate(cells) if is_gap(cell)), None)
-                found += [] if empty is None else [(name, empty, "a missing value")]
+                empty = np.flatnonzero(missing(cells))
+                found += [(name, int(empty[0]), "a missing value")] if empty.size else []
         return found
 
     def blank_row(self) -> NDArray[Any]:
@@ -166,7 +178,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _parts(self) -> Sequence[ColumnPart | None]:
         check_is_fitted(self)
-        known = (*_PARTS.values(), type(None))
+        known = (*_ENCODERS.values(), type(None))
         if len(self.parts_) != self.n_features_in_ or not all(
             isinstance(part, known) for part in self.parts_
         ):
@@ -179,8 +191,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _matched(self, X: Any) -> list[Any]:
         """Return the cells of the columns of ``fit``, in their order."""
         check_is_fitted(self)
-        names, columns = _columns(X)
-        if not hasattr(X, "iloc"):
+        names, columns = _named_columns(X)
+        if not hasattr(X, "columns"):
             if len(columns) != self.n_features_in_:
                 raise ValueError(
                     f"X has {len(columns)} features, but TableEncoder is expecting "
@@ -194,14 +206,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return [columns[place[name]] for name in self._names()]
 
 
-def _columns(X: Any) -> tuple[list[str], list[Any]]:
-    """Take a table apart into names and cells."""
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        names = [str(name) for name in X.columns]
-        if len(set(names)) < len(names):
-            raise ValueError("X has columns of the same name")
-        return names, [X.iloc[:, j].tolist() for j in range(X.shape[1])]
-    table = np.asarray(X, dtype=object)
-    if table.ndim != 2:
-        raise ValueError(f"expected a table with rows and columns, got shape {table.shape}")
-    return [f"x{j}" for j in range(table.shape[1])], [list(column) for column in table.T]
+def _named_columns(X: Any) -> tuple[list[str], list[Cells]]:
+    names, columns = columns_of(X)
+    if len(set(names)) < len(names):
+        raise ValueError("X has columns of the same name")
+    return names, columns

@@ -90,7 +90,7 @@ def test_missing(write) -> None:
         ("a,y\n1,1\n1_0,1\n", {"labels": ["y"]}, 3, "a number in column 'a', found '1_0'"),
         ("a,y\ninf,1\n", {"labels": ["y"]}, 2, "a finite number in column 'a', found inf"),
         ("a,y\n1,1\n,1\n", {"labels": ["y"]}, 3, "a value in column 'a' (the option 'missing'"),
-        ("a,y\n1,2\n", {"labels": ["y"]}, 2, "0 or 1 in label column 'y', found 2.0"),
+        ("a,y\n1,2\n", {"labels": ["y"]}, 2, "0 or 1 in label column 'y', found '2'"),
         ("a,y\n1,\n", {"labels": ["y"], "missing": "nan"}, 2, "0 or 1 in label column 'y'"),
         ("a,y\n1,u;;v\n", {"label_column": "y"}, 2, "label names separated by ';' in 'y'"),
         ("a,y\n1,u\n1,v\n", {"label_column": "y", "label_names": ["u"]}, 3, "labels among ['u']"),
@@ -106,14 +106,13 @@ def test_broken_cells(write, text: str, options: dict, line: int, expected: str)
 @pytest.mark.parametrize(
     ("text", "options", "expected"),
     [
-        ("a,y\n1,1\n", {"labels": ["z"]}, "a label column 'z', found ['a', 'y']"),
+        ("a,y\n1,1\n", {"labels": ["z"]}, "a label column 'z', found 'a', 'y'"),
         ("a,y\n1,1\n", {"label_column": "z"}, "a label column 'z'"),
         ("a,y\n1,1\n", {"label_prefix": "z"}, "a column whose name begins with 'z'"),
         ("a,y\n1,1\n", {"labels": ["a", "y"]}, "at least one feature column"),
         ("a,y\n1,1\n", {"labels": ["y"], "drop": ["q"]}, "a column 'q' to drop"),
-        ("a,a,y\n1,1,1\n", {"labels": ["y"]}, "different column names, found 'a'"),
         (",a,y\n1,1,1\n", {"labels": ["y"]}, "a name for column 1 (or drop=[''])"),
-        ("a,y\n1,\n", {"label_column": "y"}, "at least one label in the file"),
+        ("a,y\n1,\n", {"label_column": "y"}, "at least one label in the column 'y'"),
         ("a,y\n,1\n", {"labels": ["y"], "missing": "mean"}, "at least one value in column 'a'"),
     ],
 )
@@ -122,6 +121,11 @@ def test_broken_columns(write, text: str, options: dict, expected: str) -> None:
     with pytest.raises(DatasetError) as error:
         read_csv(path, **options)
     assert str(error.value).startswith(f"{path}: expected {expected}")
+
+
+def test_columns_of_one_name(write) -> None:
+    with pytest.raises(DatasetError, match="has several columns of the name 'a'"):
+        read_csv(write("toy.csv", "a,a,y\n1,1,1\n"), labels=["y"])
 
 
 def test_an_unnamed_column_can_be_dropped(write) -> None:
@@ -212,7 +216,7 @@ def test_parquet_label_column(parquet: Parquet, cells: list[Any]) -> None:
         ({"x": ["1", "u"], "y": [0, 1]}, {"labels": ["y"]}, ", row 2", "a number in column 'x'"),
         ({"x": [1, 2], "y": [0, 5]}, {"labels": ["y"]}, ", row 2", "0 or 1 in label column 'y'"),
         ({"x": [1, None], "y": [0, 1]}, {"labels": ["y"]}, ", row 2", "a value in column 'x'"),
-        ({"x": [1], "y": [3]}, {"label_column": "y"}, ", row 1", "label names separated by ';'"),
+        ({"x": [1], "y": [3.5]}, {"label_column": "y"}, ", row 1", "label names separated by ';'"),
         ({"x": [1.0][:0], "y": [1][:0]}, {"labels": ["y"]}, "", "at least one row"),
         ({"x": [1]}, {"labels": ["y"]}, "", "a label column 'y'"),
     ],

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fbeta.datasets._common import DatasetError
+from fbeta.datasets.files import DatasetError
 
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int8]

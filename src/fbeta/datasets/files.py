@@ -1,4 +1,4 @@
-"""What every reader shares: the error type and text reading."""
+"""Files as bytes and text, and the error that names a place in one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +16,8 @@ PathLike = str | os.PathLike[str]
 Missing = Literal["error", "nan", "mean"]
 
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
-_LONGEST_QUOTE = 60
-_MOST_UNFOLDED = 2**30
+_MAX_QUOTED_CHARACTERS = 60
+_MAX_UNPACKED_BYTES = 2**30
 
 
 class DatasetError(ValueError):
@@ -36,23 +37,7 @@ class DatasetError(ValueError):
 def fail(
     path: PathLike, where: int | str | None, expected: str, found: object = None
 ) -> DatasetError:
-    """Word the error for one place in one file.
-
-    Parameters
-    ----------
-    path : path
-        The file at fault.
-    where : int, str or None
-        A line number counted from 1, other words for the place, or None for the file.
-    expected : str
-        What the format asks for at this place.
-    found : object, optional
-        What stands there; long text is cut.
-
-    Returns
-    -------
-    DatasetError
-        Ready to be raised by the caller.
+    """Word the error for one place in one file: a line number, other words, or None.
 
     Examples
     --------
@@ -63,14 +48,21 @@ def fail(
     message = f"{os.fspath(path)}{place}: expected {expected}"
     if found is not None:
         quoted = repr(found)
-        if len(quoted) > _LONGEST_QUOTE:
-            quoted = quoted[: _LONGEST_QUOTE - 3] + "..."
+        if len(quoted) > _MAX_QUOTED_CHARACTERS:
+            quoted = quoted[: _MAX_QUOTED_CHARACTERS - 3] + "..."
         message += f", found {quoted}"
     return DatasetError(message)
 
 
+def quoted(names: Iterable[object], most: int = 5) -> str:
+    """Return names in quotes, at most ``most`` of them."""
+    shown = list(names)
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return ", ".join(map(repr, shown[:most])) + more
+
+
 def is_plain(word: str) -> bool:
-    """Tell whether a word that Python takes for a number has only the usual digits.
+    """Return whether a word that Python reads as a number has ASCII digits and no underscore.
 
     Examples
     --------
@@ -81,15 +73,7 @@ def is_plain(word: str) -> bool:
 
 
 def read_bytes(path: PathLike) -> bytes:
-    """Read a file, the standard input for ``"-"``, and what a file ``.gz`` unfolds to.
-
-    Raises
-    ------
-    DatasetError
-        If a compressed file is damaged, or unfolds to more than 1 GiB.
-    OSError
-        If the file cannot be read.
-    """
+    """Read a file, the standard input for ``"-"``, and ``.gz`` unpacked to at most 1 GiB."""
     if os.fspath(path) == "-":
         return sys.stdin.buffer.read()
     if Path(path).suffix.lower() != ".gz":
@@ -97,62 +81,41 @@ def read_bytes(path: PathLike) -> bytes:
     with Path(path).open("rb") as packed:
         try:
             with gzip.GzipFile(fileobj=packed) as file:
-                data = file.read(_MOST_UNFOLDED + 1)
+                data = file.read(_MAX_UNPACKED_BYTES + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise fail(path, None, "a file that gzip wrote", str(error)) from error
-    if len(data) > _MOST_UNFOLDED:
+    if len(data) > _MAX_UNPACKED_BYTES:
         raise fail(path, None, "at most 1 GiB after unpacking (unpack it first)")
     return data
 
 
-def read_lines(path: PathLike, encoding: str | None = "utf-8") -> list[str]:
-    r"""Read a text file as lines without their ends, whichever line end it uses.
-
-    Only ``\n``, ``\r\n`` and ``\r`` end a line (``str.splitlines`` knows more, and
-    would shift the line numbers of error messages away from those of an editor).
-
-    Parameters
-    ----------
-    path : path
-        File to read; ``"-"`` is the standard input, and ``.gz`` is unpacked.
-    encoding : str or None
-        How the bytes are to be read; None for what they look like, see :func:`guess_encoding`.
-
-    Returns
-    -------
-    list of str
-        The lines; a leading byte-order mark is dropped.
-
-    Raises
-    ------
-    DatasetError
-        If the bytes do not follow the encoding.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "a.txt"
-    ...     _ = file.write_bytes(b"one\r\ntwo")
-    ...     read_lines(file)
-    ['one', 'two']
-    """
-    data = read_bytes(path)
+def decode_text(path: PathLike, data: bytes, encoding: str | None, first_line: int = 1) -> str:
+    """Decode bytes; None is the encoding they seem to have. A byte-order mark is dropped."""
     encoding = guess_encoding(data) if encoding is None else encoding
     try:
-        text = data.decode(encoding)
+        return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        line = len(_NEWLINE.split(data[: error.start]))
+        line = first_line - 1 + len(_NEWLINE.split(data[: error.start]))
         found = data[error.start : error.start + 8]
         raise fail(path, line, f"{encoding} text", found) from error
     except LookupError as error:
         raise fail(path, None, "the name of an encoding", encoding) from error
-    text = text.removeprefix("\ufeff")
+
+
+def read_lines(path: PathLike, encoding: str | None = "utf-8") -> list[str]:
+    r"""Read a text file as lines without their ends.
+
+    Only ``\n``, ``\r\n`` and ``\r`` end a line (``str.splitlines`` knows more, and
+    would shift the line numbers of error messages away from those of an editor).
+    """
+    text = decode_text(path, read_bytes(path), encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def guess_encoding(data: bytes) -> str:
-    """Tell the encoding of text: by its mark, UTF-8 where it can be, else Windows-1252.
+def guess_encoding(data: bytes, whole: bool = True) -> str:
+    """Return the encoding of text: by its mark, UTF-8 if it is valid, else Windows-1252.
+
+    Text that is not ``whole`` may end inside a character.
 
     Examples
     --------
@@ -164,7 +127,7 @@ def guess_encoding(data: bytes) -> str:
         return "utf-16"
     for encoding in ("utf-8", "cp1252"):
         try:
-            data.decode(encoding)
+            codecs.getincrementaldecoder(encoding)().decode(data, whole)
         except UnicodeDecodeError:
             continue
         return encoding

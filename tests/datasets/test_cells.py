@@ -1,0 +1,144 @@
+"""How cells are read: missing values, numbers and dates."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fbeta.datasets.cells import (
+    DATE_ORDERS,
+    columns_of,
+    days,
+    missing,
+    numbers,
+    object_cells,
+    read_days,
+    read_numbers,
+    to_number,
+)
+
+
+@given(st.one_of(st.text(max_size=8), st.from_regex(r"[+-]?[0-9.,eE_٠-٩+-]{1,8}", fullmatch=True)))
+def test_numbers_are_those_of_everybody(text: str) -> None:
+    found = to_number(text)
+    (cell,) = numbers(pa.array([text.encode("utf-8", "replace").decode()]), plain=True)
+    if found is None:
+        assert math.isnan(cell) or text.strip().lower() in ("true", "false")
+        return
+    # an oracle that was written differently: exact rational numbers
+    assert text.isascii()
+    assert "_" not in text
+    assert found == float(Fraction(text.strip()))
+    assert cell == found or abs(found) > 1e150
+
+
+@pytest.mark.parametrize(
+    "text", ["١٢", "1_0", "１２", "0x10", "1e999", "inf", "nan", "1 2", "--1", "1,5", "½"]
+)
+def test_odd_numbers_are_none(text: str) -> None:
+    assert to_number(text) is None
+    assert math.isnan(numbers(pa.array([text]))[0])
+
+
+def test_numbers_of_other_types() -> None:
+    cells: list[Any] = [1, 2.5, np.float32(1.5), np.int8(3), Decimal("0.5"), True, math.inf]
+    np.testing.assert_array_equal(
+        numbers(object_cells(cells)), [1.0, 2.5, 1.5, 3.0, 0.5, 1.0, np.nan]
+    )
+    assert np.isnan(numbers(object_cells([10**400, 1]))[0])
+    np.testing.assert_array_equal(numbers(object_cells([3, "4", None])), [3, 4, np.nan])
+
+
+PEOPLE = {
+    "$1,338.30": (".", 1338.30),
+    "1,338": (".", 1338.0),
+    "1.338,30": (",", 1338.30),
+    "1.338.000": (",", 1338000.0),
+    "40 %": (".", 40.0),
+    "12,5%": (",", 12.5),
+    "1 338,30": (",", 1338.30),
+    "1\u202f338,30 \u20ac": (",", 1338.30),
+    "1'338.30": (".", 1338.30),
+    "-$3": (".", -3.0),
+    "\u00a3-3.5": (".", -3.5),
+    "+5": (".", 5.0),
+}
+
+
+@pytest.mark.parametrize("text", PEOPLE)
+def test_numbers_as_people_write_them(text: str) -> None:
+    decimal, value = PEOPLE[text]
+    assert numbers(pa.array([text]), decimal)[0] == pytest.approx(value, rel=1e-15)
+    assert read_numbers(pa.array([text, text]))[:1] == (decimal,)
+
+
+def test_a_column_is_read_with_one_decimal_mark() -> None:
+    decimal, values, unread = read_numbers(pa.array(["1,338", "2,5", "NA", "x"]))
+    assert decimal == ","
+    np.testing.assert_array_equal(values, [1.338, 2.5, np.nan, np.nan])
+    assert unread.tolist() == [False, False, False, True]
+    # the mark of the training counts where both would do
+    assert read_numbers(pa.array(["1,338"]), ",")[1].tolist() == [1.338]
+    assert read_numbers(pa.array(["1.5", "2.25"]), ",")[:1] == (".",)
+
+
+@given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.integers(-12, 12))
+def test_dates_are_days(moment: datetime, hours: int) -> None:
+    exact = (moment - datetime(1970, 1, 1)) / timedelta(days=1)
+
+    def read(text: Any, order: str = "iso") -> float:
+        return float(days(object_cells([text]), order)[0])
+
+    assert read(moment.isoformat(sep=" ")) == pytest.approx(exact, abs=1e-9)
+    assert read(moment) == pytest.approx(exact, abs=1e-9)
+    there = moment.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=hours)))
+    assert read(there.isoformat()) == pytest.approx(exact, abs=1e-9)
+    whole = math.floor(exact)
+    assert read(moment.strftime("%d.%m.%Y"), "dmy") == whole
+    assert read(f"{moment.month}/{moment.day}/{moment:%Y}", "mdy") == whole
+    assert read(moment.strftime("%d %b %Y"), "dby") == whole
+    assert read(moment.strftime("%B %d, %Y"), "bdy") == whole
+    clock = read(moment.strftime("%Y/%m/%d %H:%M"), "ymd")
+    assert clock == pytest.approx(whole + (moment.hour * 60 + moment.minute) / 1440)
+
+
+def test_years_of_two_digits() -> None:
+    found = days(pa.array(["12/31/24", "12/31/68", "12/31/69"]), "mdy")
+    expected = [datetime(year, 12, 31) for year in (2024, 2068, 1969)]
+    assert found.tolist() == [(d - datetime(1970, 1, 1)).days for d in expected]
+
+
+@pytest.mark.parametrize("text", ["20240131", "2024-13-01", "31.2.2024", "x", "0000-01-01", "", 7])
+def test_what_is_no_date(text: Any) -> None:
+    cells = object_cells([text])
+    assert all(np.isnan(days(cells, order)).all() for order in DATE_ORDERS)
+
+
+def test_dates_of_another_order_are_read_alike() -> None:
+    order, found, unread = read_days(pa.array(["31 Dec 2024", "?", "1 Feb 2023"]), "iso")
+    assert (order, unread.any()) == ("dby", False)
+    same = days(pa.array(["2024-12-31", "", "2023-02-01"]))
+    np.testing.assert_array_equal(found, same)
+
+
+def test_frames_of_every_library_have_the_same_cells() -> None:
+    data = {"a": [1, 2], "b": [1.5, None], "c": ["x", None], "d": [["u"], []], "e": [True, False]}
+    frames = [pd.DataFrame(data), pl.DataFrame(data), pa.table(data)]
+    for frame in frames:
+        names, columns = columns_of(frame)
+        assert names == list(data)
+        np.testing.assert_array_equal(columns[0], [1, 2])
+        np.testing.assert_array_equal(missing(columns[1]), [False, True])
+        np.testing.assert_array_equal(missing(columns[2]), [False, True])
+        assert list(columns[4]) == [True, False]

@@ -1,0 +1,117 @@
+"""Labels of tables: lists of tags, 0/1 columns and how people fill them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fbeta.datasets import DatasetError
+from fbeta.datasets.label_columns import LabelColumns, TagForm, find_tag_form, read_tags
+from fbeta.datasets.table_files import frame_table
+
+TAGS: dict[str, tuple[list[Any], list[list[str]]]] = {
+    "semicolons": (["a;b;", " c ", ""], [["a", "b"], ["c"], []]),
+    "commas": (["a, b", "c"], [["a", "b"], ["c"]]),
+    "bars": (["a|b", "c d"], [["a", "b"], ["c d"]]),
+    "python": (["['a', 'b']", "[]"], [["a", "b"], []]),
+    "json": (['["a", "b, c"]', "[]", ""], [["a", "b, c"], [], []]),
+    "numbers": (["[1, 2]", "[3]"], [["1", "2"], ["3"]]),
+    "lists": ([["a"], [], None, ("b", "c")], [["a"], [], [], ["b", "c"]]),
+    "arrays": ([np.array(["a", "b"]), np.array([])], [["a", "b"], []]),
+    "single": (["a", "b", None, float("nan")], [["a"], ["b"], [], []]),
+    "whole": ([1, 2, None], [["1"], ["2"], []]),
+}
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_tags_are_recognised(name: str) -> None:
+    cells, expected = TAGS[name]
+    form = find_tag_form(cells)
+    assert [read_tags(cell, form) for cell in cells] == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["a;b", "c,d"], "';' in 1 cells and ',' in 1 cells"),
+        (["['a']", "b"], "lists in 1 cells and other text in 1, such as 'b'"),
+    ],
+)
+def test_tags_that_could_be_two_things_are_refused(cells: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        find_tag_form(cells)
+    assert read_tags("a;b", find_tag_form(["a;b", "c,d"], ";")) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "form"),
+    [
+        ("a;;b", TagForm()),
+        ("[1.5]", TagForm(True)),
+        ("['a', None]", TagForm(True)),
+        ("[['a']]", TagForm(True)),
+        ("{'a'}", TagForm(True)),
+        ("[__import__('os')]", TagForm(True)),
+        ("[" * 5_000 + "]" * 5_000, TagForm(True)),
+        ([""], TagForm()),
+        ([True], TagForm()),
+        (1.5, TagForm()),
+    ],
+)
+def test_what_is_no_list_of_tags(cell: Any, form: TagForm) -> None:
+    with pytest.raises(ValueError, match=r"list of names|name of a label"):
+        read_tags(cell, form)
+
+
+def test_a_delimiter_is_something() -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        TagForm(delimiter="")
+
+
+def test_columns_of_yes_of_crosses_and_of_blanks() -> None:
+    frame = pd.DataFrame(
+        {
+            "yes": ["yes", "no", "Yes", "NO"],
+            "cross": ["x", "", "X", None],
+            "one": ["1", "", "", "1"],
+            "flag": [True, False, True, False],
+            "float": [1.0, 0.0, 1.0, 0.0],
+            "blank": [1.0, np.nan, 1.0, np.nan],
+        }
+    )
+    found = LabelColumns(list(frame)).read(frame_table(frame))
+    right = [[1, 0, 1, 0]] * 6
+    right[2] = [1, 0, 0, 1]
+    assert found.Y.T.tolist() == right
+    assert found.notes == ("6 blank cells of the label columns count as 0",)
+    for cells in (["1", "0", ""], ["1", "2"], ["yes", "maybe"]):
+        with pytest.raises(DatasetError, match="0 or 1 in label column 'a'"):
+            LabelColumns(["a"]).read(frame_table(pd.DataFrame({"a": cells})))
+
+
+def test_labels_that_differ_in_case_or_blanks_only() -> None:
+    table = frame_table(pd.DataFrame({"t": ["Gift; sale", "gift", "Gift;New  in", "new in"]}))
+    found = LabelColumns(column="t").read(table)
+    assert found.names == ("Gift", "New  in", "gift", "new in", "sale")
+    assert "'Gift' (2) and 'gift' (1); 'New  in' (1) and 'new in' (1)" in found.notes[0]
+    joined = LabelColumns(column="t", join=True).read(table)
+    assert joined.names == ("Gift", "New  in", "sale")
+    assert joined.Y.tolist() == [[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
+
+
+def test_lists_and_text_are_the_same_labels() -> None:
+    rng = np.random.default_rng(0)
+    names = np.array(["sea", "sky", "sun", "a b"])
+    sets = [list(names[rng.random(4) < 0.4]) for _ in range(50)]
+    right = [[int(name in row) for name in sorted(names)] for row in sets]
+    for cells in (sets, [";".join(row) for row in sets], [str(list(map(str, r))) for r in sets]):
+        found = LabelColumns(column="t").read(frame_table(pd.DataFrame({"t": cells})))
+        assert found.Y.tolist() == right
+    lists = LabelColumns(column="t").sets(frame_table(pd.DataFrame({"t": sets})))
+    assert lists == sets
+    known = LabelColumns(column="t").read(frame_table(pd.DataFrame({"t": sets})), ["sky", "moon"])
+    assert known.Y[:, 0].tolist() == [int("sky" in row) for row in sets]
+    assert known.unknown == {n: sum(n in row for row in sets) for n in ("a b", "sea", "sun")}
