@@ -20,7 +20,8 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from fbeta.datasets import load
-from fbeta.linear import fit_softmax
+from fbeta.linear import Multinomial
+from fbeta.linear.learner import SolverLearner
 
 ALPHA = 1.0
 
@@ -60,9 +61,9 @@ def one_by_one(X: Any, classes: np.ndarray, solver: str, tol: float) -> np.ndarr
 
 def all_at_once(X: Any, classes: np.ndarray, tol: float) -> np.ndarray:
     """Fit all labels together and return the objectives."""
-    model = fit_softmax(X, classes, ALPHA, tol=tol)
+    model = SolverLearner(tol=tol, objective=Multinomial).fit(X, classes, None, ALPHA)
     scores = np.asarray(X @ model.coef.T) + model.intercept
-    parts = np.split(np.arange(len(model.coef)), model.first[1:-1])
+    parts = np.split(np.arange(len(model.coef)), np.cumsum(model.objective.counts)[:-1])
     return np.array(
         [objective(scores[:, p], y, model.coef[p]) for p, y in zip(parts, classes.T, strict=True)]
     )

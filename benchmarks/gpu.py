@@ -104,8 +104,7 @@ def fit_case(bench: Bench, n: int, repeats: int) -> dict[str, Any]:
 
     from benchmarks.cases import mediamill_shaped, problems_of
     from fbeta import FBetaClassifier
-    from fbeta.linear import fit_linear
-    from fbeta.losses import LogisticLoss
+    from fbeta.linear.learner import LinearLearner
 
     X, Y, targets = _mediamill(bench, mediamill_shaped, problems_of)
     if n > 31_000:
@@ -118,7 +117,7 @@ def fit_case(bench: Bench, n: int, repeats: int) -> dict[str, Any]:
     last: list[Any] = []
 
     def solve() -> None:
-        last[:] = [fit_linear(T, targets, LogisticLoss(), 1.0, tol=1e-6)]
+        last[:] = [LinearLearner(tol=1e-6).fit(T, targets, None, 1.0)]
 
     def estimate() -> None:
         FBetaClassifier(alpha=1.0, tol=1e-6).fit(T, sp.csr_array(Y))

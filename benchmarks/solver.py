@@ -22,8 +22,9 @@ from sklearn.model_selection import KFold
 from benchmarks.cases import Case, mediamill_shaped, problems_of
 from fbeta._threads import run_evenly
 from fbeta.estimators.alpha_search import ALPHAS
-from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
-from fbeta.linear.design import rotation_pays
+from fbeta.linear import Design, LinearProblems, solve_path
+from fbeta.linear.learner import LinearLearner
+from fbeta.linear.rotation import rotation_pays
 from fbeta.losses import LogisticLoss
 
 ALPHA = 1.0
@@ -50,7 +51,7 @@ def objectives(
     """Return our seconds and the objective of each problem."""
     settle()
     start = time.perf_counter()
-    model = fit_linear(X, targets, LOSS, alpha, **settings)
+    model = LinearLearner(loss=LOSS, **settings).fit(X, targets, None, alpha)
     seconds = time.perf_counter() - start
     dense = targets.toarray()
     pairs = zip(model.coef[model.problem], model.intercept[model.problem], strict=True)
@@ -174,7 +175,7 @@ def run_path(case: Case, repeats: int = 3) -> dict[str, Any]:
             start = time.perf_counter()
             for train in folds:
                 for alpha in ALPHAS:
-                    fit_linear(case.X[train], sp.csc_array(T[train]), LOSS, alpha)
+                    LinearLearner(loss=LOSS).fit(case.X[train], sp.csc_array(T[train]), None, alpha)
             fit_times.append(time.perf_counter() - start)
     return {
         "case": case.name,
@@ -233,5 +234,5 @@ if __name__ == "__main__":
     X_ = np.load(f"{sys.argv[1]}/X.npy")
     targets_ = sp.csc_array(sp.load_npz(f"{sys.argv[1]}/targets.npz"))
     before_ = peak_kib()
-    fit_linear(X_, targets_, LOSS, ALPHA)
+    LinearLearner(loss=LOSS).fit(X_, targets_, None, ALPHA)
     print(before_, peak_kib())

@@ -11,15 +11,16 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import array_namespace, dense_columns, is_accelerator, product_precision
-from fbeta.linear import Design, LinearProblems, fit_linear
-from fbeta.linear.block import Block
+from fbeta.linear import Design, LinearProblems
+from fbeta.linear.batch import ProblemBatch
 from fbeta.losses import LogisticLoss
 
 from . import hostile
+from .fits import fit_linear
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 LOGISTIC = LogisticLoss()
-USERS = ("fbeta._array", "fbeta.losses", "fbeta.linear.design", "fbeta.linear.block",
+USERS = ("fbeta._array", "fbeta.losses", "fbeta.linear.tiles", "fbeta.linear.batch",
          "fbeta.linear.binary", "fbeta.linear.problems")  # fmt: skip
 
 
@@ -27,7 +28,7 @@ USERS = ("fbeta._array", "fbeta.losses", "fbeta.linear.design", "fbeta.linear.bl
 def _accelerator(monkeypatch):
     for user in USERS:
         monkeypatch.setattr(import_module(user), "is_accelerator", lambda device: True)
-    monkeypatch.setattr("fbeta.linear.problems.SINGLE", 0)
+    monkeypatch.setattr("fbeta.linear.problems.MIN_SINGLE_ENTRIES", 0)
 
 
 def make(n=400, d=12, m=30, seed=0):
@@ -59,13 +60,13 @@ def test_the_same_solutions(dtype, weighted, intercept):
 def test_single_precision_comes_first_and_double_has_the_last_word(monkeypatch):
     X, T = make()
     seen = []
-    losses = Block.losses
+    losses = ProblemBatch.losses
 
     def spy(block, *rest):
         seen.append(block.dtype)
         return losses(block, *rest)
 
-    monkeypatch.setattr(Block, "losses", spy)
+    monkeypatch.setattr(ProblemBatch, "losses", spy)
     problems = LinearProblems(Design.of(torch.asarray(X)), T, LOGISTIC)
     assert problems.solve(0.5).converged.all()
     assert seen == sorted(seen, key=str)

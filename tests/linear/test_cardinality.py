@@ -10,21 +10,15 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp, softmax
 
-from fbeta.linear import Design, solve_path
-from fbeta.linear.cardinality import CardinalityProblems, laws
-from fbeta.linear.labelsets import LabelSetProblems
-from fbeta.linear.objectives import Cardinality
-from fbeta.statistics.codes import LabelSetCode, SizedCode
+from fbeta.linear import Cardinality, Design, LabelSets, Problems, solve_path
+from fbeta.statistics.codes import CardinalityCode, LabelSetCode, SizedCode
+from fbeta.statistics.targets import Targets
 
 from ..places import TENSORS, fetch, put
 from ..reference import label_sets
+from .fits import fit_objective
 
 RNG = np.random.default_rng(0)
-
-
-def fit(kind, X, targets, alpha, weight, intercept=True):
-    problems = kind(Design.of(X, weight, intercept=intercept), *targets)
-    return problems.model(problems.solve_and_warn(alpha, tol=1e-10))
 
 
 def features(s, sizes):
@@ -73,7 +67,7 @@ def test_value_gradient_and_covariance_of_all_sets(law):
     # what no set depends on is flat, and nothing else
     flat = v - objective.project(v)
     np.testing.assert_allclose(flat @ F.T, (flat @ F.T)[:, :1] + 0 * p, atol=1e-12)
-    assert np.linalg.matrix_rank(objective._flat) == 2
+    assert np.linalg.matrix_rank(objective._null_space) == 2
 
 
 def log_total(u, g):
@@ -126,8 +120,8 @@ def test_tensors_give_the_same(place):
     own = dense.evaluate(put(0 * u, place), put(u, place), None)[2]
     again = dense.response(own, put(v, place))
     np.testing.assert_allclose(fetch(again, place), objective.response(kept, v), atol=1e-12)
-    law = laws(put(u, place), objective.sizes)
-    np.testing.assert_allclose(fetch(law, place), laws(u, objective.sizes), atol=1e-12)
+    law = objective.probabilities(put(u, place))
+    np.testing.assert_allclose(fetch(law, place), objective.probabilities(u), atol=1e-12)
 
 
 def toy(n=60, d=3, s=4, seed=0):
@@ -168,7 +162,7 @@ def test_the_cardinality_model_is_the_optimum(alpha):
     F = features(4, code.sizes)
     best = best_by_enumeration(X, Y, weight, alpha, F, np.ones(F.shape[1]))
     targets = code.targets(Y)
-    model = fit(CardinalityProblems, X, (targets, code.sizes), alpha, weight)
+    model = fit_objective(Cardinality, X, Targets(targets, code.sizes), alpha, weight, tol=1e-10)
     assert model.converged.all()
     u = X @ model.coef.T + model.intercept
     losses = logsumexp(u @ F.T, axis=1) - (u * targets.toarray()).sum(axis=1)
@@ -190,10 +184,10 @@ def test_label_sets_are_the_optimum(alpha, d):
     split = (np.arange(F.shape[1]) < 4).astype(float)  # offsets of sets have no features
     best = best_by_enumeration(X, Y, weight, alpha, F, split)
     targets = code.targets(Y)
-    model = fit(LabelSetProblems, X, (targets.which, targets.sets), alpha, weight)
+    model = fit_objective(LabelSets, X, targets, alpha, weight, tol=1e-10)
     assert model.converged.all()
     P = model.probabilities(X)
-    value = -(weight * np.log(P[np.arange(len(P)), targets.which])).sum()
+    value = -(weight * np.log(P[np.arange(len(P)), targets.values[:, 0]])).sum()
     value += alpha / 2 * (model.coef**2).sum()
     # the penalty of the offsets is not counted here
     assert best.fun * (1 - 1e-3) <= value <= best.fun * (1 + 1e-7)
@@ -205,20 +199,20 @@ def test_a_path_ends_where_single_solves_end(sparse, intercept):
     X, Y, weight = toy(d=6)
     X = sp.csr_array(X * (RNG.uniform(size=X.shape) < 0.5)) if sparse else X
     design = Design.of(X, weight, intercept=intercept)
-    sized, code = SizedCode.of(Y), LabelSetCode.of(Y)
-    targets = code.targets(Y)
+    sized, code = CardinalityCode.of(Y), LabelSetCode.of(Y)
+    targets, labels = code.targets(Y), sized.targets(Y)
     problems = (
-        CardinalityProblems(design, sized.targets(Y), sized.sizes),
-        LabelSetProblems(design, targets.which, targets.sets),
+        Problems(design, Cardinality.of(labels), labels.values),
+        Problems(design, LabelSets.of(targets), targets.values),
     )
     singles = (
-        (CardinalityProblems, X, (sized.targets(Y), sized.sizes)),
-        (LabelSetProblems, X, (targets.which, targets.sets)),
+        (Cardinality, X, labels),
+        (LabelSets, X, targets),
     )
     for problem, single in zip(problems, singles, strict=True):
         for alpha, solution in solve_path(problem, [10.0, 0.1], tol=1e-10):
             assert solution.converged.all()
             there = problem.probabilities(solution, design)
-            alone = fit(*single, alpha, weight, intercept)
+            alone = fit_objective(*single, alpha, weight, intercept, tol=1e-10)
             np.testing.assert_allclose(there, alone.probabilities(X), atol=1e-4)
             np.testing.assert_allclose(problem.model(solution).probabilities(X), there, atol=1e-8)

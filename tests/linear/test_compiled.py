@@ -14,10 +14,10 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fbeta.linear import Design, LinearProblems, SoftmaxProblems, compiled
-from fbeta.linear.block import Block
+from fbeta.linear import Design, LinearProblems, Multinomial, Problems, compiled
+from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.objectives import Binary
-from fbeta.linear.preconditioners import Factored
+from fbeta.linear.preconditioners import Factorised
 from fbeta.losses import LOSSES, LogisticLoss
 
 from ..children import INTERRUPTIBLE, child
@@ -89,9 +89,9 @@ def test_what_is_certified_has_converged(name, sparse):
     design, T = make(150, 9, 20, 3, sparse=sparse, weighted=True)
     W, _, certified = run(design, T, loss, alpha, tol=tol)
     assert certified.mean() > 0.9
-    block = Block(design, design, Binary(loss), T.toarray(), alpha)
+    block = ProblemBatch(design, design, Binary(loss), T.toarray(), alpha)
     point = block.evaluate(W)
-    _, decrement, _ = Factored.at(block, point, None, None).apply(point.gradient)
+    _, decrement, _ = Factorised.build(block, point, None, None).apply(point.gradient)
     floor = LinearProblems(design, T, loss).floor
     assert (0.5 * decrement <= 1.001 * tol * (point.value + floor))[certified].all()
 
@@ -141,7 +141,7 @@ def test_a_large_fit_without_the_compiled_solver_says_so(monkeypatch):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_matrices_in_single_precision(sparse, monkeypatch):
     """A large X in single precision is read as it is, and computed with in double precision."""
-    monkeypatch.setattr("fbeta.linear.design.EXACT", 0)
+    monkeypatch.setattr("fbeta.linear.design.MAX_DOUBLE_ENTRIES", 0)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 9)).astype(np.float32)
     _, T = make(200, 9, 20)
@@ -166,11 +166,11 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     classes = np.stack([np.argmax(u, axis=1) for u in logits], axis=1)
     weight = np.linspace(0.5, 2, 301)
     design = Design.of(sp.csr_array(X) if sparse else X, weight, intercept=intercept)
-    problems = SoftmaxProblems(design, classes)
-    assert np.array_equal(problems.counts, counts)
-    W, n_iter = problems.null_solution(0.7), np.zeros(len(counts), dtype=np.intp)
+    problems = Problems(design, Multinomial.of(classes), classes)
+    assert np.array_equal(problems.objective.counts, counts)
+    W, n_iter = problems.bound.start(design, classes, 0.7), np.zeros(len(counts), dtype=np.intp)
     certified, hard = problems.compiled.solve(
-        problems.open, W, n_iter, 0.7, tol=1e-6, max_iter=100, floor=problems.floor, cold=True,
+        problems.unsolved, W, n_iter, 0.7, tol=1e-6, max_iter=100, floor=problems.floor, cold=True,
         max_steps=lambda width: 200,
     )  # fmt: skip
     problems.compiled = None
@@ -180,7 +180,9 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     assert (n_iter[counts <= 16] > 0).all()
     for m in np.flatnonzero(counts <= 16):
         names = np.array([m])
-        block = Block(design, design, problems.objective(names), problems.targets(names), 0.7)
+        block = ProblemBatch(
+            design, design, problems.objective.select(names), classes[:, names], 0.7
+        )
         own = slice(*problems.first[m : m + 2])
         found, least = (block.evaluate(w[:, own]).value for w in (W, best))
         assert found <= least * (1 + 1e-5)
@@ -282,14 +284,13 @@ PROGRAM = """
 import numpy as np, scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 from fbeta import FBetaClassifierCV
-from fbeta.linear import fit_linear
-from fbeta.losses import LogisticLoss
+from fbeta.linear.learner import LinearLearner
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4_000, 200))
 Y = (rng.uniform(size=(4_000, 300)) < 0.3).astype(np.int8)
 Z = Y[:, :30]
 def fit():
-    fit_linear(X, sp.csc_array(Y), LogisticLoss(), 1e-6, tol=1e-12)
+    LinearLearner(tol=1e-12).fit(X, sp.csc_array(Y), None, 1e-6)
 def search():
     FBetaClassifierCV(cv=4).fit(X, Z)
 print("ready", flush=True)

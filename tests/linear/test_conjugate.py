@@ -7,12 +7,15 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta.linear import Design, fit_softmax, problems
-from fbeta.linear.block import Block
+from fbeta.linear import Design, problems
+from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.conjugate import conjugate_gradients
-from fbeta.linear.objectives import Binary, Multinomial
-from fbeta.linear.preconditioners import Eliminating, Factored
+from fbeta.linear.multinomial import Multinomial
+from fbeta.linear.objectives import Binary
+from fbeta.linear.preconditioners import Eliminating, Factorised
 from fbeta.losses import LogisticLoss
+
+from .fits import fit_softmax
 
 COUNTS = np.array([3, 2, 4])
 
@@ -29,7 +32,7 @@ def make_problem(kind, intercept, sparse, alpha, seed=0):
     else:
         objective = Multinomial(COUNTS)
         y = np.stack([rng.integers(c, size=60) for c in COUNTS], axis=1)
-    block = Block(design, design, objective, y, alpha)
+    block = ProblemBatch(design, design, objective, y, alpha)
     W = rng.normal(size=(design.matrix.shape[1], 3 * objective.width))
     return block, block.evaluate(objective.project(0.1 * W))
 
@@ -43,7 +46,7 @@ def decrements(block, point):
         for k in range(p * C):
             P = np.zeros((p, 3 * C))
             P[k // C, m * C + k % C] = 1
-            product = block.hessian_product(block.heavy, point.curvature, P)
+            product = block.hessian_product(block.tiles, point.curvature, P)
             H[:, k] = product[:, m * C : (m + 1) * C].ravel()
         g = point.gradient[:, m * C : (m + 1) * C].ravel()
         out.append(g @ np.linalg.lstsq(H, g, rcond=1e-13)[0])
@@ -54,14 +57,14 @@ def decrements(block, point):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 100.0])
-@pytest.mark.parametrize("make", [Eliminating, Factored])
+@pytest.mark.parametrize("make", [Eliminating, Factorised])
 def test_the_decrement_is_between_its_bounds_after_any_number_of_steps(
     kind, intercept, sparse, alpha, make
 ):
     block, point = make_problem(kind, intercept, sparse, alpha)
     exact, never = decrements(block, point), np.zeros(3, dtype=bool)
     for steps in range(30):
-        preconditioner = make.at(block, point, None, None)
+        preconditioner = make.build(block, point, None, None)
         found = conjugate_gradients(block, point, preconditioner, np.zeros(3), never, steps)
         assert (found.lower <= exact * (1 + 1e-6)).all()
         assert (found.upper >= exact * (1 - 1e-6)).all()
@@ -73,7 +76,7 @@ def test_the_decrement_is_between_its_bounds_after_any_number_of_steps(
 def test_what_a_residual_can_hide_is_bounded_by_the_penalty(kind, intercept):
     """And by far better than by the lower end of the spectrum, where columns differ in scale."""
     block, point = make_problem(kind, intercept, False, 1e-3)
-    preconditioner = Eliminating.at(block, point, None, None)
+    preconditioner = Eliminating.build(block, point, None, None)
     _, size, most = preconditioner.apply(point.gradient)
     exact = decrements(block, point)
     assert (most >= exact * (1 - 1e-9)).all()
@@ -86,13 +89,13 @@ def test_no_hessian_is_inverted_that_is_too_large_for_it(monkeypatch):
     A = rng.normal(size=(300, 40))
     X = sp.csr_array(np.hstack([A, A + 1e-3 * rng.normal(size=(300, 40))]))
     classes = rng.integers(3, size=(300, 2))
-    monkeypatch.setattr(problems.Problems, "_max_steps", lambda self, width, direct=False: 5)
+    monkeypatch.setattr(problems.Problems, "max_steps", lambda self, width, factorised=False: 5)
     fit_softmax(X, classes, 1e-4)  # by inverses
     monkeypatch.setattr(problems, "MAX_INVERTED", 80)
 
     def fail(*arguments):
         raise AssertionError("inverted")
 
-    monkeypatch.setattr(Factored, "at", fail)
+    monkeypatch.setattr(Factorised, "build", fail)
     with pytest.warns(ConvergenceWarning, match="2 of 2 multinomial problems did not converge"):
         fit_softmax(X, classes, 1e-4)

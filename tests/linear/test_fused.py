@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import torch
 from fbeta._array import array_namespace
 from fbeta.linear import Design, conjugate, fused
-from fbeta.linear.block import Block
+from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.objectives import Binary
 from fbeta.linear.preconditioners import Eliminating
 from fbeta.losses import LogisticLoss
@@ -47,14 +47,14 @@ for d, m in ((3, 5), (40, 7), (1, 1), (20, 1), (120, 33), (600, 3)):
     states = []
     for on in (True, False):
         kernels(False)
-        block = Block(design, design, objective, y, 0.3, torch.float32)
+        block = ProblemBatch(design, design, objective, y, 0.3, torch.float32)
         W = torch.zeros((d + 1, m), dtype=torch.float64, device=dev)
         point = block.evaluate(W)
-        preconditioner = Eliminating.at(block, point, None, None)
+        preconditioner = Eliminating.build(block, point, None, None)
         z, size, most = preconditioner.apply(-point.gradient)
         limit = torch.full_like(size, 1e-6)
         kernels(on)
-        at = conjugate.Iterates.at(
+        at = conjugate.Iterates.start(
             block, point, preconditioner, -point.gradient, z, size, most, limit, 3.0, 0.01
         )
         assert at.fused == on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,15 +15,15 @@ from fbeta.estimators.alpha_search import ALPHAS
 from fbeta.linear import (
     Design,
     LinearProblems,
-    SoftmaxProblems,
-    fit_linear,
-    fit_softmax,
+    Multinomial,
+    Problems,
     solve_path,
 )
 from fbeta.losses import LogisticLoss
 from fbeta.statistics.label_statistics import encode, observed_cardinalities
 
 from . import hostile
+from .fits import fit_linear, fit_softmax
 
 TOL = 1e-6
 LOGISTIC = LogisticLoss()
@@ -44,7 +45,7 @@ def multinomial_objectives(case):
     model = fit_softmax(
         case.X, case.targets, case.alpha, weight=case.weight, fit_intercept=case.intercept
     )
-    parts = [slice(*pair) for pair in zip(model.first[:-1], model.first[1:], strict=True)]
+    parts = [slice(*pair) for pair in pairwise(np.cumsum([0, *model.objective.counts]))]
     coef, intercept = ([a[part] for part in parts] for a in (model.coef, model.intercept))
     return hostile.objectives(case, coef, intercept, multinomial=True), model.converged
 
@@ -141,7 +142,7 @@ def test_classes_as_wide_as_the_registers_and_wider():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 5))
     classes = np.stack([rng.integers(0, c, 400) for c in (2, 8, 9, 16, 17)], axis=1)
-    problems = SoftmaxProblems(Design.of(X), classes)
+    problems = Problems(Design.of(X), Multinomial.of(classes), classes)
     solution = problems.solve(0.1)
     assert solution.converged.all()
     case = hostile.Case(X, classes, 0.1, None, True, "wide")

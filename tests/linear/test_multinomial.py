@@ -9,11 +9,17 @@ from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from fbeta.linear import Design, SoftmaxProblems, fit_softmax
-from fbeta.linear.block import Block
+from fbeta.linear import Design, Multinomial, Problems
+from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.multinomial import softmax
-from fbeta.linear.objectives import Binary, Multinomial
+from fbeta.linear.objectives import Binary
 from fbeta.losses import LogisticLoss
+
+from .fits import fit_softmax
+
+
+def firsts(model):
+    return np.cumsum([0, *model.objective.counts])
 
 
 def toy(n=80, d=6, counts=(3, 2, 5), seed=0):
@@ -52,7 +58,7 @@ def test_reaches_the_optimum(alpha, fit_intercept, weighted):
     )  # fmt: skip
     assert model.converged.all()
     for m in range(classes.shape[1]):
-        part = slice(*model.first[m : m + 2])
+        part = slice(*firsts(model)[m : m + 2])
         own = objective(X, classes[:, m], model.coef[part], model.intercept[part], alpha, weight)
         best = sklearn_objective(X, classes[:, m], alpha, weight, fit_intercept)
         assert own == pytest.approx(best, rel=1e-6)
@@ -73,9 +79,9 @@ def test_problems_do_not_depend_on_their_company(monkeypatch):
     together = fit_softmax(X, classes, 1.0, tol=1e-12)
     for m in range(classes.shape[1]):
         alone = fit_softmax(X, classes[:, [m]], 1.0, tol=1e-12)
-        part = slice(*together.first[m : m + 2])
+        part = slice(*firsts(together)[m : m + 2])
         np.testing.assert_allclose(together.coef[part], alone.coef, atol=1e-6)
-    monkeypatch.setattr("fbeta.linear.problems.WIDTH", 1)
+    monkeypatch.setattr("fbeta.linear.problems.BATCH_COLUMNS", 1)
     blocks = fit_softmax(X, classes, 1.0, tol=1e-12)
     np.testing.assert_allclose(blocks.coef, together.coef, atol=1e-6)
 
@@ -84,7 +90,7 @@ def test_hessian_and_gradient():
     """Against differences; and a class that fills up changes nothing."""
     X, classes = toy(n=30, d=3, counts=(3, 2))
     design = Design.of(X, np.linspace(0.5, 2, 30))
-    block = Block(design, design, Multinomial(np.array([3, 2])), classes, 0.7)
+    block = ProblemBatch(design, design, Multinomial(np.array([3, 2])), classes, 0.7)
     W, P = np.random.default_rng(3).normal(size=(2, 4, 6))
     W[:, 5] = P[:, 5] = 0
     W, P = (block.objective.project(A) for A in (W, P))
@@ -96,7 +102,7 @@ def test_hessian_and_gradient():
     point, up, down = at(W), at(W + step * P), at(W - step * P)
     slope = block.total((point.gradient * P).sum(axis=0))
     np.testing.assert_allclose((up.value - down.value) / (2 * step), slope, rtol=1e-6)
-    product = block.hessian_product(block.heavy, point.curvature, P)
+    product = block.hessian_product(block.tiles, point.curvature, P)
     np.testing.assert_allclose(
         block.objective.project(product), (up.gradient - down.gradient) / (2 * step), atol=1e-5
     )
@@ -105,10 +111,10 @@ def test_hessian_and_gradient():
 
 def test_start_keeps_the_probability_of_class_0():
     X, classes = toy()
-    problems = SoftmaxProblems(Design.of(X), classes)
+    problems = Problems(Design.of(X), Multinomial.of(classes), classes)
     W = problems.null_solution(0.7)
     np.testing.assert_allclose(np.add.reduceat(W, problems.first[:-1], axis=1), 0, atol=1e-12)
-    p = softmax(problems.design.scores(W), problems.first)
+    p = softmax(problems.design.scores(W), problems.objective.counts)
     binary = problems.binary.solve(0.7, tol=1e-2).W[:, problems.binary.problem]
     expected = 1 / (1 + np.exp(problems.design.scores(binary)))
     np.testing.assert_allclose(p[:, problems.first[:-1]], expected, rtol=1e-6)
@@ -121,8 +127,8 @@ def test_gauge_and_single_class():
     X, classes = toy()
     classes[:, 1] = 0
     model = fit_softmax(X, classes, 1.0)
-    starts = model.first[:-1]
-    assert np.diff(model.first).tolist() == [3, 1, 5]
+    starts = firsts(model)[:-1]
+    assert model.objective.counts.tolist() == [3, 1, 5]
     np.testing.assert_allclose(np.add.reduceat(model.intercept, starts), 0, atol=1e-5)
     np.testing.assert_allclose(np.add.reduceat(model.coef, starts, axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(np.add.reduceat(model.probabilities(X), starts, axis=1), 1)

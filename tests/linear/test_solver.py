@@ -15,14 +15,15 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from fbeta.linear import Design, LinearProblems, fit_linear, solve_path
-from fbeta.linear.binary import constant_values, distinct_columns
-from fbeta.linear.block import Block
-from fbeta.linear.newton import minimise
+from fbeta.linear import Design, LinearProblems, solve_path
+from fbeta.linear.batch import ProblemBatch
+from fbeta.linear.in_memory import solve_batch
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LOSSES, LogisticLoss
+from fbeta.statistics.targets import constant_values, distinct_columns
 
 from .. import reference
+from .fits import fit_linear
 
 LOGISTIC = LogisticLoss()
 
@@ -153,14 +154,14 @@ def test_savings_equal_the_plain_solve():
     assert len(problems) == 5
     assert problems.problem.tolist() == [0, 1, 2, 0, 3, 3, 4]
     assert problems.constant[3:].tolist() == [0.0, 1.0]
-    assert len(problems.open) == 3
+    assert len(problems.unsolved) == 3
     model = problems.model(problems.solve(1.0, tol=1e-15))
-    block = Block(design, design, Binary(LOGISTIC), T[:, :4].astype(float), 1.0)
-    plain = minimise(
-        block, np.zeros((8, 4)), tol=1e-15, floor=0.0, budget=np.full(4, 100), cold=True,
+    block = ProblemBatch(design, design, Binary(LOGISTIC), T[:, :4].astype(float), 1.0)
+    plain, *_ = solve_batch(
+        block, np.zeros((8, 4)), tol=1e-15, floor=0.0, budget=np.full(4, 100), cold_start=True,
         max_steps=200,
     )  # fmt: skip
-    coef, intercept = design.coefficients(plain.W)
+    coef, intercept = design.coefficients(plain)
     assert np.allclose(model.coef[model.problem[:4]], coef.T, rtol=1e-5, atol=1e-6)
     assert np.allclose(model.intercept[model.problem[:4]], intercept, rtol=1e-5, atol=1e-6)
     p = LOGISTIC.inverse_link(model.scores(X))[:, model.problem]

@@ -18,7 +18,7 @@ from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.solving import BlockProblems, Settings
 from fbeta.blocks.source import Source, Streamed
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, LinearLearner, SolverLearner
+from fbeta.linear.learner import Learner, SolverLearner
 from fbeta.statistics.codes import Code, JointCode
 
 __all__ = ["Scanned", "fit_blocks", "open_source", "scan"]
@@ -122,12 +122,12 @@ def fit_blocks(
 
 def wrap(learner: Learner, model: Any) -> Any:
     """Return a model as the learner gives it."""
-    return learner.wrap(model) if isinstance(learner, LinearLearner) else model
+    return model.unfold() if getattr(learner, "unfold", False) else model
 
 
 def settings_of(learner: Learner) -> Settings:
     """Return how a learner solves, if it can do so over blocks."""
-    if not isinstance(learner, SolverLearner) or not learner.by_sums:
+    if not isinstance(learner, SolverLearner):
         raise TypeError(f"{type(learner).__name__} cannot be fitted to blocks of rows")
     loss = getattr(learner, "loss", None)
     return Settings(loss, learner.fit_intercept, learner.tol, learner.max_iter)

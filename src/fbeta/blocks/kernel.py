@@ -250,7 +250,7 @@ class _Work:
         if self.shifted:
             self.offset = self.offset - point.mean @ self.coef
         every = np.array_equal(point.names, np.arange(rows.targets.shape[1]))
-        every = every or point.objective.joint
+        every = every or "factorised" not in point.objective.preconditioners
         self.targets = rows.targets if every else rows.targets[:, point.names]
         self.quick = isinstance(point.objective, Binary) and bool((self.targets.data == 1).all())
         self.quick = self.quick and (total is None or type(_loss(point)) is LogisticLoss)

@@ -21,15 +21,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array
+from fbeta.linear.batch import Evaluation, ProblemBatch
 from fbeta.linear.binary import LinearProblems
-from fbeta.linear.block import Block, Point
-from fbeta.linear.cardinality import CardinalityProblems
-from fbeta.linear.conjugate import Search, conjugate_gradients
+from fbeta.linear.cardinality import Cardinality
+from fbeta.linear.conjugate import Directions as Search
+from fbeta.linear.conjugate import conjugate_gradients
 from fbeta.linear.design import Design
-from fbeta.linear.objectives import Binary, Cardinality, Objective
+from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.path import solve_path
-from fbeta.linear.preconditioners import Diagonal, Eliminating, Factored, Preconditioner
-from fbeta.linear.problems import FEW_STEPS, MAX_FACTORED
+from fbeta.linear.preconditioners import Diagonal, Eliminating, Factorised, Preconditioner
+from fbeta.linear.problems import MAX_FACTORISED as MAX_FACTORED
+from fbeta.linear.problems import MIN_CG_STEPS as FEW_STEPS
+from fbeta.linear.problems import Problems
 from fbeta.losses import Loss
 
 __all__ = ["BinaryFamily", "CardinalityFamily", "Coordinates", "Directions", "Family", "Held",
@@ -106,7 +109,8 @@ class CardinalityFamily:
         self, held: Held, names: NDArray[np.intp], alphas: Sequence[float], max_iter: int
     ) -> dict[float, NDArray[np.float64]]:
         """Return where to start: the solutions for the rows held, (p, s + C)."""
-        problems = CardinalityProblems(held.design, sp.csc_array(held.targets), self.sizes)
+        objective = Cardinality(self.n_labels, self.sizes)
+        problems = Problems(held.design, objective, sp.csc_array(held.targets))
         path = solve_path(problems, alphas, tol=ROUGH, max_iter=max_iter)
         return {alpha: np.asarray(solution.W) for alpha, solution in path}
 
@@ -293,7 +297,9 @@ class Sample:
 
 def _dense(held: Held, objective: Objective, names: NDArray[np.intp]) -> Array:
     """Return the targets of some problems; those of a joint one are all."""
-    targets = held.targets if objective.joint else held.targets[:, names]
+    targets = (
+        held.targets if ("factorised" not in objective.preconditioners) else held.targets[:, names]
+    )
     return targets.toarray().astype(np.float64)
 
 
@@ -306,8 +312,8 @@ def curvature(
 ) -> NDArray[np.float64]:
     """Return the curvature of all rows together, (m c,), by those held; arguments as elsewhere."""
     targets = _dense(held, objective, names)
-    block = Block(held.design, held.light, objective, targets, alpha)
-    return np.asarray(block.evaluate(W).total)
+    block = ProblemBatch(held.design, held.light, objective, targets, alpha)
+    return np.asarray(block.evaluate(W).curvature_sum)
 
 
 def newton(
@@ -342,25 +348,34 @@ def newton(
     Directions
     """
     targets = _dense(held, objective, names)
-    block = Block(held.design, held.light, objective, targets, alpha)
+    block = ProblemBatch(held.design, held.light, objective, targets, alpha)
     with np.errstate(all="ignore"):
         point = block.evaluate(W, far)
         point = replace(point, gradient=gradient)
         order, limit = W.shape[0] * objective.width, limit * held.share
         steps = max(FEW_STEPS, order // 4) if order <= MAX_FACTORED else 2 * order
-        make: type[Preconditioner] = Diagonal if objective.joint else Eliminating
-        preconditioner = make.at(block, point, None, None)
+        make: type[Preconditioner] = (
+            Diagonal if ("factorised" not in objective.preconditioners) else Eliminating
+        )
+        preconditioner = make.build(block, point, None, None)
         search = conjugate_gradients(
             block, point, preconditioner, limit, far, steps, forcing=FORCING
         )
         hard = (search.upper > limit) & ((search.steps >= steps) | (search.lower <= limit)) & ~far
-        if order <= MAX_FACTORED and not objective.joint:
+        if order <= MAX_FACTORED and "factorised" in objective.preconditioners:
             _factorise(block, point, search, limit, np.flatnonzero(hard), 4 * steps)
-    return Directions(search.direction, search.lower, search.upper / held.share, point.total)
+    return Directions(
+        search.direction, search.lower, search.upper / held.share, point.curvature_sum
+    )
 
 
 def _factorise(
-    block: Block, point: Point, search: Search, limit: Array, hard: NDArray[np.intp], steps: int
+    block: ProblemBatch,
+    point: Evaluation,
+    search: Search,
+    limit: Array,
+    hard: NDArray[np.intp],
+    steps: int,
 ) -> None:
     """Solve the hard ones again, with their factorised Hessians as preconditioners."""
     order = point.gradient.shape[0] * block.width
@@ -369,13 +384,13 @@ def _factorise(
         own = hard[start : start + count]
         columns = block.columns(own)
         few = block.only(own)
-        at = Point(
-            point.value[own], point.gradient[:, columns],
-            [h[:, columns] for h in point.curvature], point.total[columns],
+        at = Evaluation(
+            point.W[:, columns], point.value[own], point.gradient[:, columns],
+            [h[:, columns] for h in point.curvature], point.curvature_sum[columns],
         )  # fmt: skip
         near = np.zeros(len(own), np.bool_)
         again = conjugate_gradients(
-            few, at, Factored.at(few, at, None, None), limit[own], near, steps, forcing=FORCING
+            few, at, Factorised.build(few, at, None, None), limit[own], near, steps, forcing=FORCING
         )
         search.direction[:, columns] = again.direction
         search.lower[own], search.upper[own] = again.lower, again.upper

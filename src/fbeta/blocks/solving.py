@@ -27,10 +27,11 @@ from fbeta.blocks.scan import Rows, Summary
 from fbeta.blocks.source import Layout, Source, folds_known, folds_of
 from fbeta.blocks.steps import CERTIFIED, Group, State, advance, trial_point
 from fbeta.blocks.tally import Tally, random_bits
-from fbeta.linear.binary import LinearModel
-from fbeta.linear.cardinality import CardinalityModel
-from fbeta.linear.design import Design, rotation_pays
-from fbeta.linear.problems import WIDTH, round_coefficients
+from fbeta.linear.cardinality import Cardinality
+from fbeta.linear.design import Design, round_coefficients
+from fbeta.linear.models import LinearModel, LinearProbabilities
+from fbeta.linear.problems import BATCH_COLUMNS as WIDTH
+from fbeta.linear.rotation import rotation_pays
 from fbeta.losses import Loss
 from fbeta.statistics.codes import Code
 
@@ -105,7 +106,8 @@ class BlockProblems:
 
     def _means(self, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the mean of each distinct target, and its value where it has only one."""
-        code, own = self.layout.code, self.layout.distinct
+        code: Any = self.layout.code
+        own = self.layout.distinct
         count = code.column_sums(tally.sizes, tally.counts)[own]
         weight = code.column_sums(tally.sizes, tally.weights)[own]
         n = int(tally.rows.sum())
@@ -228,7 +230,7 @@ class BlockProblems:
 
     def model(
         self, states: Sequence[State], fold: int, alpha: float, describe: Callable[[int], str]
-    ) -> LinearModel | CardinalityModel:
+    ) -> LinearProbabilities | LinearModel:
         """Return the models of a fold and a strength, and warn of those that are not certified."""
         columns, p = len(self.layout.distinct), len(self.coordinates.penalised)
         joint = self.settings.loss is None
@@ -248,11 +250,13 @@ class BlockProblems:
         if self.settings.loss is None:
             coef, offset = round_coefficients(coef, offset, summary.dtype, summary.reach)
             sizes = self.layout.code.sizes  # type: ignore[attr-defined]
-            return CardinalityModel(coef, offset, sizes, n_iter, converged)
+            law = Cardinality(self.layout.code.n_labels, sizes)
+            return LinearModel(coef, offset, n_iter, converged, law)
         constant = self.constant[fold]
         offset = np.where(np.isnan(constant), offset, self.settings.loss.link(constant))
         coef, offset = round_coefficients(coef, offset, summary.dtype, summary.reach)
-        return LinearModel(coef, offset, self.problem, n_iter, converged)
+        loss = self.settings.loss
+        return LinearProbabilities(coef, offset, self.problem, n_iter, converged, loss)
 
     def _warn(
         self, converged: NDArray[Any], fold: int, alpha: float, describe: Callable[[int], str]
@@ -272,7 +276,7 @@ class BlockProblems:
         )
 
 
-def _distinct(code: Code, tally: Tally) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _distinct(code: Any, tally: Tally) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return for each target the distinct one it equals, and where each of these comes first."""
     keys = np.stack([code.column_sums(tally.sizes, key) for key in tally.keys])
     _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)

@@ -64,7 +64,7 @@ class Layout:
     def targets(self, Y: Any) -> sp.csr_array:
         """Return the distinct targets of label sets, of shape (n, m)."""
         found = self.code.targets(Y)
-        targets = getattr(found, "matrix", found)
+        targets = getattr(found, "values", found)
         if len(self.distinct) < targets.shape[1]:
             targets = targets[:, self.distinct]
         return sp.csr_array(targets)

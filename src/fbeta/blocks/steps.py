@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from fbeta._array import Array
 from fbeta.blocks.kernel import Point, Sums
 from fbeta.blocks.sample import Coordinates, Directions, Family, Sample, newton
-from fbeta.linear.newton import FAR, MAX_STALLED
+from fbeta.linear.driver import FAR_DECREASE as FAR
 
 __all__ = ["CERTIFIED", "LOST", "OPEN", "Group", "State", "advance", "trial_point"]
 
+MAX_STALLED = 2
 OPEN, CERTIFIED, LOST = 0, 1, 2
 PAIRS = 6  # differences of gradients that are remembered
 MAX_SHORTENED = 30  # steps along one direction
@@ -163,8 +164,11 @@ def _whole(
 ) -> tuple[Array, Array]:
     """Return objectives and gradients with the penalty, in the coordinates of the problems."""
     objective, penalised = family.objective(state.group.names), coordinates.penalised
-    alpha = max(state.group.alpha, objective.least)
-    penalty, W = alpha * penalised + objective.ridge * (1 - penalised), state.trial[:, columns]
+    alpha = max(state.group.alpha, objective.min_alpha)
+    penalty, W = (
+        alpha * penalised + objective.intercept_penalty * (1 - penalised),
+        state.trial[:, columns],
+    )
     gradient = coordinates.inward(sums.gradient, sums.total) + penalty * W
     return sums.value + 0.5 * _dot(penalty * W, W, width), objective.project(gradient)
 

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear import CardinalityProblems, Design
+from fbeta.linear import Cardinality
 from fbeta.linear.learner import SolverLearner
-from fbeta.statistics.codes import CardinalityCode, SizedTargets
+from fbeta.statistics.codes import CardinalityCode
 
-__all__ = ["CardinalityClassifier", "CardinalityLearner"]
-
-
-@dataclass(frozen=True)
-class CardinalityLearner(SolverLearner):
-    """The model of :mod:`fbeta.linear.cardinality`."""
-
-    by_sums: ClassVar[bool] = True
-
-    def problems(self, design: Design, targets: SizedTargets) -> CardinalityProblems:
-        """Return the one problem, of labels and sizes."""
-        return CardinalityProblems(design, targets.matrix, targets.sizes)
-
-    def count(self, targets: SizedTargets) -> int:
-        """Return the number of labels and sizes."""
-        return int(targets.matrix.shape[1])
+__all__ = ["CardinalityClassifier"]
 
 
 @dataclass(eq=False, repr=False)
@@ -93,5 +77,6 @@ class CardinalityClassifier(StatisticsClassifier):
     def _make_code(self, Y: Indicator) -> CardinalityCode:
         return CardinalityCode.of(Y)
 
-    def _make_learner(self) -> CardinalityLearner:
-        return CardinalityLearner(self.fit_intercept, self.tol, self.max_iter)
+    def _make_learner(self) -> SolverLearner:
+        solver = self.fit_intercept, self.tol, self.max_iter
+        return SolverLearner(*solver, objective=Cardinality)

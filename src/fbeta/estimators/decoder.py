@@ -16,7 +16,8 @@ from fbeta.estimators.recalibration import Recalibration, fit_recalibration
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
-from fbeta.statistics.codes import CardinalityCode, SizedTargets
+from fbeta.statistics.codes import CardinalityCode
+from fbeta.statistics.targets import Targets
 from fbeta.statistics.validation import read_matrix
 
 __all__ = ["FBetaDecoder", "RecalibrationLearner"]
@@ -36,12 +37,12 @@ class RecalibrationLearner(Learner):
         check_count("max_iter", self.max_iter)
 
     def fit(
-        self, X: Any, targets: SizedTargets, weight: Weight, alpha: float, name: Names = str
+        self, X: Any, targets: Targets, weight: Weight, alpha: float, name: Names = str
     ) -> Recalibration:
         """Fit to labels and sizes."""
         alpha = check_number("alpha", alpha, strict=True)
         return fit_recalibration(
-            X, targets.matrix, targets.sizes, alpha, weight=weight, tol=self.tol,
+            X, targets.values, targets.structure, alpha, weight=weight, tol=self.tol,
             max_iter=self.max_iter,
         )  # fmt: skip
 

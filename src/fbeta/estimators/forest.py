@@ -17,7 +17,8 @@ from fbeta._validation import check_count
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
-from fbeta.statistics.codes import LabelSetCode, SetTargets
+from fbeta.statistics.codes import LabelSetCode
+from fbeta.statistics.targets import Targets
 
 __all__ = ["FBetaForest", "ForestLearner", "ForestModel"]
 
@@ -110,7 +111,7 @@ class ForestLearner(Learner):
         check_count("n_estimators", self.n_estimators)
 
     def fit(
-        self, X: Any, targets: SetTargets, weight: Weight, alpha: Any = None, name: Names = str
+        self, X: Any, targets: Targets, weight: Weight, alpha: Any = None, name: Names = str
     ) -> ForestModel:
         """Fit to label sets; how strongly is for the leaves to say."""
         if sp.issparse(X):
@@ -118,7 +119,7 @@ class ForestLearner(Learner):
             X.sort_indices()
         else:
             X = np.asarray(X, dtype=np.float32)
-        Y = targets.sets[targets.which].toarray()
+        Y = targets.structure[targets.values[:, 0]].toarray()
         # what all rows share splits nothing
         Y = Y[:, Y.min(axis=0) < Y.max(axis=0)] if len(Y) else Y
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
@@ -148,7 +149,7 @@ class ForestLearner(Learner):
 
 
 def _put_together(
-    trees: list[tuple[Any, ...]], n_features: int, targets: SetTargets, weight: Weight
+    trees: list[tuple[Any, ...]], n_features: int, targets: Targets, weight: Weight
 ) -> ForestModel:
     """Join the nodes of all trees, and weigh the label sets of the rows in each leaf."""
     counts = [len(tree[0]) for tree in trees]
@@ -159,15 +160,15 @@ def _put_together(
     nodes, first = np.arange(roots[-1]), np.repeat(roots[:-1], counts)
     leaf = left < 0
     left, right = (np.where(leaf, nodes, child + first) for child in (left, right))
-    n, own = len(targets.which), 1.0 if weight is None else weight
+    n, own = len(targets.values), 1.0 if weight is None else weight
     rows, columns, values = [], [], []
     for root, count, tree in zip(roots[:-1], counts, trees, strict=True):
         total = np.bincount(tree[4], np.broadcast_to(own, n), minlength=count)
         rows.append(tree[4] + root)
-        columns.append(targets.which)
+        columns.append(targets.values[:, 0])
         values.append(own / (total[tree[4]] * len(trees)))
     entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
-    shares = sp.csr_array(entries, shape=(len(nodes), targets.sets.shape[0]))
+    shares = sp.csr_array(entries, shape=(len(nodes), targets.structure.shape[0]))
     places = (part.astype(np.int32) for part in (np.where(leaf, 0, feature), left, right))
     feature, left, right = places
     return ForestModel(

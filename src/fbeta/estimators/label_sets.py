@@ -7,24 +7,11 @@ from dataclasses import KW_ONLY, dataclass
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Design, LabelSetProblems
+from fbeta.linear import LabelSets
 from fbeta.linear.learner import SolverLearner
-from fbeta.statistics.codes import LabelSetCode, SetTargets
+from fbeta.statistics.codes import LabelSetCode
 
-__all__ = ["LabelSetClassifier", "LabelSetLearner"]
-
-
-@dataclass(frozen=True)
-class LabelSetLearner(SolverLearner):
-    """The model of :mod:`fbeta.linear.labelsets`."""
-
-    def problems(self, design: Design, targets: SetTargets) -> LabelSetProblems:
-        """Return the one problem."""
-        return LabelSetProblems(design, targets.which, targets.sets)
-
-    def count(self, targets: SetTargets) -> int:
-        """Return the number of labels."""
-        return int(targets.sets.shape[1])
+__all__ = ["LabelSetClassifier"]
 
 
 @dataclass(eq=False, repr=False)
@@ -78,11 +65,12 @@ class LabelSetClassifier(StatisticsClassifier):
     tol: float = 1e-4
     max_iter: int = 100
 
-    coef_, offset_, n_iter_ = views("_model", "coef", "offset", "most_iter")
+    coef_, offset_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
     (labelsets_,) = views("_code", "sets")
 
     def _make_code(self, Y: Indicator) -> LabelSetCode:
         return LabelSetCode.of(Y)
 
-    def _make_learner(self) -> LabelSetLearner:
-        return LabelSetLearner(self.fit_intercept, self.tol, self.max_iter)
+    def _make_learner(self) -> SolverLearner:
+        solver = self.fit_intercept, self.tol, self.max_iter
+        return SolverLearner(*solver, objective=LabelSets)

@@ -26,9 +26,9 @@ from fbeta.estimators.features import all_or_nothing, pass_features_on
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator, form_of
 from fbeta.labels.label_sets import materialise
-from fbeta.linear.binary import constant_values, distinct_columns
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import JointCode
+from fbeta.statistics.targets import constant_values, distinct_columns
 
 __all__ = ["ClassifierLearner", "ClassifierModel", "FBetaReduction", "fit_one", "fit_weights",
            "predict_one", "warn_of_class_weight"]  # fmt: skip

@@ -1,30 +1,32 @@
 """The solver: every problem of a reduction at once, on the same X.
 
-``design`` holds X in coordinates in which the problems are easy, ``objectives`` what is minimised,
-``newton`` the one method on arrays of any library, with the ``preconditioners`` it knows,
-``compiled`` the same method in C++ where there is a compiler, ``problems`` hands them out,
-``binary``, ``multinomial``, ``cardinality`` and ``labelsets`` are the kinds there are, ``path``
-walks along the strengths of regularisation.
+``design`` holds X in coordinates in which the problems are easy (``rotation``, ``tiles``),
+``objectives`` what is minimised - ``binary``, ``multinomial``, ``cardinality``, ``label_sets`` are
+the kinds there are -, ``driver`` the one Newton method over an oracle, ``in_memory`` the oracle for
+arrays of any library, with ``conjugate`` gradients and ``preconditioners`` on a ``batch`` of
+problems. ``compiled`` is the same method in C++ where there is a compiler, ``problems`` hands them
+out, ``path`` follows the alphas, ``learner`` is what estimators use, ``models`` what they get.
 """
 
-from fbeta.linear.binary import LinearModel, LinearProblems, fit_linear
-from fbeta.linear.cardinality import CardinalityModel, CardinalityProblems
+from fbeta.linear.binary import LinearProblems
+from fbeta.linear.cardinality import Cardinality
 from fbeta.linear.design import Design
-from fbeta.linear.labelsets import LabelSetModel, LabelSetProblems
-from fbeta.linear.multinomial import SoftmaxModel, SoftmaxProblems, fit_softmax
+from fbeta.linear.label_sets import LabelSets
+from fbeta.linear.models import LinearModel, LinearProbabilities, LinearScores
+from fbeta.linear.multinomial import Multinomial
 from fbeta.linear.path import solve_path
+from fbeta.linear.problems import Problems, Solution
 
 __all__ = [
-    "CardinalityModel",
-    "CardinalityProblems",
+    "Cardinality",
     "Design",
-    "LabelSetModel",
-    "LabelSetProblems",
+    "LabelSets",
     "LinearModel",
+    "LinearProbabilities",
     "LinearProblems",
-    "SoftmaxModel",
-    "SoftmaxProblems",
-    "fit_linear",
-    "fit_softmax",
+    "LinearScores",
+    "Multinomial",
+    "Problems",
+    "Solution",
     "solve_path",
 ]

@@ -9,17 +9,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["MOST_FEATURES", "advance", "logistic"]
+__all__ = ["MAX_FEATURES", "advance", "logistic"]
 
-MOST_FEATURES = 1024  # whose columns of coefficients fit a program's registers
-TILE = 2048  # entries of each matrix that a program has
-ROWS = 64  # rows of scores that a program goes through
+MAX_FEATURES = 1024  # whose columns of coefficients fit a program's registers
+TILE_ENTRIES = 2048  # of each matrix, for a program
+ROWS_PER_PROGRAM = 64  # rows of scores that a program goes through
 
 
 @triton.jit(do_not_specialize=["n", "m"])
 def _advance_kernel(
     x_ptr, r_ptr, p_ptr, q_ptr, penalty_ptr, inverse_ptr, means_ptr, small_ptr, rz_ptr, lower_ptr,
-    upper_ptr, active_ptr, limit_ptr, share_ptr, n, m, residue, forcing, reach,
+    upper_ptr, active_ptr, limit_ptr, share_ptr, n, m, inverse_norm, forcing, unseen_radius,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Do what ``Iterates.advance`` does after the product with the Hessians."""
@@ -34,7 +34,7 @@ def _advance_kernel(
     q += tl.load(penalty_ptr + i, mask=i < n, other=0.0) * p
     bend = tl.sum(p * q, axis=0, keep_dims=True).to(tl.float64)
     rz = tl.load(rz_ptr + j, mask=mine, other=0.0)
-    # a direction without curvature is the end: rounding has the last word
+    # a direction without curvature ends the iteration: the rest is rounding error
     going = (tl.load(active_ptr + j, mask=mine, other=0) != 0) & (bend > 0)
     length = tl.where(going, rz / tl.where(going, bend, 1.0), 0.0)
     wide = length.to(p.dtype)
@@ -54,13 +54,13 @@ def _advance_kernel(
     z = tl.where(i == n - 1, offset, z)
     ratio = tl.where(going, new / tl.where(going, rz, 1.0), 0.0)
     tl.store(p_ptr + at, z + ratio.to(p.dtype) * p, mask=inside)
-    # what is known, and which problems need another step
+    # the estimates, and which problems need another step
     lower = tl.load(lower_ptr + j, mask=mine, other=0.0) + length * rz
     after = tl.where(going, new, 0.0)
-    upper = lower + residue * after
+    upper = lower + inverse_norm * after
     limit = tl.load(limit_ptr + j, mask=mine, other=0.0)
     accurate = (after <= tl.load(share_ptr + j, mask=mine, other=0.0)) & (lower > limit)
-    accurate &= (after <= 0.3 * limit) | (lower > reach * limit)
+    accurate &= (after <= 0.3 * limit) | (lower > unseen_radius * limit)
     active = (upper > limit) & (after > 0) & ~(accurate | (upper <= (1 + forcing) * lower))
     tl.store(rz_ptr + j, after, mask=mine)
     tl.store(lower_ptr + j, lower, mask=mine)
@@ -86,12 +86,12 @@ def advance(
         Of shape (m,), in double precision and as bytes; they are written to.
     thresholds : limit, share
         Of shape (m,), in double precision.
-    numbers : residue, forcing, reach
+    numbers : inverse_norm, forcing, unseen_radius
         As of the estimates.
     """
     n, m = arrays[0].shape
     height = triton.next_power_of_2(n)
-    width = min(64, max(2, TILE // height))
+    width = min(64, max(2, TILE_ENTRIES // height))
     given = (t.contiguous() for t in (q, *fixed))
     _advance_kernel[(triton.cdiv(m, width),)](
         *arrays, *given, *state, *thresholds, n, m, *numbers, HEIGHT=height, WIDTH=width
@@ -159,12 +159,12 @@ def logistic(y: Tensor, u: Tensor, cautious: Any) -> tuple[Tensor, Tensor, Tenso
     y, u = y.contiguous(), u.contiguous()
     g, h = torch.empty_like(u), torch.empty_like(u)
     width = 256
-    parts = triton.cdiv(n, ROWS)
+    parts = triton.cdiv(n, ROWS_PER_PROGRAM)
     sums = torch.empty((2, parts, m), dtype=torch.float64, device=u.device)
     flags = u if cautious is None else cautious.to(torch.int8)
     _logistic_kernel[(triton.cdiv(m, width), parts)](
         y, u, flags, g, h, sums[0], sums[1], n, m,
-        CAUTIOUS=cautious is not None, ROWS=ROWS, WIDTH=width,
+        CAUTIOUS=cautious is not None, ROWS=ROWS_PER_PROGRAM, WIDTH=width,
     )  # fmt: skip
     value, total = sums.sum(dim=1)
     return value, g, h, total

@@ -2,150 +2,212 @@
 
 ``ln P(y | x) = sum_j y_j (w_j.x + b_j) + v_|y|.x + c_|y| - ln Z(x)`` over the sizes |y| that were
 seen: an exact log-linear model, convex in all its coefficients, with independent labels where v and
-c vanish. The penalty ``alpha / 2`` is on all w and v; intercepts have one that no score feels, and
-that bounds those of labels which are always or never there.
+c vanish. The penalty ``alpha / 2`` is on all w and v; that of intercepts hardly changes a score,
+and bounds those of labels which are always or never there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import Array, array_namespace, is_tensor, to_numpy
-from fbeta.linear.binary import LinearProblems, tensor_scores
+from fbeta._array import Array, array_namespace, namespace_and_device
+from fbeta._threads import map_rows, row_tasks
+from fbeta.linear.binary import independent_start
 from fbeta.linear.design import Design
-from fbeta.linear.objectives import Cardinality
-from fbeta.linear.problems import Problems, Solution
-from fbeta.losses import LogisticLoss
+from fbeta.linear.objectives import Objective
+from fbeta.statistics.cardinality_law import backward, forward, second_moments, size_law, tilted
+from fbeta.statistics.factored import labels_first
+from fbeta.statistics.targets import Targets
 
-__all__ = ["CardinalityModel", "CardinalityProblems"]
+__all__ = ["Cardinality"]
 
-ROUGH = 1e-2  # relative accuracy of the independent labels that a solve starts from
-DENSE = 1 << 24  # numbers of all covariances up to which they are kept
-CERTAIN = 12.0  # how much more than ln n the score of a constant label starts with
+MAX_COVARIANCE_ENTRIES = 1 << 24  # entries of the covariances of all rows up to which they are kept
+CONSTANT_SCORE = 12.0  # score, above ln n, that a constant label starts with
 
 
-@dataclass(frozen=True)
-class CardinalityModel:
-    """Scores ``X @ coef.T + intercept`` of the labels and of the sizes.
+class Cardinality(Objective):
+    """The exact log-linear law of labels with scores, and potentials of their number.
 
-    Attributes
+    The first s scores are those of the labels, the others those of the sizes; y holds 0/1 for
+    both, (rows, s + C). Each row's Hessian is the covariance of y under its law. The curvature is
+    kept as the labels' probabilities of presence and absence under a tilt, the potentials as
+    factors, and the expectations of y; or, where it is small enough, as the covariance itself.
+
+    Parameters
     ----------
-    coef : array of shape (s + C, d)
-    intercept : array of shape (s + C,)
-    sizes : ndarray of shape (C,)
+    n_labels : int
+        Labels s.
+    sizes : int ndarray of shape (C,)
         Increasing sizes that are possible.
-    n_iter : ndarray of shape (1,)
-        Newton iterations.
-    converged : bool ndarray of shape (1,)
-    """
-
-    coef: Array
-    intercept: Array
-    sizes: NDArray[np.intp]
-    n_iter: NDArray[np.intp]
-    converged: NDArray[np.bool_]
-
-    def probabilities(self, X: Any) -> Array:
-        """Return the probabilities of labels that are independent given their number, and of that.
-
-        Of shape (n, s + C), as :class:`fbeta.statistics.codes.SizedCode` has them.
-        """
-        if is_tensor(X):
-            return laws(tensor_scores(X, self.coef, self.intercept), self.sizes)
-        return laws(X @ self.coef.T + self.intercept, self.sizes)
-
-    @property
-    def most_iter(self) -> int:
-        """Newton iterations."""
-        return int(self.n_iter.max(initial=0))
-
-
-def laws(scores: Array, sizes: NDArray[np.intp]) -> Array:
-    """Return the laws of the labels, given their number, and of that, for scores of both.
-
-    Parameters
-    ----------
-    scores : array of shape (n, s + C)
-    sizes : ndarray of shape (C,)
-        Increasing.
-
-    Returns
-    -------
-    array of shape (n, s + C)
-
-    Examples
-    --------
-    >>> laws(np.array([[0.0, 0.0, -1.0, 1.0]]), np.array([0, 1])).round(2).tolist()
-    [[0.33, 0.33, 0.06, 0.94]]
-    """
-    xp = array_namespace(scores)
-    scores = xp.astype(scores, xp.float64, copy=False)
-    objective = Cardinality(scores.shape[1] - len(sizes), sizes)
-    return objective.probabilities(scores)
-
-
-class CardinalityProblems(Problems):
-    """The one problem of a cardinality model.
-
-    Parameters
-    ----------
-    design : Design
-        With n rows.
-    targets : csc_array of shape (n, s + C)
-        0/1, as :class:`fbeta.statistics.codes.SizedCode` has them.
-    sizes : ndarray of shape (C,)
-        The sizes that the last C columns stand for.
+    dense : bool
+        Whether to keep covariances: more work at each point, and less for each product.
     """
 
     kind = "cardinality"
-    factorises = False
+    preconditioners = ("diagonal",)
+    intercept_penalty, min_alpha = 1e-5, 1e-7
 
-    def __init__(self, design: Design, targets: sp.csc_array, sizes: NDArray[np.intp]) -> None:
-        super().__init__(design)
-        self.light = design.astype(design.xp.float64)
-        self.matrix, self.sizes = targets, sizes
-        self.first = np.array([0, targets.shape[1]])
-        self.open, self.compiled = np.zeros(1, np.intp), None
-        labels = targets[:, : targets.shape[1] - len(sizes)]
-        self.labels = LinearProblems(design, labels, LogisticLoss())
+    def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
+        self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
+        self.width = n_labels + len(sizes)
 
-    @property
-    def floor(self) -> float:
-        """A share of the objective of labels with probability 1/2."""
-        return 1e-4 * self.design.total_weight * float(np.log(2))
+    @classmethod
+    def of(cls, targets: Targets) -> Self:
+        """Return the objective of labels and sizes, (n, s + C), and what the sizes are, (C,)."""
+        return cls(targets.values.shape[1] - len(targets.structure), targets.structure)
 
-    def objective(self, problems: NDArray[np.intp]) -> Cardinality:
-        """Return the objective."""
-        n, c = self.matrix.shape
-        return Cardinality(c - len(self.sizes), self.sizes, dense=n * c * c <= DENSE)
+    def bind(self, design: Design) -> Cardinality:
+        """Keep covariances where they are small enough."""
+        dense = design.matrix.shape[0] * self.width**2 <= MAX_COVARIANCE_ENTRIES
+        return type(self)(self.n_labels, self.sizes, dense)
 
-    def targets(self, problems: NDArray[np.intp]) -> Array:
-        """Return the labels and the sizes of the rows."""
-        dense = self.matrix.toarray().astype(np.float64)
-        return self.design.xp.asarray(dense, device=self.design.device)
+    def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
+        """Return the labels and the sizes of the rows, (n, s + C)."""
+        dense = targets.toarray().astype(np.float64)
+        return design.xp.asarray(dense, device=design.device)
 
-    def null_solution(self, alpha: float) -> Array:
-        """Return where to start, of shape (p, s + C): at independent labels."""
-        xp, problems = self.design.xp, self.labels
-        W = to_numpy(problems.solve(alpha, tol=ROUGH).W)[:, problems.problem]
-        if self.design.intercept:
-            constant = problems.constant[problems.problem]
-            certain = CERTAIN + np.log(self.design.total_weight)
+    def start(self, design: Design, targets: Any, alpha: float) -> Array:
+        """Start at independent labels, and at the shortest coefficients with the same law."""
+        W, constant = independent_start(design, targets[:, : self.n_labels], alpha)
+        if design.intercept:
+            certain = CONSTANT_SCORE + np.log(design.total_weight)
             W[-1] = np.where(np.isnan(constant), W[-1], (2 * constant - 1) * certain)
         W = np.concatenate([W, np.zeros((len(W), len(self.sizes)))], axis=1)
-        # the shortest of those with the same scores of sets
-        return self.objective(self.open).project(xp.asarray(W, device=self.design.device))
+        return self.project(design.xp.asarray(W, device=design.device))
 
-    def probabilities(self, solution: Solution, design: Design) -> Array:
-        """Return the laws of labels and sizes for the rows of a design, of shape (n, s + C)."""
-        return laws(self.scores(solution, design), self.sizes)
+    @cached_property
+    def _null_space(self) -> NDArray[np.float64]:
+        """What no law depends on, (s + C, 2): all potentials, and all labels against their number.
 
-    def model(self, solution: Solution) -> CardinalityModel:
-        """Return the model in the coordinates of X."""
-        coef, intercept = self.coefficients(solution)
-        return CardinalityModel(coef, intercept, self.sizes, solution.n_iter, solution.converged)
+        Orthonormal columns.
+        """
+        labels = np.arange(self.width) < self.n_labels
+        number = np.concatenate([np.ones(self.n_labels), -self.sizes])
+        return np.asarray(np.linalg.qr(np.stack([~labels, number], axis=1))[0])
+
+    def project(self, values: Array) -> Array:
+        """Remove what no law depends on."""
+        null = array_namespace(values).asarray(self._null_space, device=values.device)
+        return values - (values @ null) @ null.T
+
+    def _tasks(self, u: Array) -> list[slice]:
+        kinds = 1 + self.dense * self.n_labels // 8
+        row_bytes = 8 * kinds * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
+        return row_tasks(namespace_and_device(u=u), u.shape[0], row_bytes)
+
+    def _spread(self, potentials: Array, fill: float) -> Array:
+        """Return what belongs to the possible sizes for all sizes up to the largest."""
+        xp = array_namespace(potentials)
+        places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
+        places[self.sizes] = np.arange(len(self.sizes))
+        padded = xp.concat([potentials, xp.full_like(potentials[:1, :], fill)], axis=0)
+        return xp.take(padded, xp.asarray(places, device=potentials.device), axis=0)
+
+    def _gather(self, values: Array) -> Array:
+        xp = array_namespace(values)
+        return xp.take(values, xp.asarray(self.sizes, device=values.device), axis=0)
+
+    def law(self, u: Array) -> tuple[Array, Array, tuple[Array, Array]]:
+        """Return ``ln Z``, (n,), and the laws of the sizes and of tilted labels, (1 + K or s, n).
+
+        ``u``, (s + C, n), has the instances in its last axis.
+        """
+        xp, s = array_namespace(u), self.n_labels
+        log_total, z, steps = size_law(xp, u[:s, :], self._spread(u[s:, :], -float("inf")))
+        return log_total, z, tilted(xp, u[:s, :], z, steps)
+
+    def probabilities(self, scores: Array) -> Array:
+        """Return the laws of labels, given their number, and of the sizes, (n, s + C).
+
+        Examples
+        --------
+        >>> law = Cardinality(2, np.array([0, 1]))
+        >>> law.probabilities(np.array([[0.0, 0.0, -1.0, 1.0]])).round(2).tolist()
+        [[0.33, 0.33, 0.06, 0.94]]
+        """
+        xp = array_namespace(scores)
+        u = xp.astype(scores, xp.float64, copy=False)
+
+        def work(rows: slice) -> tuple[Array]:
+            _, z, (p, _) = self.law(labels_first(xp, u[rows, :]))
+            return (labels_first(xp, xp.concat([p, self._gather(z)], axis=0)),)
+
+        return map_rows(xp, work, self._tasks(u))[0]
+
+    def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
+        """Return the negative log-likelihood, its gradient and what the Hessian consists of."""
+        xp, K = array_namespace(u), int(self.sizes[-1])
+
+        def work(rows: slice) -> tuple[Array, ...]:
+            scores = labels_first(xp, u[rows, :])
+            log_total, z, (p, q) = self.law(scores)
+            A = forward(xp, p, q, K)
+            reached = A[-1, 0, :, :]
+            factors = xp.where(reached > 0, z / xp.where(reached > 0, reached, 1.0), 0 * z)
+            if self.dense:
+                mean, kept = self._covariance(p, q, factors, z)
+                return log_total, labels_first(xp, mean), labels_first(xp, kept)
+            mean = xp.concat([backward(xp, p, q, A, factors[None, :, :]), self._gather(z)], axis=0)
+            kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
+            return log_total, labels_first(xp, mean), labels_first(xp, kept)
+
+        log_total, mean, kept = map_rows(xp, work, self._tasks(u))
+        loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
+        return loss[:, None], mean - y, kept
+
+    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
+        """Return losses and gradients, without covariances."""
+        plain = Cardinality(self.n_labels, self.sizes)
+        return Cardinality.evaluate(plain, y, u, None)[:2]
+
+    def _covariance(self, p: Array, q: Array, factors: Array, z: Array) -> tuple[Array, Array]:
+        """Return the expectation of y, (s + C, n), and its covariance in one axis, with it."""
+        xp, c, n = array_namespace(p), self.width, p.shape[1]
+        labels, pairs, joint = second_moments(xp, p, q, factors)
+        sizes = self._gather(z)
+        mean = xp.concat([labels, sizes], axis=0)
+        with_sizes = xp.stack([self._gather(joint[j, :, :]) for j in range(self.n_labels)], axis=0)
+        own = xp.eye(len(self.sizes), dtype=p.dtype, device=p.device)[:, :, None] * sizes
+        upper = xp.concat([pairs, with_sizes], axis=1)
+        lower = xp.concat([xp.permute_dims(with_sizes, (1, 0, 2)), own], axis=1)
+        covariance = xp.concat([upper, lower], axis=0) - mean[:, None, :] * mean[None, :, :]
+        return mean, xp.concat([xp.reshape(covariance, (c * c, n)), mean], axis=0)
+
+    def response(self, curvature: Array, v: Array) -> Array:
+        """Multiply with the covariance of y: that of y with the change of the whole score."""
+        if not self.dense:
+            return self._sweep(curvature, v)
+        c, xp = self.width, array_namespace(v)
+        covariance = xp.reshape(curvature[:, : c * c], (-1, c, c))
+        return (covariance @ v[:, :, None])[:, :, 0]
+
+    def _sweep(self, curvature: Array, v: Array) -> Array:
+        """Multiply by a derivative of the sweeps."""
+        xp, s, C = array_namespace(v), self.n_labels, len(self.sizes)
+        K = int(self.sizes[-1])
+
+        def work(rows: slice) -> tuple[Array]:
+            kept, change = labels_first(xp, curvature[rows, :]), labels_first(xp, v[rows, :])
+            p, q, factors, mean = (
+                kept[a:b, :] for a, b in ((0, s), (s, 2 * s), (2 * s, 2 * s + C), (2 * s + C, None))
+            )
+            of_labels = change[:s, :]
+            of_sizes = change[s:, :] - xp.sum(mean * change, axis=0)
+            A = forward(xp, p, q, K, of_labels)
+            both = xp.stack([factors, factors * of_sizes], axis=0)
+            B = xp.stack([self._spread(both[i, :, :], 0.0) for i in (0, 1)], axis=0)
+            of_all = self._gather(A[-1, 1, :, :]) * factors
+            of_all = of_all + self._gather(A[-1, 0, :, :]) * both[1, :, :]
+            out = xp.concat([backward(xp, p, q, A, B, of_labels), of_all], axis=0)
+            return (labels_first(xp, out),)
+
+        return map_rows(xp, work, self._tasks(v))[0]
+
+    def diagonal(self, curvature: Array) -> Array:
+        """Return the variances of y."""
+        mean = curvature[:, -self.width :]
+        return mean * (1 - mean)

@@ -1,4 +1,4 @@
-"""The solver of ``newton`` in C++, where it was built and the work is large enough.
+"""The solver of ``driver`` in C++, where it was built and the work is large enough.
 
 A column of coefficients is on each lane of the processor's vector registers (see ``newton.hpp``).
 It runs in single precision first, and then in double precision from what it found: that certifies
@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._threads import cancellable, n_threads, run_threaded
-from fbeta.linear import conjugate, newton, objectives, preconditioners
+from fbeta.linear import conjugate, driver, in_memory, objectives, preconditioners
 from fbeta.linear.design import Design
 from fbeta.losses import LOSSES, Loss
 
@@ -45,22 +45,22 @@ CERTIFIED, HARD = 1, 2
 # Constants of the algorithm, by their names in engine.hpp.
 CONSTANTS = {
     "forcing": conjugate.FORCING,
-    "max_forcing": conjugate.LOOSE,
-    "residual_share": 0.3,
-    "far_decrease": newton.FAR,
-    "slope_before": newton.FLAT[0],
-    "slope_beyond": newton.FLAT[1],
+    "max_forcing": conjugate.MAX_FORCING,
+    "residual_share": conjugate.LIMIT_SHARE,
+    "far_decrease": driver.FAR_DECREASE,
+    "slope_before": in_memory.STEP_RULE.slope_before,
+    "slope_beyond": in_memory.STEP_RULE.slope_beyond,
     "first_step": 0.5,
-    "secant_margin": 0.1,
-    "step_growth": 4.0,
-    "value_rounding": 64.0,
-    "stall_rounding": 4.0,
-    "product_rounding": preconditioners.ROUNDING,
-    "rounding_margin": preconditioners.MARGIN,
+    "secant_margin": in_memory.STEP_RULE.shortest,
+    "step_growth": float(in_memory.STEP_EXPANSION),
+    "value_rounding": float(in_memory.OBJECTIVE_ERROR_ULPS),
+    "stall_rounding": float(driver.VISIBLE_DECREASE_ULPS),
+    "product_rounding": preconditioners.PRODUCT_ERROR_ULPS,
+    "rounding_margin": preconditioners.MAX_ERROR_SHARE,
     "smallest_pivot": preconditioners.TINY,
-    "cautious_loss": objectives.WRONG,
-    "max_trials": newton.MAX_TRIALS,
-    "max_stalled": newton.MAX_STALLED,
+    "cautious_loss": objectives.CAUTIOUS_LOSS,
+    "max_trials": in_memory.MAX_LINE_SEARCH_TRIALS,
+    "max_stalled": driver.Oracle.max_stalled,
     "few_steps": 2,
 }
 
@@ -190,7 +190,7 @@ class Compiled:
         alpha : float >= 0
             Regularisation strength.
         tol, floor, cold
-            As for :func:`fbeta.linear.newton.minimise`.
+            As for :func:`fbeta.linear.in_memory.solve_batch`.
         max_steps : callable
             The same, for problems with so many columns.
         max_iter : int
@@ -212,7 +212,7 @@ class Compiled:
         least = max(tol, 32 * float(np.finfo(np.float64).eps))
         numbers = {
             "tol": least,
-            "unchecked_decrease": newton.CLOSE * least**0.5,
+            "unchecked_decrease": in_memory.MIXED_PRECISION_RADIUS * least**0.5,
             "objective_floor": floor,
             "max_iter": max_iter,
         }

@@ -1,4 +1,4 @@
-"""Conjugate gradients for many problems at once, which say how far each of them is from its end.
+"""Conjugate gradients for many problems at once, with bounds of each Newton decrement.
 
 They bound ``g' H^-1 g`` from below by Gauss quadrature and, since no eigenvalue of the
 preconditioned Hessian is below a number that is known, from above by Gauss-Radau quadrature.
@@ -11,102 +11,104 @@ from typing import Any, Self
 
 from fbeta._array import Array
 from fbeta._threads import check_cancelled
-from fbeta.linear.block import Block, Leaving, Point
+from fbeta.linear.batch import Compaction, Evaluation, ProblemBatch, take_problems
 from fbeta.linear.fused import advance, fuses_steps, prepare
-from fbeta.linear.preconditioners import Preconditioner
+from fbeta.linear.preconditioners import Eliminating, Preconditioner
 
-__all__ = ["Search", "conjugate_gradients"]
+__all__ = ["Directions", "conjugate_gradients"]
 
 FORCING = 0.01  # share of the Newton decrement that a direction may leave
-LOOSE = 0.2  # the same where less than that is left to gain
-RESIDUE = 10.0  # what single precision takes the inverse of a preconditioned Hessian for, at most
-TAIL = 0.1  # share of a block that single precision does not wait for
+MAX_FORCING = 0.2  # the same where less than that is left to gain
+# share of the limit of the decrement that the residual of an accurate direction may be
+LIMIT_SHARE = 0.3
+# norm of the inverse of a preconditioned Hessian that estimates in single precision assume
+ASSUMED_INVERSE_NORM = 10.0
+UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to double precision
 
 
 @dataclass
-class Search:
-    """Directions (p, M); for each problem bounds of ``g' H^-1 g`` and the steps taken."""
+class Directions:
+    """Directions (p, M); for each problem bounds of ``g' H^-1 g``, and what became of it."""
 
     direction: Array
     lower: Array
     upper: Array
-    steps: Array
+    steps: Array = None  # (m,), of conjugate gradients
+    abandoned: Array = None  # bool (m,), problems that need another method; None for none
 
 
 def conjugate_gradients(
-    block: Block,
-    point: Point,
+    batch: ProblemBatch,
+    at: Evaluation,
     preconditioner: Preconditioner,
     limit: Array,
-    far: Array,
+    cautious: Array,
     max_steps: int,
-    reach: float = 0.0,
+    unseen_radius: float = 0.0,
     forcing: float = FORCING,
-) -> Search:
+) -> Directions:
     """Solve ``H x = -g`` until x is accurate enough, or ``g' H^-1 g`` is known to be below a limit.
 
     Parameters
     ----------
-    block : Block
+    batch : ProblemBatch
         For products with the Hessians.
-    point : Point
+    at : Evaluation
         Gradient and curvature.
     preconditioner : Preconditioner
         With a lower bound of the spectrum.
     limit : array of shape (m,)
         What the upper bound is compared with.
-    far : bool array of shape (m,)
-        Problems that do not end here.
+    cautious : bool array of shape (m,)
+        Problems far from their optimum, which do not end here.
     max_steps : int
         The largest number of steps.
-    reach : float
-        Where ``g' H^-1 g`` is below ``reach`` limits, the direction is followed unseen, and has to
-        be accurate. With a reach there are estimates in place of bounds.
+    unseen_radius : float
+        Where ``g' H^-1 g`` is below so many limits, the step is taken without another evaluation,
+        and the direction has to be accurate. If positive, bounds are replaced by estimates.
     forcing : float
         Share of the Newton decrement that a direction may leave.
 
     Returns
     -------
-    Search
+    Directions
     """
-    xp = block.xp
-    z, size, most = preconditioner.apply(-point.gradient)
+    xp = batch.xp
+    z, size, most = preconditioner.apply(-at.gradient)
     scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
-    limit = xp.where(far, xp.zeros_like(limit), limit / scale**2)
-    wide, size, most = block.spread(scale), size / scale**2, most / scale**2
-    at = Iterates.at(
-        block, point, preconditioner, -point.gradient / wide, z / wide, size, most, limit, reach,
-        forcing,
-    )  # fmt: skip
-    leaving = Leaving(block, scale.shape[0])
-    few = int(TAIL * scale.shape[0]) if reach else 0
+    limit = xp.where(cautious, xp.zeros_like(limit), limit / scale**2)
+    wide, size, most = batch.spread(scale), size / scale**2, most / scale**2
+    residual = -at.gradient / wide
+    now = Iterates.start(
+        batch, at, preconditioner, residual, z / wide, size, most, limit, unseen_radius, forcing
+    )
+    finished = Compaction(xp.arange(scale.shape[0], device=batch.design.device))
+    few = int(UNFINISHED_SHARE * scale.shape[0]) if unseen_radius else 0
     steps = 0
     while True:
-        left = xp.nonzero(at.active)[0]
+        left = xp.nonzero(now.active)[0]
         over = steps >= max_steps or left.shape[0] <= few
         left = left[:0] if over else left
-        if left.shape[0] <= block.shrink * at.active.shape[0]:
-            gone = xp.nonzero(xp.ones_like(at.active) if over else ~at.active)[0]
-            leaving.drop(gone, left, at.x, at.bounds.lower, at.bounds.upper, steps)
+        if left.shape[0] <= batch.compaction_share * now.active.shape[0]:
+            gone = xp.nonzero(xp.ones_like(now.active) if over else ~now.active)[0]
+            finished.drop(gone, left, now.x, now.bounds.lower, now.bounds.upper, steps)
             if left.shape[0] == 0:
                 break
-            at = at.take(left)
+            now = now.take(left)
         check_cancelled()
-        at.advance()
+        now.advance()
         steps += 1
-    x, lower, upper, taken = leaving.collect()
-    x = block.objective.project(xp.astype(x, xp.float64) * block.spread(scale))
+    x, lower, upper, taken = finished.collect()
+    x = batch.objective.project(xp.astype(x, xp.float64) * batch.spread(scale))
     # rounding may spoil a direction, never the descent
-    uphill = block.total(xp.sum(x * point.gradient, axis=0)) >= 0
-    return Search(
-        xp.where(block.spread(uphill), -point.gradient, x), lower * scale**2, upper * scale**2,
-        taken,
-    )  # fmt: skip
+    uphill = batch.total(xp.sum(x * at.gradient, axis=0)) >= 0
+    x = xp.where(batch.spread(uphill), -at.gradient, x)
+    return Directions(x, lower * scale**2, upper * scale**2, taken)
 
 
 @dataclass
 class Iterates:
-    """Where conjugate gradients are with each problem.
+    """The iterates of conjugate gradients for m problems.
 
     Attributes
     ----------
@@ -115,14 +117,12 @@ class Iterates:
     rz : array of shape (m,)
         Squared norm of the residual, by the preconditioner.
     limit, share : array of shape (m,)
-        What the upper bound is compared with, and how much of the decrement may be left.
+        What the upper bound is compared with, and the share of the decrement that may be left.
     active : bool array of shape (m,)
         Problems that need another step.
-    bounds : Bounds
-        Of ``g' H^-1 g``.
     """
 
-    block: Block
+    batch: ProblemBatch
     preconditioner: Preconditioner
     curvature: list[Array]
     x: Array
@@ -133,100 +133,99 @@ class Iterates:
     share: Array
     active: Array
     bounds: Bounds
-    reach: float
+    unseen_radius: float
     forcing: float
     fused: bool = False
 
     @classmethod
-    def at(
+    def start(
         cls,
-        block: Block,
-        point: Point,
+        batch: ProblemBatch,
+        at: Evaluation,
         preconditioner: Preconditioner,
         r: Array,
         z: Array,
         rz: Array,
         most: Array,
         limit: Array,
-        reach: float,
+        unseen_radius: float,
         forcing: float,
     ) -> Iterates:
-        """Begin with a residual, (p, M), and what the preconditioner makes of it."""
-        xp = block.xp
-        rows = block.light if preconditioner.single else block.heavy
-        r, p = (xp.astype(a, rows.dtype) for a in (r, z))
-        bounds = (Estimate if reach else Bounds).before(xp, rz, most, preconditioner.smallest)
-        # what may be left: a share of the decrease, or of the tolerance where that is more
-        share = xp.clip(0.3 * limit, forcing, LOOSE)
+        """Start at 0 with residual r, (p, M), and the preconditioned residual z."""
+        xp = batch.xp
+        tiles = batch.light_tiles if preconditioner.single_precision else batch.tiles
+        r, p = (xp.astype(a, tiles.dtype) for a in (r, z))
+        kind = Estimate if unseen_radius else Bounds
+        bounds = kind.start(xp, rz, most, preconditioner.smallest)
+        # what may be left: a share of the decrement, or of the tolerance where that is more
+        share = xp.clip(LIMIT_SHARE * limit, forcing, MAX_FORCING)
+        preconditioner = preconditioner.astype(tiles.dtype)
         out = cls(
-            block, preconditioner.astype(rows.dtype), point.curvature, xp.zeros_like(r), r, p, rz,
-            limit, share, rz > 0, bounds, reach, forcing,
+            batch, preconditioner, at.curvature, xp.zeros_like(r), r, p, rz,
+            limit, share, rz > 0, bounds, unseen_radius, forcing,
         )  # fmt: skip
-        if not reach:  # estimates need a step to go by
-            # nothing may be left at all
-            none = block.total(xp.sum(xp.abs(r), axis=0)) == 0
+        if not unseen_radius:  # estimates need a first step
+            # the gradient may be exactly zero
+            none = batch.total(xp.sum(xp.abs(r), axis=0)) == 0
             bounds.upper = xp.where(none, bounds.lower, bounds.upper)
-            out.look()
-        out.fused = fuses_steps(out)
+            out.update_active()
+        out.fused = isinstance(preconditioner, Eliminating) and fuses_steps(out)
         if out.fused:
             prepare(out)
         return out
 
     def take(self, problems: Array) -> Self:
         """Return those of some problems."""
-        take, columns = self.block.xp.take, self.block.columns(problems)
-        x, r, p = (take(a, columns, axis=1) for a in (self.x, self.r, self.p))
-        rz, limit, share, active = (
-            take(a, problems) for a in (self.rz, self.limit, self.share, self.active)
-        )
-        return replace(
-            self, x=x, r=r, p=p, rz=rz, limit=limit, share=share, active=active,
-            bounds=self.bounds.take(problems),
-            curvature=[take(h, columns, axis=1) for h in self.curvature],
-            preconditioner=self.preconditioner.take(problems, columns),
-        )  # fmt: skip
+        names = ("curvature", "x", "r", "p", "rz", "limit", "share", "active")
+        m = self.rz.shape[0]
+        taken = {name: take_problems(getattr(self, name), problems, m) for name in names}
+        preconditioner = self.preconditioner.take(problems)
+        bounds = self.bounds.take(problems)
+        return replace(self, preconditioner=preconditioner, bounds=bounds, **taken)
 
     def advance(self) -> None:
-        """Take a step, and see which problems need another."""
-        block, xp = self.block, self.block.xp
-        rows = block.light if self.preconditioner.single else block.heavy
+        """Take a step, and update which problems need another."""
+        batch, xp = self.batch, self.batch.xp
+        tiles = batch.light_tiles if self.preconditioner.single_precision else batch.tiles
         if self.fused:
-            advance(self, block.response(rows, self.curvature, self.p), RESIDUE)
+            q = batch.response(tiles, self.curvature, self.p)
+            advance(self, q, ASSUMED_INVERSE_NORM)
             return
-        q = block.hessian_product(rows, self.curvature, self.p)
-        bend = block.total(xp.sum(self.p * q, axis=0))
-        # a direction without curvature is the end: rounding has the last word
+        q = batch.hessian_product(tiles, self.curvature, self.p)
+        bend = batch.total(xp.sum(self.p * q, axis=0))
+        # a direction without curvature ends the iteration: the rest is rounding error
         going = self.active & (bend > 0)
         nothing = xp.zeros_like(self.rz)
         length = xp.where(going, self.rz / bend, nothing)
-        wide = xp.astype(block.spread(length), rows.dtype)
+        wide = xp.astype(batch.spread(length), tiles.dtype)
         self.x, self.r = self.x + wide * self.p, self.r - wide * q
         z, size, most = self.preconditioner.apply(self.r)
         new, most = (xp.astype(a, xp.float64) for a in (size, most))
         ratio = xp.where(going, new / self.rz, nothing)
-        self.p = z + xp.astype(block.spread(ratio), rows.dtype) * self.p
+        self.p = z + xp.astype(batch.spread(ratio), tiles.dtype) * self.p
         self.bounds.update(self.rz, new, most, length, ratio, going)
         self.rz = xp.where(going, new, nothing)
-        self.look()
+        self.update_active()
 
-    def look(self) -> None:
-        """See which problems need another step."""
+    def update_active(self) -> None:
+        """Find the problems that need another step."""
         rz, limit, bounds = self.rz, self.limit, self.bounds
         accurate = (rz <= self.share) & (bounds.lower > limit)
-        if self.reach:
-            accurate = accurate & ((rz <= 0.3 * limit) | (bounds.lower > self.reach * limit))
+        if self.unseen_radius:
+            outside = bounds.lower > self.unseen_radius * limit
+            accurate = accurate & ((rz <= LIMIT_SHARE * limit) | outside)
         done = accurate | bounds.tight(self.forcing)
         self.active = (bounds.upper > limit) & (rz > 0) & ~done
 
 
 @dataclass
 class Bounds:
-    """Bounds of ``g' H^-1 g``, (m,) each, as conjugate gradients go on.
+    """Bounds of ``g' H^-1 g``, (m,) each, that tighten with each step.
 
     Gauss: the sum of length times residual. Gauss-Radau, with the lower end ``smallest`` of the
     spectrum prescribed: plus ``factor`` times the residual, by the recurrence of Meurant and Tichy,
-    or plus what the preconditioner says of the residual, if that is less. Where the recurrence
-    breaks down the lower end was none for the products as they are computed, and there is no bound.
+    or plus the preconditioner's own bound for the residual, if that is less. Where the recurrence
+    breaks down, ``smallest`` is no bound for the products as they are computed: no upper bound.
     """
 
     xp: Any
@@ -236,8 +235,8 @@ class Bounds:
     upper: Array
 
     @classmethod
-    def before(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Bounds:
-        """Return what is known before any step."""
+    def start(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Bounds:
+        """Return the bounds before any step."""
         known = (smallest > 0) & (rz > 0)
         none = xp.full_like(smallest, xp.inf)
         factor = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
@@ -251,12 +250,12 @@ class Bounds:
     def take(self, problems: Array) -> Bounds:
         """Return those of some problems."""
         arrays = (self.smallest, self.factor, self.lower, self.upper)
-        return type(self)(self.xp, *(self.xp.take(a, problems) for a in arrays))
+        return type(self)(self.xp, *take_problems(arrays, problems, self.lower.shape[0]))
 
     def update(
         self, rz: Array, new: Array, most: Array, length: Array, ratio: Array, going: Array
     ) -> None:
-        """Account for a step, of the problems that took one."""
+        """Account for a step of the problems that took one."""
         xp = self.xp
         rest = self.factor - length
         sound = (rest > 0) & (rest < xp.inf) & (new >= 0)
@@ -268,19 +267,20 @@ class Bounds:
 
 
 class Estimate(Bounds):
-    """The same without a promise, where double precision has the last word.
+    """Estimates in place of bounds, for single precision, which certifies nothing.
 
-    What is left is taken for ``RESIDUE`` times the residual.
+    What is left is taken for ``ASSUMED_INVERSE_NORM`` times the residual.
     """
 
     @classmethod
-    def before(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Estimate:
-        """Return what is known before any step."""
-        return cls(xp, smallest, smallest, xp.zeros_like(rz), RESIDUE * rz)
+    def start(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Estimate:
+        """Return the estimates before any step."""
+        return cls(xp, smallest, smallest, xp.zeros_like(rz), ASSUMED_INVERSE_NORM * rz)
 
     def update(
         self, rz: Array, new: Array, most: Array, length: Array, ratio: Array, going: Array
     ) -> None:
         """Account for a step."""
         self.lower = self.lower + length * rz
-        self.upper = self.lower + RESIDUE * self.xp.where(going, new, self.xp.zeros_like(new))
+        left = self.xp.where(going, new, self.xp.zeros_like(new))
+        self.upper = self.lower + ASSUMED_INVERSE_NORM * left

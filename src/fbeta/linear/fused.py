@@ -1,4 +1,4 @@
-"""What the solver does in one kernel where there is one for it: on CUDA, if Triton is there."""
+"""Steps of the solver that are one kernel on CUDA where Triton is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from fbeta._array import Array
-from fbeta.linear.preconditioners import Eliminating
 from fbeta.losses import LogisticLoss
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def _there_are_kernels(array: Array) -> bool:
 
 
 def _device(tensor: Array) -> AbstractContextManager[Any]:
-    """Make the device of a tensor the one that kernels are launched on."""
+    """Select the device of a tensor for kernel launches."""
     if tensor.device.type != "cuda":  # Triton's interpreter
         return nullcontext()
     import torch
@@ -39,31 +38,32 @@ def _device(tensor: Array) -> AbstractContextManager[Any]:
 def fuses_steps(at: Iterates) -> bool:
     """Tell whether there is a kernel for the steps of conjugate gradients.
 
-    It is for estimates only, and for problems with one column and an intercept.
+    It is for estimates only, and for problems with one column and an intercept, whose
+    preconditioner eliminates it.
     """
-    if not _there_are_kernels(at.x) or not isinstance(at.preconditioner, Eliminating):
+    if not _there_are_kernels(at.x):
         return False
     from fbeta.linear import _triton
 
-    plain = at.block.width == 1 and at.block.design.intercept and not at.block.design.shifted
-    return bool(at.reach) and plain and at.x.shape[0] <= _triton.MOST_FEATURES
+    plain = at.batch.width == 1 and at.batch.design.intercept and not at.batch.design.shifted
+    return bool(at.unseen_radius) and plain and at.x.shape[0] <= _triton.MAX_FEATURES
 
 
 def prepare(at: Iterates) -> None:
-    """Make the state one that the kernel can write to."""
+    """Make the arrays contiguous: the kernel writes to them."""
     at.x, at.r, at.p = (a.contiguous() for a in (at.x, at.r, at.p))
 
 
-def advance(at: Iterates, q: Array, residue: float) -> None:
-    """Take a step, in place; ``q`` is what the Hessians without the penalty make of ``at.p``."""
+def advance(at: Iterates, q: Array, inverse_norm: float) -> None:
+    """Take a step, in place, given the product of the Hessians without the penalty with at.p."""
     from fbeta.linear import _triton
 
     kept: Any = at.preconditioner
-    xp = at.block.xp
-    penalty = xp.astype(at.block.penalty, q.dtype, copy=False)
-    fixed = (penalty, kept.inverse, kept.B[0, :, :], kept.small[:, 0, 0])
+    xp = at.batch.xp
+    penalty = xp.astype(at.batch.penalty, q.dtype, copy=False)
+    fixed = (penalty, kept.inverse, kept.means[0, :, :], kept.small[:, 0, 0])
     state = (at.rz, at.bounds.lower, at.bounds.upper, at.active.view(xp.int8))
-    numbers = (residue, at.forcing, at.reach)
+    numbers = (inverse_norm, at.forcing, at.unseen_radius)
     with _device(q):
         _triton.advance((at.x, at.r, at.p), q, fixed, state, (at.limit, at.share), numbers)
 

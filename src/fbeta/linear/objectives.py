@@ -1,30 +1,34 @@
-"""What the solver minimises: losses of scores, with their first and second derivatives.
+"""Objectives: losses of scores with their derivatives, and what makes a linear model of them.
 
 A problem has one score for each of its columns of W: one for a binary loss, one for each class of a
-multinomial regression. The solver knows an objective only through these methods; the rows it is
-given may be any block of them. Arrays are of any library that follows the array API standard, of
-shape (rows, m c) for m problems with c columns each, the columns of a problem side by side.
+multinomial regression. Arrays are of any library that follows the array API standard, of shape
+(rows, m c) for m problems with c columns each, the columns of a problem side by side.
+
+A linear model is an objective, a code that makes its targets, and an estimator.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, array_namespace, namespace_and_device
-from fbeta._threads import map_rows, row_tasks
+from fbeta._array import Array, array_namespace, is_tensor
+from fbeta._threads import one_blas_thread
 from fbeta.linear.fused import fuses_losses, logistic
 from fbeta.losses import Loss
-from fbeta.statistics.cardinality_law import backward, forward, second_moments, size_law, tilted
-from fbeta.statistics.factored import labels_first
 
-__all__ = ["Binary", "Cardinality", "Multinomial", "Objective"]
+if TYPE_CHECKING:
+    from fbeta.linear.compiled import Compiled
+    from fbeta.linear.design import Design
 
-TINY = 1e-150
-WRONG = 0.75  # loss of a class whose probability is somewhat below 1/2
+__all__ = ["CAUTIOUS_LOSS", "MIN_PARALLEL_SCORES", "TINY", "Binary", "Objective", "linear_scores"]
+
+TINY = 1e-150  # added to Hessians in one coordinate, which may be zero
+CAUTIOUS_LOSS = 0.75  # beyond which a row is cautious: its class has a probability below 1/2
+MIN_PARALLEL_SCORES = 1 << 17  # scores below which a second thread does not pay
 
 
 class Objective(ABC):
@@ -32,28 +36,43 @@ class Objective(ABC):
 
     Attributes
     ----------
+    kind : str
+        What problems are called in warnings.
+    preconditioners : tuple of str
+        Those that the Hessians allow, by their names in
+        :data:`fbeta.linear.preconditioners.PRECONDITIONERS`, the usual one first. Without
+        ``"factorised"``, problems that conjugate gradients abandon do not converge.
+    always_rotates : bool
+        Whether the rotation of X always pays.
+    null_loss : float
+        Loss of a row by a model that predicts nothing.
     width : int
         Columns c of a problem.
-    joint : bool
-        Whether there is one problem only, with too many columns for more than the diagonal of
-        their Hessian.
-    ridge, least : float
-        Penalty of the intercepts, and the least penalty of anything else, where nothing else would
-        bound them.
+    intercept_penalty, min_alpha : float
+        Penalty of intercepts, and the least one of other coefficients, where the losses alone do
+        not bound them.
     """
 
+    kind: ClassVar[str]
+    preconditioners: ClassVar[tuple[str, ...]] = ("eliminating", "factorised")
+    always_rotates: ClassVar[bool] = False
+    null_loss: float = float(np.log(2))
     width: int = 1
-    joint: bool = False
-    ridge: float = 0.0
-    least: float = 0.0
+    intercept_penalty: float = 0.0
+    min_alpha: float = 0.0
+
+    @classmethod
+    def of(cls, targets: Any) -> Self:
+        """Return the objective of the targets that a code makes."""
+        raise NotImplementedError
 
     @abstractmethod
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return losses (rows, m), their gradients (rows, m c) and the curvature (rows, m c).
 
-        ``cautious``, (m,), tells the problems for which a curvature that is too low would lead
-        astray. What the curvature consists of is the objective's own affair; it is not negative,
-        and Hessians grow with each of its entries.
+        ``cautious``, (m,) or (m c,), marks problems far from their optimum, for which a curvature
+        that is too low would lead to steps that are too long. The representation of the curvature
+        is private to the objective; it is not negative, and Hessians grow with each entry.
         """
 
     def summed(
@@ -73,7 +92,7 @@ class Objective(ABC):
         return value, g, h, total
 
     def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
-        """Return losses and gradients only, where nobody asks for the curvature."""
+        """Return losses and gradients only."""
         return self.evaluate(y, u, None)[:2]
 
     @abstractmethod
@@ -96,23 +115,82 @@ class Objective(ABC):
         return values
 
     def take(self, problems: Array) -> Objective:
-        """Return the objective of some of the problems."""
+        """Return the objective of some of the problems, as wide as this one."""
         return self
+
+    def select(self, problems: NDArray[np.intp]) -> Objective:
+        """Return the objective of some of the problems, as wide as the widest of them."""
+        return self
+
+    def bind(self, design: Design) -> Objective:
+        """Return the form of the objective that is solved over a design."""
+        return self
+
+    @property
+    def counts(self) -> NDArray[np.intp]:
+        """The columns of coefficients of each problem, (m,)."""
+        return np.array([self.width])
+
+    @property
+    def n_linear(self) -> int:
+        """The number of linear functions of X."""
+        return int(self.counts.sum())
+
+    def extend(self, design: Design) -> Design:
+        """Return a design whose scores are those of the objective."""
+        return design
+
+    def order(self, targets: Any) -> NDArray[np.intp]:
+        """Return the problems that have to be solved, those that take longest first."""
+        return np.arange(len(self.counts))
+
+    def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
+        """Return the targets of some problems, with n rows, on the device of the design."""
+        return design.xp.asarray(targets[:, problems], device=design.device)
+
+    def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
+        """Return the problems as the compiled solver takes them; None where it does not."""
+        return None
+
+    @abstractmethod
+    def start(self, design: Design, targets: Any, alpha: float) -> Array:
+        """Return where a cold solve starts, (p, M)."""
+
+    def model_scores(self, X: Any, coef: Array, intercept: Array) -> Array:
+        """Return the scores of n rows of X by coefficients (M, d) and intercepts (M,)."""
+        return linear_scores(X, coef, intercept)
+
+    @abstractmethod
+    def probabilities(self, scores: Array) -> Array:
+        """Return the probabilities that the code of the targets makes statistics of, (n, M)."""
+
+
+def linear_scores(X: Any, coef: Array, intercept: Array) -> Array:
+    """Return ``X @ coef.T + intercept``; tensors are brought to one type first."""
+    if is_tensor(X):
+        xp = array_namespace(X)
+        dtype = xp.result_type(X, coef)
+        X, coef, intercept = (xp.astype(a, dtype, copy=False) for a in (X, coef, intercept))
+        return X @ coef.T + intercept
+    with one_blas_thread(X.shape[0] * coef.shape[0] < MIN_PARALLEL_SCORES):
+        return X @ coef.T + intercept
 
 
 class Binary(Objective):
-    """A binary loss phi(y, u); y holds targets in [0, 1]."""
+    """A binary loss phi(y, u) for each column; y holds targets in [0, 1]."""
+
+    kind = "binary"
 
     def __init__(self, loss: Loss) -> None:
         self.loss = loss
+        self.null_loss = float(loss.value(0.5, np.zeros(1))[0])
         self.middle = [float(loss.derivative(y, np.zeros(1))[0]) for y in (0.0, 1.0)]
 
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return value, derivative and curvature.
 
-        A saturated loss has almost no curvature, and a Newton step for it would overshoot by far:
-        where asked for caution, rows on the wrong side get their average curvature on the way to
-        score 0.
+        A saturated loss has almost no curvature, and a Newton step for it would be far too long:
+        where cautious, rows on the wrong side get their average curvature on the way to score 0.
         """
         f, g, h = self.loss.evaluate(y, u)
         if cautious is not None:
@@ -139,254 +217,11 @@ class Binary(Objective):
         """Return the second derivative, which is the curvature."""
         return curvature
 
+    def start(self, design: Design, targets: Any, alpha: float) -> Array:
+        """Start at 0."""
+        p, m = design.matrix.shape[1], targets.shape[1]
+        return design.xp.zeros((p, m), dtype=design.xp.float64, device=design.device)
 
-class Multinomial(Objective):
-    """The logarithm of the softmax of a problem's scores; y holds class numbers, (rows, m).
-
-    The curvature is kept as the probabilities p of the classes: each row's Hessian is ``diag(p) -
-    p p'``. Problems with fewer classes than the widest are filled up with classes of probability 0.
-
-    Parameters
-    ----------
-    counts : int ndarray of shape (m,)
-        Classes of each problem.
-    """
-
-    def __init__(self, counts: NDArray[np.intp]) -> None:
-        self.counts = counts
-        self.width = int(counts.max(initial=1))
-
-    def _split(self, a: Array) -> Array:
-        return array_namespace(a).reshape(a, (a.shape[0], -1, self.width))
-
-    def _join(self, a: Array) -> Array:
-        return array_namespace(a).reshape(a, (a.shape[0], -1))
-
-    def _one_hot(self, y: Array, like: Array) -> Array:
-        xp = array_namespace(like)
-        classes = xp.arange(self.width, dtype=y.dtype, device=like.device)
-        return xp.astype(y[:, :, None] == classes, like.dtype)
-
-    def _log_probability(self, u: Array) -> Array:
-        xp = array_namespace(u)
-        none = xp.asarray(-xp.inf, dtype=u.dtype, device=u.device)
-        u = xp.where(self._used(u) > 0, self._split(u), none)
-        u = u - xp.max(u, axis=-1, keepdims=True)
-        return u - xp.log(xp.sum(xp.exp(u), axis=-1, keepdims=True))
-
-    def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
-        """Return the negative log-likelihood, its gradient and probabilities for its curvature."""
-        xp = array_namespace(u)
-        logs = self._log_probability(u)
-        p, true = xp.exp(logs), self._one_hot(y, u)
-        loss = -xp.sum(xp.where(true > 0, logs, xp.zeros_like(logs)), axis=-1)
-        curvature = p
-        if cautious is not None:
-            far = cautious[:: cautious.shape[0] // loss.shape[1]][None, :, None]
-            curvature = xp.where(far, self._cautious(loss[:, :, None], p, true), p)
-        return loss, self._join(p - true), self._join(curvature)
-
-    def _cautious(self, loss: Array, p: Array, true: Array) -> Array:
-        """Return probabilities for the curvature of rows far from the solution.
-
-        A true class with a probability below 1/2 gets one with its average curvature on the way
-        there, the others their shares of the rest: what a binary loss does, for two classes.
-        """
-        xp = array_namespace(p)
-        wrong = loss > WRONG
-        safe = xp.where(wrong, loss, xp.ones_like(loss))
-        own = xp.exp(-safe)
-        odds = safe + xp.log1p(-own)
-        now = 0.5 * (1 - xp.sqrt(1 - 4 * (0.5 - own) / odds))
-        changed = xp.where(true > 0, now, p * ((1 - now) / (1 - own)))
-        return xp.where(wrong, changed, p)
-
-    def response(self, curvature: Array, v: Array) -> Array:
-        """Multiply with ``diag(p) - p p'``."""
-        p, v = self._split(curvature), self._split(v)
-        mean = array_namespace(v).sum(p * v, axis=-1, keepdims=True)
-        return self._join(p * (v - mean))
-
-    def diagonal(self, curvature: Array) -> Array:
-        """Return ``p (1 - p)``."""
-        return curvature * (1 - curvature)
-
-    def _used(self, like: Array) -> Array:
-        """Return 1 for the classes that a problem has and 0 for those that fill it up, (m, c)."""
-        xp = array_namespace(like)
-        counts = xp.asarray(self.counts[:, None], device=like.device)
-        return xp.astype(xp.arange(self.width, device=like.device) < counts, like.dtype)
-
-    def regular(self, c: Array) -> Array:
-        """Make Hessians regular along what no probability depends on.
-
-        That is a shift of all classes, along which gradients vanish, and classes that fill up.
-        """
-        xp, used = array_namespace(c), self._used(c)
-        size = xp.sum(xp.linalg.diagonal(c), axis=-1)[:, None, None] + TINY
-        eye = xp.eye(self.width, dtype=c.dtype, device=c.device)
-        return c + size * (used[:, :, None] * used[:, None, :] + eye * (1 - used)[:, None, :])
-
-    def project(self, values: Array) -> Array:
-        """Make the columns of each problem sum to 0."""
-        xp, used = array_namespace(values), self._used(values)
-        split = self._split(values) * used
-        mean = xp.sum(split, axis=-1, keepdims=True) / xp.sum(used, axis=-1, keepdims=True)
-        return self._join(split - mean * used)
-
-    def take(self, problems: Array) -> Multinomial:
-        """Return the objective of some of the problems, as wide as this one."""
-        out = Multinomial(self.counts[np.asarray(problems)])
-        out.width = self.width
-        return out
-
-
-class Cardinality(Objective):
-    """The exact log-linear law of labels with scores, and potentials of their number.
-
-    The first s scores are those of the labels, the others those of the sizes; y holds 0/1 for
-    both, (rows, s + C). Each row's Hessian is the covariance of y under its law. The curvature is
-    kept as the labels' probabilities of presence and absence under a tilt, the potentials as
-    factors, and the expectations of y; or, where it is small enough, as the covariance itself.
-
-    Parameters
-    ----------
-    n_labels : int
-        Labels s.
-    sizes : int ndarray of shape (C,)
-        Increasing sizes that are possible.
-    dense : bool
-        Whether to keep covariances: more work at each point, and less for each product.
-    """
-
-    joint = True
-    ridge, least = 1e-5, 1e-7
-
-    def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
-        self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
-        self.width = n_labels + len(sizes)
-
-    @cached_property
-    def _flat(self) -> NDArray[np.float64]:
-        """What no law depends on, (s + C, 2): all potentials, and all labels against their number.
-
-        Orthonormal columns.
-        """
-        labels = np.arange(self.width) < self.n_labels
-        number = np.concatenate([np.ones(self.n_labels), -self.sizes])
-        return np.asarray(np.linalg.qr(np.stack([~labels, number], axis=1))[0])
-
-    def project(self, values: Array) -> Array:
-        """Remove what no law depends on."""
-        flat = array_namespace(values).asarray(self._flat, device=values.device)
-        return values - (values @ flat) @ flat.T
-
-    def _tasks(self, u: Array) -> list[slice]:
-        kinds = 1 + self.dense * self.n_labels // 8
-        row_bytes = 8 * kinds * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
-        return row_tasks(namespace_and_device(u=u), u.shape[0], row_bytes)
-
-    def _spread(self, potentials: Array, fill: float) -> Array:
-        """Return what belongs to the possible sizes for all sizes up to the largest."""
-        xp = array_namespace(potentials)
-        places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
-        places[self.sizes] = np.arange(len(self.sizes))
-        padded = xp.concat([potentials, xp.full_like(potentials[:1, :], fill)], axis=0)
-        return xp.take(padded, xp.asarray(places, device=potentials.device), axis=0)
-
-    def _gather(self, values: Array) -> Array:
-        xp = array_namespace(values)
-        return xp.take(values, xp.asarray(self.sizes, device=values.device), axis=0)
-
-    def law(self, u: Array) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Return ``ln Z``, (n,), and the laws of the sizes and of tilted labels, (1 + K or s, n).
-
-        ``u``, (s + C, n), has the instances in its last axis.
-        """
-        xp, s = array_namespace(u), self.n_labels
-        log_total, z, steps = size_law(xp, u[:s, :], self._spread(u[s:, :], -float("inf")))
-        return log_total, z, tilted(xp, u[:s, :], z, steps)
-
-    def probabilities(self, u: Array) -> Array:
-        """Return the laws of tilted labels and of the possible sizes, (rows, s + C)."""
-        xp = array_namespace(u)
-
-        def work(rows: slice) -> tuple[Array]:
-            _, z, (p, _) = self.law(labels_first(xp, u[rows, :]))
-            return (labels_first(xp, xp.concat([p, self._gather(z)], axis=0)),)
-
-        return map_rows(xp, work, self._tasks(u))[0]
-
-    def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
-        """Return the negative log-likelihood, its gradient and what the Hessian consists of."""
-        xp, K = array_namespace(u), int(self.sizes[-1])
-
-        def work(rows: slice) -> tuple[Array, ...]:
-            scores = labels_first(xp, u[rows, :])
-            log_total, z, (p, q) = self.law(scores)
-            A = forward(xp, p, q, K)
-            reached = A[-1, 0, :, :]
-            factors = xp.where(reached > 0, z / xp.where(reached > 0, reached, 1.0), 0 * z)
-            if self.dense:
-                mean, kept = self._covariance(p, q, factors, z)
-                return log_total, labels_first(xp, mean), labels_first(xp, kept)
-            mean = xp.concat([backward(xp, p, q, A, factors[None, :, :]), self._gather(z)], axis=0)
-            kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
-            return log_total, labels_first(xp, mean), labels_first(xp, kept)
-
-        log_total, mean, kept = map_rows(xp, work, self._tasks(u))
-        loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
-        return loss[:, None], mean - y, kept
-
-    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
-        """Return losses and gradients, without covariances."""
-        plain = Cardinality(self.n_labels, self.sizes)
-        return Cardinality.evaluate(plain, y, u, None)[:2]
-
-    def _covariance(self, p: Array, q: Array, factors: Array, z: Array) -> tuple[Array, Array]:
-        """Return the expectation of y, (s + C, n), and its covariance in one axis, with it."""
-        xp, c, n = array_namespace(p), self.width, p.shape[1]
-        labels, pairs, joint = second_moments(xp, p, q, factors)
-        sizes = self._gather(z)
-        mean = xp.concat([labels, sizes], axis=0)
-        with_sizes = xp.stack([self._gather(joint[j, :, :]) for j in range(self.n_labels)], axis=0)
-        own = xp.eye(len(self.sizes), dtype=p.dtype, device=p.device)[:, :, None] * sizes
-        upper = xp.concat([pairs, with_sizes], axis=1)
-        lower = xp.concat([xp.permute_dims(with_sizes, (1, 0, 2)), own], axis=1)
-        covariance = xp.concat([upper, lower], axis=0) - mean[:, None, :] * mean[None, :, :]
-        return mean, xp.concat([xp.reshape(covariance, (c * c, n)), mean], axis=0)
-
-    def response(self, curvature: Array, v: Array) -> Array:
-        """Multiply with the covariance of y: that of y with the change of the whole score."""
-        if not self.dense:
-            return self._sweep(curvature, v)
-        c, xp = self.width, array_namespace(v)
-        covariance = xp.reshape(curvature[:, : c * c], (-1, c, c))
-        return (covariance @ v[:, :, None])[:, :, 0]
-
-    def _sweep(self, curvature: Array, v: Array) -> Array:
-        """Multiply by a derivative of the sweeps."""
-        xp, s, C = array_namespace(v), self.n_labels, len(self.sizes)
-        K = int(self.sizes[-1])
-
-        def work(rows: slice) -> tuple[Array]:
-            kept, change = labels_first(xp, curvature[rows, :]), labels_first(xp, v[rows, :])
-            p, q, factors, mean = (
-                kept[a:b, :] for a, b in ((0, s), (s, 2 * s), (2 * s, 2 * s + C), (2 * s + C, None))
-            )
-            of_labels = change[:s, :]
-            of_sizes = change[s:, :] - xp.sum(mean * change, axis=0)
-            A = forward(xp, p, q, K, of_labels)
-            both = xp.stack([factors, factors * of_sizes], axis=0)
-            B = xp.stack([self._spread(both[i, :, :], 0.0) for i in (0, 1)], axis=0)
-            of_all = self._gather(A[-1, 1, :, :]) * factors
-            of_all = of_all + self._gather(A[-1, 0, :, :]) * both[1, :, :]
-            out = xp.concat([backward(xp, p, q, A, B, of_labels), of_all], axis=0)
-            return (labels_first(xp, out),)
-
-        return map_rows(xp, work, self._tasks(v))[0]
-
-    def diagonal(self, curvature: Array) -> Array:
-        """Return the variances of y."""
-        mean = curvature[:, -self.width :]
-        return mean * (1 - mean)
+    def probabilities(self, scores: Array) -> Array:
+        """Return the inverse link of the scores."""
+        return self.loss.inverse_link(scores)

@@ -1,4 +1,4 @@
-"""Solutions along a path of strengths of regularisation, each started from those before."""
+"""Solutions along a path of alphas, each started from those before."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fbeta.linear.problems import Problems, Solution
 __all__ = ["solve_path"]
 
 # share of the second-order term in an extrapolation: all of it overshoots where the path bends
-BEND = 0.5
+SECOND_ORDER_SHARE = 0.5
 
 
 def solve_path(
     problems: Problems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100
 ) -> Iterator[tuple[float, Solution]]:
-    """Solve the problems for each strength, from the strongest to the weakest.
+    """Solve the problems for each alpha, from the strongest to the weakest.
 
     Each solve starts where the solutions before it lead, as a function of ``ln alpha``: the
     coefficients of separable problems grow like ``ln(1 / alpha)``.
@@ -46,19 +46,9 @@ def solve_path(
 
 
 def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
-    """Continue the last solutions to ``alpha``, by divided differences in ``ln alpha``.
+    """Continue up to three solutions (alpha, W), the strongest first, to ``alpha``.
 
-    Parameters
-    ----------
-    known : list of (alpha, W)
-        Up to three solutions, from the strongest to the weakest.
-    alpha : float >= 0
-        The next strength.
-
-    Returns
-    -------
-    array, or None
-        Where to start; None where there is nothing to go by.
+    By divided differences in ``ln alpha``; None where no solution is known.
 
     Examples
     --------
@@ -77,5 +67,5 @@ def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
     if len(known) == 3:
         before = (W[-2] - W[-3]) / (t[-2] - t[-3])
         bend = (slope - before) / (t[-1] - t[-3])
-        out = out + BEND * ahead * (float(np.log(alpha)) - t[-2]) * bend
+        out = out + SECOND_ORDER_SHARE * ahead * (float(np.log(alpha)) - t[-2]) * bend
     return out

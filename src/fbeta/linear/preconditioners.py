@@ -6,23 +6,23 @@ H is a problem's Hessian ``Z' B Z + alpha``, with B the curvature of the rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._array import Array, to_numpy
+from fbeta.linear.batch import Evaluation, ProblemBatch, take_problems
+from fbeta.linear.tiles import RowTiles
 
-if TYPE_CHECKING:
-    from fbeta.linear.block import Block, Point
-    from fbeta.linear.design import Rows
+__all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
 
-__all__ = ["Diagonal", "Eliminating", "Factored", "Preconditioner"]
-
-ROUNDING = 8.0  # units of rounding by which a product with H may be off, relative to its diagonal
-MARGIN = 0.1  # share of the lower end of the spectrum that rounding may be
-REFRESH = 12  # conjugate gradient steps after which a Hessian is factorised again
-TINY = 1e-150
+# rounding error of a product with H, in units of eps times its diagonal
+PRODUCT_ERROR_ULPS = 8.0
+MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
+MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factorised again
+TINY = 1e-150  # added where a zero would be divided by
 
 
 class Preconditioner(ABC):
@@ -32,16 +32,17 @@ class Preconditioner(ABC):
     ----------
     smallest : array of shape (m,)
         No eigenvalue of ``M^-1 H`` is below it; 0 where nothing is known.
-    single : bool
+    single_precision : bool
         Whether single precision is accurate enough for products with H.
     """
 
     smallest: Array
-    single: bool
+    single_precision: bool
+    mixed_precision: ClassVar[bool] = False  # whether it may choose single precision
 
     @classmethod
     @abstractmethod
-    def at(cls, block: Block, point: Point, before: Any, steps: Array | None) -> Self:
+    def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
         """Make one for a point, given that of the point before and the steps it took there."""
 
     @abstractmethod
@@ -52,14 +53,15 @@ class Preconditioner(ABC):
         """
 
     @abstractmethod
-    def take(self, problems: Array, columns: Array) -> Self:
-        """Return that of some problems, which have these columns."""
+    def take(self, problems: Array) -> Self:
+        """Return that of some problems."""
 
     @abstractmethod
     def astype(self, dtype: Any) -> Self:
         """Return it in another floating type."""
 
 
+@dataclass
 class Eliminating(Preconditioner):
     """Diagonal, but for the intercepts, which are eliminated exactly.
 
@@ -72,71 +74,72 @@ class Eliminating(Preconditioner):
     whose mean is not 0.
     """
 
-    def __init__(self, block: Block, **arrays: Any) -> None:
-        self.block, self.xp = block, block.xp
-        self.arrays = arrays
+    mixed_precision = True
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["arrays"][name]
-        except KeyError:
-            raise AttributeError(name) from None
+    batch: ProblemBatch
+    inverse: Array  # (p, M), of the diagonal part; 0 for intercepts
+    means: Array  # (c, p, M), b
+    small: Array  # (m, c, c), the inverse of c
+    smallest: Array
+    single_precision: bool
 
     @classmethod
-    def at(cls, block: Block, point: Point, before: Any, steps: Array | None) -> Self:
-        """Make one for a point; there is nothing to take over from before."""
-        xp, design, C = block.xp, block.design, block.width
-        D = block.penalty + design.spread * point.total
+    def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
+        """Make one for a point; nothing is taken over from the point before."""
+        xp, design = batch.xp, batch.design
+        D = batch.penalty + design.spread * at.curvature_sum
         D = xp.where(design.penalised > 0, xp.clip(D, TINY, None), xp.zeros_like(D))
         kept = xp.where(D > 0, D, xp.ones_like(D))
-        smallest, single = cls._lower_end(block, point, D, kept)
-        rows = block.light if single else block.heavy
-        B, small = cls._means(block, point, rows)
+        smallest, single = cls._smallest_eigenvalue(batch, at, D, kept)
+        tiles = batch.light_tiles if single else batch.tiles
+        means, small = cls._means(batch, at, tiles)
         # the coordinate of the intercept is not of the diagonal part
-        inverse = xp.where(D > 0, 1 / kept, D)
-        made = cls(block, inverse=inverse, B=B, small=small, smallest=smallest, single=single)
+        made = cls(batch, xp.where(D > 0, 1 / kept, D), means, small, smallest, single)
         if not design.intercept:
-            again = [made._dots(B[k, :, :] / D) for k in range(C)]
+            again = [made._dots(means[k, :, :] / D) for k in range(batch.width)]
             small = small + xp.stack(again, axis=-1)
-        made.arrays["small"] = _inverses(xp, block.objective.regular(small))
-        return made
+        return replace(made, small=_inverses(xp, batch.objective.regular(small)))
 
     @staticmethod
-    def _lower_end(block: Block, point: Point, D: Array, kept: Array) -> tuple[Array, bool]:
+    def _smallest_eigenvalue(
+        batch: ProblemBatch, at: Evaluation, D: Array, kept: Array
+    ) -> tuple[Array, bool]:
         """Return the lower end of the spectrum, and whether single precision can tell it from 0."""
-        xp, square = block.xp, block.design.moments[1]
-        if block.dtype != xp.float64:  # nothing is certified there
-            return xp.zeros_like(point.value), True
-        largest = xp.clip(_largest(block, xp.max(D, axis=0)), TINY, None)
-        smallest = xp.clip(block.alpha / largest, None, 1.0)
-        rough = ROUNDING * _largest(block, xp.max(square * point.total / kept, axis=0))
-        eps = [float(xp.finfo(t).eps) for t in (block.light.dtype, block.dtype)]
-        single = bool(xp.all(rough * eps[0] <= MARGIN * smallest))
-        sound = rough * eps[1] <= MARGIN * smallest
+        xp, square = batch.xp, batch.design.moments[1]
+        if batch.dtype != xp.float64:  # nothing is certified there
+            return xp.zeros_like(at.value), True
+        largest = xp.clip(_largest(batch, xp.max(D, axis=0)), TINY, None)
+        smallest = xp.clip(batch.alpha / largest, None, 1.0)
+        error = PRODUCT_ERROR_ULPS * _largest(
+            batch, xp.max(square * at.curvature_sum / kept, axis=0)
+        )
+        eps = [float(xp.finfo(t).eps) for t in (batch.light_tiles.dtype, batch.dtype)]
+        single = bool(xp.all(error * eps[0] <= MAX_ERROR_SHARE * smallest))
+        sound = error * eps[1] <= MAX_ERROR_SHARE * smallest
         return xp.where(sound, smallest, xp.zeros_like(smallest)), single
 
     @staticmethod
-    def _means(block: Block, point: Point, rows: Rows) -> tuple[Array, Array]:
+    def _means(batch: ProblemBatch, at: Evaluation, tiles: RowTiles) -> tuple[Array, Array]:
         """Return b, (c, p, M), and c, (m, c, c), of the problems."""
-        xp, C = block.xp, block.width
-        parts = [block.curvatures(point.curvature, k) for k in range(C)]
-        adjoints = [xp.astype(rows.adjoint(part), xp.float64) for part in parts]
+        xp, C = batch.xp, batch.width
+        parts = [batch.curvatures(at.curvature, k) for k in range(C)]
+        adjoints = [xp.astype(tiles.adjoint(part), xp.float64) for part in parts]
         if C == 1:
-            return adjoints[0][None, :, :], point.total[:, None, None]
+            return adjoints[0][None, :, :], at.curvature_sum[:, None, None]
         B = xp.stack(adjoints)
         sums = [sum(xp.sum(xp.astype(a, xp.float64), axis=0) for a in part) for part in parts]
         return B, xp.stack([xp.reshape(a, (-1, C)) for a in sums], axis=-1)
 
     def _dots(self, z: Array) -> Array:
         """Return ``b' z``, (m, c)."""
-        total, xp = self.block.total, self.xp
-        parts = [total(xp.sum(self.B[k, :, :] * z, axis=0)) for k in range(self.B.shape[0])]
+        total, xp = self.batch.total, self.batch.xp
+        parts = [total(xp.sum(self.means[k, :, :] * z, axis=0)) for k in range(self.means.shape[0])]
         return xp.stack(parts, axis=-1) if len(parts) > 1 else parts[0][:, None]
 
     def _combine(self, s: Array) -> Array:
         """Return ``b s``, (p, M)."""
-        spread = self.block.spread
-        return sum(self.B[k, :, :] * spread(s[:, k]) for k in range(self.B.shape[0]))
+        spread = self.batch.spread
+        return sum(self.means[k, :, :] * spread(s[:, k]) for k in range(self.means.shape[0]))
 
     def _solve(self, s: Array) -> Array:
         if s.shape[1] == 1:
@@ -145,12 +148,12 @@ class Eliminating(Preconditioner):
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r``, ``r' M^-1 r`` and a bound of ``r' H^-1 r``."""
-        xp, total = self.xp, self.block.total
-        if not self.block.design.intercept:
+        xp, total = self.batch.xp, self.batch.total
+        if not self.batch.design.intercept:
             z = self.inverse * r
             z = z - self.inverse * self._combine(self._solve(self._dots(z)))
             return z, total(xp.sum(r * z, axis=0)), self._most(r)
-        last = xp.reshape(r[-1, :], (-1, self.B.shape[0]))
+        last = xp.reshape(r[-1, :], (-1, self.means.shape[0]))
         own = self._solve(last)
         rest = r - self._combine(own)
         z = self.inverse * rest
@@ -161,28 +164,27 @@ class Eliminating(Preconditioner):
 
     def _most(self, rest: Array) -> Array:
         """Return the squares of penalised coordinates over their penalty, (m,)."""
-        alpha = self.block.alpha
-        squares = self.block.total(self.xp.sum(rest * rest, axis=0))
-        return squares / alpha if alpha > 0 else self.xp.full_like(squares, self.xp.inf)
+        alpha = self.batch.alpha
+        squares = self.batch.total(self.batch.xp.sum(rest * rest, axis=0))
+        return squares / alpha if alpha > 0 else self.batch.xp.full_like(squares, self.batch.xp.inf)
 
-    def take(self, problems: Array, columns: Array) -> Self:
+    def take(self, problems: Array) -> Self:
         """Return that of some problems."""
-        take = self.xp.take
-        return type(self)(
-            self.block,
-            inverse=take(self.inverse, columns, axis=1),
-            B=take(self.B, columns, axis=2),
-            small=take(self.small, problems, axis=0),
-            smallest=take(self.smallest, problems),
-            single=self.single,
+        m = self.smallest.shape[0]
+        inverse, means, smallest = take_problems(
+            (self.inverse, self.means, self.smallest), problems, m
         )
+        small = self.batch.xp.take(self.small, problems, axis=0)
+        return replace(self, inverse=inverse, means=means, small=small, smallest=smallest)
 
     def astype(self, dtype: Any) -> Self:
         """Return it in another floating type."""
-        arrays = {k: self.xp.astype(self.arrays[k], dtype) for k in ("inverse", "B", "small")}
-        return type(self)(self.block, **(self.arrays | arrays))
+        names = ("inverse", "means", "small")
+        cast = {name: self.batch.xp.astype(getattr(self, name), dtype) for name in names}
+        return replace(self, **cast)
 
 
+@dataclass
 class Diagonal(Preconditioner):
     """The diagonal alone, for one problem with many columns.
 
@@ -192,38 +194,38 @@ class Diagonal(Preconditioner):
     largest entry of M for it.
     """
 
-    single = False
-
-    def __init__(self, block: Block, inverse: Array, smallest: Array) -> None:
-        self.block, self.xp = block, block.xp
-        self.inverse, self.smallest = inverse, smallest
+    batch: ProblemBatch
+    inverse: Array  # (p, M)
+    smallest: Array
+    single_precision: bool = False
 
     @classmethod
-    def at(cls, block: Block, point: Point, before: Any, steps: Array | None) -> Self:
-        """Make one for a point; there is nothing to take over from before."""
-        xp = block.xp
-        D = xp.clip(block.penalty + block.heavy.diagonal(point.total), TINY, None)
-        smallest = block.heavy.least_ratio(block.penalty, D)
-        return cls(block, 1 / D, xp.reshape(smallest, (1,)))
+    def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
+        """Make one for a point; nothing is taken over from the point before."""
+        xp = batch.xp
+        D = xp.clip(batch.penalty + batch.tiles.diagonal(at.curvature_sum), TINY, None)
+        smallest = batch.tiles.least_ratio(batch.penalty, D)
+        return cls(batch, 1 / D, xp.reshape(smallest, (1,)))
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
-        project = self.block.objective.project
+        project = self.batch.objective.project
         r = project(r)  # rounding leaves a trace, and the size below must not be negative
         z = self.inverse * r
-        size = self.block.total(self.xp.sum(r * z, axis=0))
-        return project(z), size, self.xp.full_like(size, self.xp.inf)
+        size = self.batch.total(self.batch.xp.sum(r * z, axis=0))
+        return project(z), size, self.batch.xp.full_like(size, self.batch.xp.inf)
 
-    def take(self, problems: Array, columns: Array) -> Self:
+    def take(self, problems: Array) -> Self:
         """Return itself: there is one problem only."""
         return self
 
     def astype(self, dtype: Any) -> Self:
         """Return it in another floating type."""
-        return type(self)(self.block, self.xp.astype(self.inverse, dtype), self.smallest)
+        return replace(self, inverse=self.batch.xp.astype(self.inverse, dtype))
 
 
-class Factored(Preconditioner):
+@dataclass
+class Factorised(Preconditioner):
     """The inverse of each problem's Hessian, at this point or at one before.
 
     Hessians grow with the curvature of every row, so that no eigenvalue of ``M^-1 H`` is below the
@@ -231,64 +233,73 @@ class Factored(Preconditioner):
     conjugate gradients took many steps with it.
     """
 
-    single = False
-
-    def __init__(self, block: Block, inverses: Array, sound: Array, curvature: list[Array]) -> None:
-        self.block, self.xp = block, block.xp
-        self.inverses, self.sound, self.curvature = inverses, sound, curvature
-        self.smallest = sound
+    batch: ProblemBatch
+    inverses: Array  # (m, c p, c p)
+    sound: Array  # (m,), 1 where the inverse is accurate, 0 elsewhere
+    curvature: list[Array]  # that the inverses were made for
+    smallest: Array
+    single_precision: bool = False
 
     @classmethod
-    def at(cls, block: Block, point: Point, before: Any, steps: Array | None) -> Self:
-        """Make one for a point, or keep the one before where it served well."""
-        every = np.arange(point.value.shape[0])
+    def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
+        """Make one for a point, or keep the one before where few steps were taken with it."""
         if before is None:
-            made = cls(block, *_inverse_hessians(block, point, every), point.curvature)
+            every = np.arange(at.value.shape[0])
+            inverses, sound = _inverse_hessians(batch, at, every)
+            made = cls(batch, inverses, sound, at.curvature, sound)
         else:
-            made = cls(block, before.inverses, before.sound, before.curvature)
-            made._renew(point, np.flatnonzero(to_numpy(steps) > REFRESH))
-        made.smallest = made.sound * _least_ratio(block, point.curvature, made.curvature)
+            made = replace(before, batch=batch)
+            made._renew(at, np.flatnonzero(to_numpy(steps) > MAX_STALE_STEPS))
+        made.smallest = made.sound * _least_ratio(batch, at.curvature, made.curvature)
         return made
 
-    def _renew(self, point: Point, problems: NDArray[np.intp]) -> None:
+    def _renew(self, at: Evaluation, problems: NDArray[np.intp]) -> None:
         """Factorise the Hessians of some problems."""
         if not len(problems):
             return
-        xp, there = self.xp, {"device": self.block.design.device}
+        xp, there = self.batch.xp, {"device": self.batch.design.device}
         source = np.arange(self.sound.shape[0])
         source[problems] = len(source) + np.arange(len(problems))
         index = xp.asarray(source, **there)
-        new = _inverse_hessians(self.block, point, problems)
+        new = _inverse_hessians(self.batch, at, problems)
         pairs = zip((self.inverses, self.sound), new, strict=True)
         self.inverses, self.sound = (xp.take(xp.concat(a), index, axis=0) for a in pairs)
-        renewed = self.block.spread(index >= len(source))
-        both = zip(point.curvature, self.curvature, strict=True)
+        renewed = self.batch.spread(index >= len(source))
+        both = zip(at.curvature, self.curvature, strict=True)
         self.curvature = [xp.where(renewed, now, old) for now, old in both]
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
-        xp, m = self.xp, self.inverses.shape[0]
+        xp, m = self.batch.xp, self.inverses.shape[0]
         flat = xp.reshape(r.T, (m, -1, 1))
         z = xp.reshape(self.inverses @ flat, (r.shape[1], r.shape[0])).T
-        size = self.block.total(xp.sum(r * z, axis=0))
+        size = self.batch.total(xp.sum(r * z, axis=0))
         return z, size, xp.full_like(size, xp.inf)
 
-    def take(self, problems: Array, columns: Array) -> Self:
+    def take(self, problems: Array) -> Self:
         """Return that of some problems."""
-        xp = self.xp
-        curvature = [xp.take(h, columns, axis=1) for h in self.curvature]
-        inverses, sound = (xp.take(a, problems, axis=0) for a in (self.inverses, self.sound))
-        out = type(self)(self.block, inverses, sound, curvature)
-        out.smallest = xp.take(self.smallest, problems)
-        return out
+        m, xp = self.sound.shape[0], self.batch.xp
+        curvature, sound, smallest = take_problems(
+            (self.curvature, self.sound, self.smallest), problems, m
+        )
+        inverses = xp.take(self.inverses, problems, axis=0)
+        return replace(self, inverses=inverses, sound=sound, curvature=curvature, smallest=smallest)
 
     def astype(self, dtype: Any) -> Self:
         """Return itself: it is for double precision only."""
         return self
 
 
+#: By the names that objectives declare.
+PRECONDITIONERS: dict[str, type[Preconditioner]] = {
+    "diagonal": Diagonal,
+    "eliminating": Eliminating,
+    "factorised": Factorised,
+}
+
+
 def _inverse_hessians(
-    block: Block, point: Point, problems: NDArray[np.intp]
+    batch: ProblemBatch, at: Evaluation, problems: NDArray[np.intp]
 ) -> tuple[Array, Array]:
     """Invert the Hessians of some problems.
 
@@ -298,41 +309,41 @@ def _inverse_hessians(
     sound : array of shape (k,)
         1 where they can be relied upon, 0 elsewhere.
     """
-    xp = block.xp
-    H = _hessians(block, point, problems)
+    xp = batch.xp
+    H = _hessians(batch, at, problems)
     order = H.shape[-1]
     scale = xp.linalg.diagonal(H)
     scale = xp.where(scale > 0, scale, xp.ones_like(scale)) ** -0.5
     H = scale[:, :, None] * H * scale[:, None, :]
     inverses = _invert(xp, H)
     condition = _norm(xp, H) * _norm(xp, inverses)
-    sound = condition * (float(xp.finfo(xp.float64).eps) * order / block.width) <= MARGIN
+    sound = condition * (float(xp.finfo(xp.float64).eps) * order / batch.width) <= MAX_ERROR_SHARE
     return scale[:, :, None] * inverses * scale[:, None, :], xp.astype(sound, xp.float64)
 
 
-def _hessians(block: Block, point: Point, problems: NDArray[np.intp]) -> Array:
+def _hessians(batch: ProblemBatch, at: Evaluation, problems: NDArray[np.intp]) -> Array:
     """Return the Hessians of some problems, (k, c p, c p), in double precision."""
-    xp, C, p = block.xp, block.width, block.penalty.shape[0]
-    alone = block.only(problems)
-    columns = block.columns(xp.asarray(problems, device=block.design.device))
-    curvature = [xp.take(h, columns, axis=1) for h in point.curvature]
+    xp, C, p = batch.xp, batch.width, batch.penalty.shape[0]
+    alone = batch.only(problems)
+    index = xp.asarray(problems, device=batch.design.device)
+    curvature = take_problems(at.curvature, index, at.value.shape[0])
     parts = [alone.curvatures(curvature, k) for k in range(C)]
     weights = [[xp.astype(a, xp.float64) for a in part] for part in parts]
     # one class against another, for all problems: (k, p, p)
     tiles = [
         [
-            block.heavy.sandwiches([a[:, c::C] for a in part], positive=c == k)
+            batch.tiles.sandwiches([a[:, c::C] for a in part], positive=c == k)
             for k, part in enumerate(weights)
         ]
         for c in range(C)
     ]
     H = xp.concat([xp.concat(row, axis=2) for row in tiles], axis=1)
     eye = xp.eye(p * C, dtype=H.dtype, device=H.device)
-    H = H + eye * xp.tile(block.penalty[:, 0], (C,))
+    H = H + eye * xp.tile(batch.penalty[:, 0], (C,))
     return H if C == 1 else H + _along_diagonals(xp, alone, tiles)
 
 
-def _along_diagonals(xp: Any, alone: Block, tiles: list[list[Array]]) -> Array:
+def _along_diagonals(xp: Any, alone: ProblemBatch, tiles: list[list[Array]]) -> Array:
     """Return what makes Hessians, given by the blocks of their columns, regular."""
     C, p = len(tiles), tiles[0][0].shape[-1]
     own = xp.stack([xp.stack([xp.linalg.diagonal(a) for a in row]) for row in tiles])
@@ -369,17 +380,17 @@ def _inverses(xp: Any, matrices: Array) -> Array:
     return xp.linalg.inv(matrices / size) / size
 
 
-def _least_ratio(block: Block, new: list[Array], old: list[Array]) -> Array:
+def _least_ratio(batch: ProblemBatch, new: list[Array], old: list[Array]) -> Array:
     """Return the smallest ratio of new to old curvature of each problem, (m,), at most 1."""
-    xp, shares = block.xp, []
+    xp, shares = batch.xp, []
     for a, b in zip(new, old, strict=True):
         a, b = xp.astype(a, xp.float64), xp.astype(b, xp.float64)
         share = xp.where(b > 0, a / xp.where(b > 0, b, xp.ones_like(b)), xp.ones_like(b))
         shares.append(xp.min(share, axis=0))
     least = xp.min(xp.stack(shares), axis=0)
-    return xp.clip(-_largest(block, -least), 0.0, 1.0)
+    return xp.clip(-_largest(batch, -least), 0.0, 1.0)
 
 
-def _largest(block: Block, values: Array) -> Array:
+def _largest(batch: ProblemBatch, values: Array) -> Array:
     """Take the largest over the columns of each problem: (m c,) to (m,)."""
-    return block.xp.max(block.xp.reshape(values, (-1, block.width)), axis=-1)
+    return batch.xp.max(batch.xp.reshape(values, (-1, batch.width)), axis=-1)

@@ -1,9 +1,7 @@
-"""All problems over one X: which of them need solving, by what, and in which blocks."""
+"""All problems over one X: which of them need solving, by what, and in which batches."""
 
 from __future__ import annotations
 
-import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,32 +9,31 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._array import Array, array_namespace, device_memory, is_accelerator, to_numpy
+from fbeta._array import Array, device_memory, is_accelerator, to_numpy
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
-from fbeta.linear.block import Block
-from fbeta.linear.compiled import AIM, Compiled
+from fbeta.linear.batch import ProblemBatch
+from fbeta.linear.compiled import AIM
 from fbeta.linear.design import Design
-from fbeta.linear.newton import Result, minimise
-from fbeta.linear.objectives import Objective
+from fbeta.linear.driver import objective_floor, warn_if_not_converged
+from fbeta.linear.in_memory import solve_batch
+from fbeta.linear.models import LinearModel
+from fbeta.linear.objectives import MIN_PARALLEL_SCORES, Objective
+from fbeta.linear.preconditioners import PRECONDITIONERS
 
-__all__ = ["Problems", "Solution", "round_coefficients"]
+__all__ = ["Problems", "Solution"]
 
-MEMORY = 1 << 30  # bytes of working memory for the blocks that are solved at the same time
-TOGETHER = 256  # columns that are brought back to the coordinates of X at a time
-WIDTH = 160  # columns of a block: enough for matrix products at full speed
-SINGLE = 1 << 16  # entries of X below which single precision saves nothing
-PARALLEL = 1 << 17  # scores below which a second thread costs more than it brings
-MAX_FACTORED = 2500  # order of a Hessian beyond which it is not factorised
-MAX_INVERTED = 5000  # the same where nothing else will do
-MAX_TURNED = 1 << 26  # entries of X beyond which it is not turned for the sake of a few problems
-HELD = 1e-2  # change of a score by the rounding of X that an objective does not feel
-ROUNDED = 1e-4  # change of a score by rounding coefficients that no objective feels
-SHARE = 0.8  # of the memory that is free on an accelerator
-LEAST_STEPS = 12  # the same on accelerators
-LAUNCHED = 6e10  # operations that an accelerator does while the kernels of a step are launched
-FEW_STEPS = 48  # conjugate gradient steps that no problem is given up for
+MEMORY_BYTES = 1 << 30  # of working memory, for the batches that are solved at the same time
+BATCH_COLUMNS = 160  # columns of a batch: enough for matrix products at full speed
+MIN_SINGLE_ENTRIES = 1 << 16  # entries of X below which single precision saves nothing
+MAX_FACTORISED = 2500  # order of a Hessian beyond which it is not factorised
+MAX_INVERTED = 5000  # the same for problems that nothing else solves
+MAX_ROTATED_ENTRIES = 1 << 26  # entries of X beyond which it is not rotated for a few problems
+MAX_X_ROUNDING = 1e-2  # change of a score by the rounding of X beyond which nothing is certified
+FREE_MEMORY_SHARE = 0.8  # of the memory that is free on an accelerator
+MIN_CG_STEPS = 48  # conjugate gradient steps before a problem is abandoned
+MIN_CG_STEPS_ACCELERATOR = 12
+LAUNCH_FLOPS = 6e10  # operations of an accelerator in the time that the kernels of a step launch
 
 
 @dataclass(frozen=True)
@@ -56,55 +53,54 @@ class Solution:
     converged: NDArray[np.bool_]
 
 
-class Problems(ABC):
+class Problems:
     """m problems over one design, with one or more columns of coefficients each.
 
-    Attributes
+    Parameters
     ----------
     design : Design
         With n rows and p columns.
+    objective : Objective
+        Of all problems.
+    targets : array of shape (n, ...)
+        As the objective takes them.
+    memory : int
+        Bytes of working memory.
+
+    Attributes
+    ----------
     first : ndarray of shape (m + 1,)
         Where the columns of each problem begin, and the number of all.
-    open : ndarray
+    unsolved : ndarray
         The problems that have to be solved, those that take longest first.
     """
 
-    kind: str  # what to call a problem in a warning
-    first: NDArray[np.intp]
-    open: NDArray[np.intp]
-    compiled: Compiled | None
-    factorises = True  # whether hard problems are solved with factorised Hessians
-
-    def __init__(self, design: Design, *, memory: int = MEMORY) -> None:
-        self.design, self.memory = design, memory
+    def __init__(
+        self, design: Design, objective: Objective, targets: Any, *, memory: int = MEMORY_BYTES
+    ) -> None:
+        self.design = design = objective.extend(design)
+        self.objective, self.bound = objective, objective.bind(design)
+        self.targets, self.memory = targets, memory
         xp = design.xp
-        large = design.matrix.shape[0] * design.matrix.shape[1] >= SINGLE
-        light = large and design.holds_in(xp.float32)
-        self.light = design.astype(xp.float32 if light else xp.float64)
+        mixed = PRECONDITIONERS[objective.preconditioners[0]].mixed_precision
+        large = design.matrix.shape[0] * design.matrix.shape[1] >= MIN_SINGLE_ENTRIES
+        single = mixed and large and design.holds_in(xp.float32)
+        self.light = design.astype(xp.float32 if single else xp.float64)
+        self.first = np.concatenate([[0], np.cumsum(self.bound.counts)]).astype(np.intp)
+        self.unsolved = objective.order(targets)
+        self.compiled = objective.compiled(design, self.light, targets)
 
     def __len__(self) -> int:
         return len(self.first) - 1
 
     @property
-    @abstractmethod
     def floor(self) -> float:
-        """What is added to an objective that decreases are compared with.
+        """What is added to an objective that decreases are compared with."""
+        return objective_floor(self.design.total_weight, self.objective.null_loss)
 
-        It is a small share of the objective of a model that knows nothing: where everything is
-        predicted with certainty, a decrease of next to nothing need not be pursued.
-        """
-
-    @abstractmethod
-    def null_solution(self, alpha: float) -> Array:
-        """Return where a cold solve starts, (p, M)."""
-
-    @abstractmethod
-    def objective(self, problems: NDArray[np.intp]) -> Objective:
-        """Return the objective of some problems, which are as wide as the widest of them."""
-
-    @abstractmethod
-    def targets(self, problems: NDArray[np.intp]) -> Array:
-        """Return the targets of some problems, (n, number of problems), on the device."""
+    @property
+    def _factorises(self) -> bool:
+        return "factorised" in self.objective.preconditioners
 
     def columns(self, problems: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the columns of some problems."""
@@ -120,7 +116,7 @@ class Problems(ABC):
         Parameters
         ----------
         alpha : float >= 0
-            Strength of the penalty.
+            Regularisation strength.
         start : array of shape (p, M), optional
             Where to start.
         tol : float
@@ -135,167 +131,80 @@ class Problems(ABC):
         """
         xp = self.design.xp
         cold = start is None
-        # that of a cold start is nobody else's
-        W = self.null_solution(alpha) if start is None else xp.asarray(start, copy=True)
+        if start is None:
+            W = self.bound.start(self.design, self.targets, alpha)  # newly allocated
+        else:
+            W = xp.asarray(start, copy=True)
         W = xp.astype(W, xp.float64, copy=False)
-        n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
-        left = self.open if self.design.matrix.shape[1] else self.open[:0]
-        hard = np.zeros(len(self), np.bool_)
+        run = _Run(self, W, alpha, tol, max_iter, cold)
+        left = self.unsolved if self.design.matrix.shape[1] else self.unsolved[:0]
         if self.compiled is not None and len(left):
-            converged, hard = self.compiled.solve(
-                left, W, n_iter, alpha, tol=tol, max_iter=max_iter, floor=self.floor, cold=cold,
-                max_steps=self._max_steps,
+            run.converged, run.abandoned = self.compiled.solve(
+                left, W, run.n_iter, alpha, tol=tol, max_iter=max_iter, floor=self.floor,
+                cold=cold, max_steps=self.max_steps,
             )  # fmt: skip
-            left, cold = left[~converged[left]], False
-        hard = hard & self._inverts
-        for direct in (False, True) if self.factorises else (False,):
-            now = left[hard[left] == direct]
-            self._run(now, W, n_iter, converged, hard, alpha, tol, max_iter, cold, direct)
-            left, cold = left[~converged[left]], False
-        return Solution(W, n_iter, converged & self._holds(W))
+            left, run.cold_start = left[~run.converged[left]], False
+        run.abandoned = run.abandoned & self._inverts
+        for factorised in (False, True) if self._factorises else (False,):
+            run.solve(left[run.abandoned[left] == factorised], factorised)
+            left, run.cold_start = left[~run.converged[left]], False
+        return Solution(W, run.n_iter, run.converged & self._resolved(W))
 
-    def _holds(self, W: Array) -> NDArray[np.bool_]:
-        """Tell for each problem whether its scores are none the worse for the rounding of X.
+    def _resolved(self, W: Array) -> NDArray[np.bool_]:
+        """Tell for each problem whether the rounding of X hardly changes its scores.
 
-        That can only be where dense X in single precision is large, and was centred or rotated.
+        It may where dense X in single precision is large, and was centred or rotated.
         """
         matrix, xp = self.design.matrix, self.design.xp
         if sp.issparse(matrix) or matrix.dtype == xp.float64 or not len(self):
             return np.ones(len(self), np.bool_)
-        reach = xp.astype(xp.maximum(xp.max(matrix, axis=0), -xp.min(matrix, axis=0)), xp.float64)
-        change = to_numpy(reach @ xp.abs(W)) * float(xp.finfo(matrix.dtype).eps)
-        return np.maximum.reduceat(change, self.first[:-1]) <= HELD
+        largest = xp.maximum(xp.max(matrix, axis=0), -xp.min(matrix, axis=0))
+        change = to_numpy(xp.astype(largest, xp.float64) @ xp.abs(W))
+        change = change * float(xp.finfo(matrix.dtype).eps)
+        return np.maximum.reduceat(change, self.first[:-1]) <= MAX_X_ROUNDING
 
-    def _max_steps(self, width: int, direct: bool = False) -> int:
+    def max_steps(self, width: int, factorised: bool = False) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
         n, order = int(self.design.matrix.shape[0]), int(self.design.matrix.shape[1]) * width
-        early = is_accelerator(self.design.device) and self.factorises and not direct
-        if early and order <= MAX_FACTORED:
-            return max(LEAST_STEPS, int(len(self) * n * order**2 / LAUNCHED))
-        if order > MAX_FACTORED:
+        early = is_accelerator(self.design.device) and self._factorises and not factorised
+        if early and order <= MAX_FACTORISED:
+            return max(MIN_CG_STEPS_ACCELERATOR, int(len(self) * n * order**2 / LAUNCH_FLOPS))
+        if order > MAX_FACTORISED:
             return 2 * order
         # making a Hessian costs order / 8 products with it, factorising it order / 12 n times that
-        return max(FEW_STEPS, order // 4 + order**2 // max(6 * n, 1))
-
-    def _run(
-        self,
-        problems: NDArray[np.intp],
-        W: Array,
-        n_iter: NDArray[np.intp],
-        converged: NDArray[np.bool_],
-        hard: NDArray[np.bool_],
-        alpha: float,
-        tol: float,
-        max_iter: int,
-        cold: bool,
-        direct: bool,
-    ) -> None:
-        """Solve some problems on arrays, in blocks, and write down what comes out."""
-        xp, there = self.design.xp, {"device": self.design.device}
-        blocks = self._blocks(problems, direct)
-        design, light = self.design, self.light
-        turn = direct and bool(blocks) and self._turns
-        if turn:
-            light = design = design.orthogonal[0]
-
-        def run(names: NDArray[np.intp]) -> Result:
-            objective, targets = self.objective(names), self.targets(names)
-            start = W if objective.joint else self._gather(W, names, objective.width)
-            budget = xp.asarray(max_iter - n_iter[names], **there)
-            result = Result(self._turn(start, to=True) if turn else start, 0 * budget)
-            settings: dict[str, Any] = {"floor": self.floor}
-            settings["max_steps"] = self._max_steps(objective.width, direct)
-            with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
-                if self._in_single(light) and not direct:
-                    block = Block(light, light, objective, targets, alpha, light.matrix.dtype)
-                    result = minimise(
-                        block, result.W, tol=AIM * tol, budget=budget, cold=cold, **settings
-                    )
-                taken = result.n_iter
-                block = Block(design, light, objective, targets, alpha)
-                result = minimise(
-                    block, result.W, tol=tol, budget=budget - taken, direct=direct,
-                    cold=cold and not bool(xp.any(taken > 0)), **settings,
-                )  # fmt: skip
-            result.n_iter = result.n_iter + taken
-            result.W = self._turn(result.W, to=False) if turn else result.W
-            return result
-
-        results = run_threaded(run, blocks, small=self._is_small())
-        for names, result in zip(blocks, results, strict=True):
-            W[...] = self._scatter(W, names, result.W)
-            n_iter[names] += to_numpy(result.n_iter)
-            converged[names] = to_numpy(result.converged)
-            hard[names] = to_numpy(result.hard) & self._inverts[names]
+        return max(MIN_CG_STEPS, order // 4 + order**2 // max(6 * n, 1))
 
     @property
-    def _turns(self) -> bool:
-        """Whether X is small enough to be turned to orthogonal coordinates for hard problems."""
+    def _rotates(self) -> bool:
+        """Whether X is small enough to be rotated for problems that need factorisation."""
         n, p = self.design.matrix.shape
-        return bool(min(n, p) <= MAX_FACTORED and n * p <= MAX_TURNED)
+        return bool(min(n, p) <= MAX_FACTORISED and n * p <= MAX_ROTATED_ENTRIES)
 
     @property
     def _inverts(self) -> NDArray[np.bool_]:
         """The problems whose Hessians are small enough to be inverted, (m,)."""
         n, p = self.design.matrix.shape
-        order = (min(n, p) if self._turns else p) * np.diff(self.first)
+        order = (min(n, p) if self._rotates else p) * np.diff(self.first)
         return np.asarray(order <= MAX_INVERTED)
 
-    def _in_single(self, light: Design) -> bool:
-        """Tell whether problems are solved in single precision before they are in double.
+    def is_small(self) -> bool:
+        """Tell whether a second thread does not pay."""
+        return bool(self.design.matrix.shape[0] * len(self.unsolved) < MIN_PARALLEL_SCORES)
 
-        On processors the compiled part does that.
-        """
-        single: bool = light.matrix.dtype == self.design.xp.float32
-        return single and is_accelerator(self.design.device)
-
-    def _turn(self, W: Array, *, to: bool) -> Array:
-        """Bring coefficients to the orthogonal coordinates, or back."""
-        V, last = self.design.orthogonal[1], -1 if self.design.intercept else W.shape[0]
-        turned = (V.T if to else V) @ W[:last, :]
-        return self.design.xp.concat([turned, W[last:, :]], axis=0)
-
-    def _gather(self, W: Array, names: NDArray[np.intp], width: int) -> Array:
-        """Return the columns of some problems, filled up with zeros to the same width."""
-        xp = self.design.xp
-        index = xp.asarray(self.columns(names), device=self.design.device)
-        own = xp.take(W, index, axis=1)
-        counts = np.diff(self.first)[names]
-        if (counts == width).all():
-            return own
-        places = (np.arange(width)[None, :] < counts[:, None]).ravel()
-        source = np.where(places, np.cumsum(places) - 1, len(index))
-        own = xp.concat([own, xp.zeros_like(own[:, :1])], axis=1)
-        return xp.take(own, xp.asarray(source, device=self.design.device), axis=1)
-
-    def _scatter(self, W: Array, names: NDArray[np.intp], own: Array) -> Array:
-        """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
-        width, columns = own.shape[1] // len(names), self.columns(names)
-        counts = np.diff(self.first)[names]
-        source = np.arange(W.shape[1])
-        source[columns] = W.shape[1] + np.flatnonzero(
-            (np.arange(width)[None, :] < counts[:, None]).ravel()
-        )
-        xp = self.design.xp
-        index = xp.asarray(source, device=self.design.device)
-        return xp.take(xp.concat([W, own], axis=1), index, axis=1)
-
-    def _is_small(self) -> bool:
-        return bool(self.design.matrix.shape[0] * len(self.open) < PARALLEL)
-
-    def _blocks(self, problems: NDArray[np.intp], direct: bool) -> list[NDArray[np.intp]]:
-        """Deal problems into blocks of like composition, which take about as long."""
+    def _batches(self, problems: NDArray[np.intp], factorised: bool) -> list[NDArray[np.intp]]:
+        """Deal problems into batches of like composition, which take about as long."""
         if not len(problems):
             return []
         n, p = self.design.matrix.shape
-        threads = 1 if self._is_small() else n_threads()
+        threads = 1 if self.is_small() else n_threads()
         width = int(np.diff(self.first)[problems].max())
         # scores, their changes, targets, curvatures and a share of the tiles, for each column
-        per_problem = 8 * width * (6 * n + 16 * p) + 24 * direct * (p * width) ** 2
-        room, most = self.memory, WIDTH // width
+        per_problem = 8 * width * (6 * n + 16 * p) + 24 * factorised * (p * width) ** 2
+        room, most = self.memory, BATCH_COLUMNS // width
         if is_accelerator(self.design.device):
             threads, most = 1, len(problems)
-            room = int(SHARE * (device_memory(self.design.xp, self.design.device) or room))
+            free = device_memory(self.design.xp, self.design.device)
+            room = int(FREE_MEMORY_SHARE * (free or room))
         size = max(1, min(most, room // (threads * per_problem)))
         count = min(len(problems), threads * -(-len(problems) // (threads * size)))
         return [problems[i::count] for i in range(count)]
@@ -308,7 +217,7 @@ class Problems(ABC):
         max_iter: int = 100,
         describe: Callable[[int], str] = str,
     ) -> Solution:
-        """Solve from scratch, and say what did not converge."""
+        """Solve from scratch, and warn of what did not converge."""
         solution = self.solve(alpha, tol=tol, max_iter=max_iter)
         self.warn_if_not_converged(solution, alpha, max_iter, describe)
         return solution
@@ -320,67 +229,138 @@ class Problems(ABC):
         max_iter: int,
         describe: Callable[[int], str] = str,
     ) -> None:
-        """Say which problems did not converge, and what to do about it."""
-        failed = np.flatnonzero(~solution.converged)
-        if not len(failed):
-            return
-        names = ", ".join(describe(m) for m in failed[:10]) + (", ..." if len(failed) > 10 else "")
-        warnings.warn(
-            f"{len(failed)} of {len(self)} {self.kind} problems did not converge in {max_iter} "
-            f"iterations at alpha = {alpha:g} ({names}): increase max_iter or alpha, or scale X",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        """Warn of problems that did not converge, by name."""
+        warn_if_not_converged(
+            solution.converged, describe, f"{self.objective.kind} problems",
+            f"{max_iter} iterations at alpha = {alpha:g}", "max_iter or alpha", stacklevel=4,
+        )  # fmt: skip
 
     def scores(self, solution: Solution, design: Design) -> Array:
-        """Return the scores of all columns, (n, M), for the rows of a design.
+        """Return the scores of all columns, (n, M), for n rows in the coordinates of the design."""
+        with one_blas_thread(design.matrix.shape[0] * len(self) < MIN_PARALLEL_SCORES):
+            return self.objective.extend(design).scores(solution.W)
 
-        The design has to be in the coordinates of the problems' own.
-        """
-        with one_blas_thread(design.matrix.shape[0] * len(self) < PARALLEL):
-            return design.scores(solution.W)
+    def probabilities(self, solution: Solution, design: Design) -> Array:
+        """Return what the objective makes of these scores."""
+        return self.objective.probabilities(self.scores(solution, design))
 
     def coefficients(self, solution: Solution) -> tuple[Array, Array]:
         """Return coefficients (M, d) and intercepts (M,) in the coordinates of X.
 
-        They have the type of X, unless the scores would feel that they were rounded to it.
+        They have the type of X, unless rounding to it would change the scores.
         """
-        design, W = self.design, solution.W
-        # some columns at a time: of many features and problems there is no room for copies
-        size = TOGETHER if design.xp is np else max(1, W.shape[1])
-        found = []
-        with one_blas_thread(self._is_small()):
-            for at in range(0, max(1, W.shape[1]), size):
-                part = design.coefficients(W[:, at : at + size])
-                found.append(round_coefficients(*part, design.dtype, design.reach))
-        if len(found) == 1:
-            return found[0]
-        coef, intercept = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return coef, intercept
+        with one_blas_thread(self.is_small()):
+            return self.design.rounded_coefficients(solution.W)
+
+    def model(self, solution: Solution) -> Any:
+        """Return the model in the coordinates of X."""
+        coef, intercept = self.coefficients(solution)
+        return LinearModel(coef, intercept, solution.n_iter, solution.converged, self.objective)
 
 
-def round_coefficients(coef: Array, intercept: Array, dtype: Any, reach: float) -> tuple[Any, Any]:
-    """Return coefficients (m, d) and intercepts (m,) in a type, if the scores do not feel it.
+@dataclass
+class _Run:
+    """One solve of all problems, and what is known of each so far.
 
-    Parameters
+    Attributes
     ----------
-    coef, intercept : array of shape (d, m), array of shape (m,)
-        In double precision, which they keep otherwise.
-    dtype : floating type
-        That of X.
-    reach : float
-        The largest absolute value in X.
-
-    Returns
-    -------
-    coef, intercept : array of shape (m, d), array of shape (m,)
+    W : array of shape (p, M)
+        Written to.
+    cold_start : bool
+        Whether W is far from the optimum.
+    n_iter, converged, abandoned : ndarray of shape (m,)
+        Iterations; whether certified; whether the Hessian has to be factorised.
     """
-    xp = array_namespace(coef)
-    if dtype != xp.float64:
-        sizes = xp.sum(xp.abs(coef), axis=0)
-        felt = reach * float(xp.max(sizes)) if sizes.shape[0] else 0.0
-        dtype = dtype if felt * float(xp.finfo(dtype).eps) <= ROUNDED else xp.float64
-    coef = xp.astype(coef.T, dtype, copy=True)
-    if isinstance(coef, np.ndarray):
-        coef = np.ascontiguousarray(coef)
-    return coef, xp.astype(intercept, dtype)
+
+    problems: Problems
+    W: Array
+    alpha: float
+    tol: float
+    max_iter: int
+    cold_start: bool
+
+    def __post_init__(self) -> None:
+        m = len(self.problems)
+        self.n_iter, self.converged = np.zeros(m, np.intp), np.ones(m, np.bool_)
+        self.abandoned = np.zeros(m, np.bool_)
+
+    def solve(self, names: NDArray[np.intp], factorised: bool) -> None:
+        """Solve some problems on arrays, in batches, and store the results."""
+        own = self.problems
+        batches = own._batches(names, factorised)
+        rotate = factorised and bool(batches) and own._rotates
+
+        def run(batch: NDArray[np.intp]) -> tuple[Array, ...]:
+            with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
+                return self._solve_batch(batch, factorised, rotate)
+
+        results = run_threaded(run, batches, small=own.is_small())
+        for batch, (W, n_iter, converged, abandoned) in zip(batches, results, strict=True):
+            self.W[...] = self._scatter(batch, W)
+            self.n_iter[batch] += to_numpy(n_iter)
+            self.converged[batch] = to_numpy(converged)
+            self.abandoned[batch] = to_numpy(abandoned) & own._inverts[batch]
+
+    def _solve_batch(
+        self, names: NDArray[np.intp], factorised: bool, rotate: bool
+    ) -> tuple[Array, ...]:
+        """Solve a batch, on accelerators in single precision first."""
+        own, xp = self.problems, self.problems.design.xp
+        design, light = own.design, own.light
+        objective = own.bound.select(names)
+        targets = objective.batch_targets(design, own.targets, names)
+        start = self._gather(names, objective)
+        if rotate:
+            light = design = own.design.orthogonal[0]
+            start = self._rotate(start, to=True)
+        budget = xp.asarray(self.max_iter - self.n_iter[names], device=own.design.device)
+        settings: dict[str, Any] = {"floor": own.floor}
+        settings["max_steps"] = own.max_steps(objective.width, factorised)
+        cold, taken = self.cold_start, 0 * budget
+        # on processors the compiled part runs in single precision first
+        single = light.matrix.dtype == xp.float32 and is_accelerator(design.device)
+        if single and not factorised:
+            batch = ProblemBatch(light, light, objective, targets, self.alpha, light.matrix.dtype)
+            start, taken, *_ = solve_batch(
+                batch, start, tol=AIM * self.tol, budget=budget, cold_start=cold, **settings
+            )
+            cold = cold and not bool(xp.any(taken > 0))
+        batch = ProblemBatch(design, light, objective, targets, self.alpha)
+        W, n_iter, converged, abandoned = solve_batch(
+            batch, start, tol=self.tol, budget=budget - taken, cold_start=cold,
+            factorised=factorised, **settings,
+        )  # fmt: skip
+        W = self._rotate(W, to=False) if rotate else W
+        return W, n_iter + taken, converged, abandoned
+
+    def _rotate(self, W: Array, *, to: bool) -> Array:
+        """Bring coefficients to the orthogonal coordinates, or back."""
+        design = self.problems.design
+        V, last = design.orthogonal[1], -1 if design.intercept else W.shape[0]
+        turned = (V.T if to else V) @ W[:last, :]
+        return design.xp.concat([turned, W[last:, :]], axis=0)
+
+    def _gather(self, names: NDArray[np.intp], objective: Objective) -> Array:
+        """Return the columns of some problems, filled up with zeros to the same width."""
+        own, W, xp = self.problems, self.W, self.problems.design.xp
+        counts = np.diff(own.first)[names]
+        width = own.design.columns(objective.width)
+        index = xp.asarray(own.columns(names), device=own.design.device)
+        columns = xp.take(W, index, axis=1)
+        if (counts == width).all():
+            return columns
+        places = (np.arange(width)[None, :] < counts[:, None]).ravel()
+        source = np.where(places, np.cumsum(places) - 1, len(index))
+        columns = xp.concat([columns, xp.zeros_like(columns[:, :1])], axis=1)
+        return xp.take(columns, xp.asarray(source, device=own.design.device), axis=1)
+
+    def _scatter(self, names: NDArray[np.intp], columns: Array) -> Array:
+        """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
+        own, W, xp = self.problems, self.W, self.problems.design.xp
+        width, counts = columns.shape[1] // len(names), np.diff(own.first)[names]
+        source = np.arange(W.shape[1])
+        source[own.columns(names)] = W.shape[1] + np.flatnonzero(
+            (np.arange(width)[None, :] < counts[:, None]).ravel()
+        )
+        index = xp.asarray(source, device=own.design.device)
+        return xp.take(xp.concat([W, columns], axis=1), index, axis=1)

@@ -15,7 +15,7 @@ from fbeta._validation import check_count, check_number
 from fbeta.decoding.rules import SignOfScores
 from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Design, LinearModel, LinearProblems
+from fbeta.linear import Design, LinearProbabilities, LinearProblems
 from fbeta.linear.learner import LinearLearner, LinearScores, Weight
 from fbeta.losses import LogisticLoss, Loss
 from fbeta.metrics import averaged_fbeta
@@ -167,7 +167,7 @@ class CostSensitiveRelevance(HeldOutClassifier):
 
     def _fit_path(
         self, X: Any, targets: sp.csc_array, weight: Weight, grid: NDArray[np.float64]
-    ) -> list[LinearModel]:
+    ) -> list[LinearProbabilities]:
         """Fit to labels of shape (n, s), for each t from the solution for the t before."""
         solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
         design = Design.of(X, weight, intercept=solver.fit_intercept)
@@ -182,7 +182,7 @@ class CostSensitiveRelevance(HeldOutClassifier):
 
     def _choose(
         self,
-        models: list[LinearModel],
+        models: list[LinearProbabilities],
         grid: NDArray[np.float64],
         X: Any,
         Y: Indicator,
@@ -190,7 +190,7 @@ class CostSensitiveRelevance(HeldOutClassifier):
     ) -> CostedModel:
         """Take for each label the model with the highest F_beta on the held-out rows."""
 
-        def value(model: LinearModel) -> Array:
+        def value(model: LinearProbabilities) -> Array:
             predicted = model.scores(X)[:, model.problem] > 0
             return averaged_fbeta(
                 Y, predicted, self.beta, average=self.average, sample_weight=weight

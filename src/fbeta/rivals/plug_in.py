@@ -14,7 +14,7 @@ from fbeta._validation import check_choice
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Design
+from fbeta.linear import Design, Multinomial
 from fbeta.linear.learner import (
     Alphas,
     Learner,
@@ -22,7 +22,7 @@ from fbeta.linear.learner import (
     Names,
     Path,
     Rows,
-    SoftmaxLearner,
+    SolverLearner,
     Weight,
     count_rows,
 )
@@ -56,7 +56,7 @@ class PlugInLearner(Learner):
     """A logistic regression of "no labels", and multinomial ones of the sizes."""
 
     empty: LinearLearner
-    sizes: SoftmaxLearner
+    sizes: SolverLearner
 
     def fit(
         self, X: Any, targets: PlugInTargets, weight: Weight, alpha: float, name: Names = str
@@ -146,4 +146,4 @@ class ExactFPlugIn(StatisticsClassifier):
     def _make_learner(self) -> PlugInLearner:
         check_choice("rows", self.rows, ("nonempty", "all"))
         solver = self.fit_intercept, self.tol, self.max_iter
-        return PlugInLearner(LinearLearner(*solver), SoftmaxLearner(*solver))
+        return PlugInLearner(LinearLearner(*solver), SolverLearner(*solver, objective=Multinomial))

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from fbeta._array import array_namespace
 from fbeta.labels.forms import Indicator
-from fbeta.linear.binary import distinct_columns
 from fbeta.statistics.label_statistics import LabelStatistics, encode, observed_cardinalities
+from fbeta.statistics.targets import Targets, distinct_columns
 
 __all__ = ["CardinalityCode", "Code", "Estimates", "JointCode", "LabelSetCode", "MarginalCode",
-           "PlugInCode", "SetTargets", "SizedCode", "SizedTargets"]  # fmt: skip
+           "PlugInCode", "SizedCode"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,6 @@ class Code(ABC):
     def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
         """Return what a target is called in a warning, given the names of the labels."""
         return str(column)
-
-    def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
-        """Return sums of the targets over rows, from sums by the size of the label sets.
-
-        Parameters
-        ----------
-        sizes : ndarray of shape (K,)
-            Sizes of label sets that occur, increasing.
-        sums : ndarray of shape (K, s)
-            Sums over the rows that have a size and a label; for size 0 in the first column.
-
-        Returns
-        -------
-        ndarray of shape (M,)
-        """
-        raise TypeError(f"{type(self).__name__} has no sums over blocks of rows")
 
 
 @dataclass(frozen=True)
@@ -131,7 +115,11 @@ class JointCode(Code):
         return encode(Y, self.cardinalities)
 
     def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
-        """Return the sums for "no labels", and for each pair of a size and a label."""
+        """Return the sums for "no labels", and for each pair of a size and a label.
+
+        ``sums``, (K, s), has sums over the rows of each of K increasing sizes that have a label;
+        for size 0 in the first column. Codes that have this method can be fitted to row blocks.
+        """
         out = np.zeros(self.width(), sums.dtype)
         out[0] = sums[sizes == 0, 0].sum()
         place = np.searchsorted(sizes, self.cardinalities)
@@ -269,28 +257,12 @@ class SizedCode(Code):
 
 
 @dataclass(frozen=True)
-class SizedTargets:
-    """Targets of :class:`CardinalityCode`."""
-
-    matrix: sp.csc_array  # (n, s + C), labels and sizes
-    sizes: NDArray[np.intp]  # (C,), what the last columns stand for
-
-
-@dataclass(frozen=True)
 class CardinalityCode(SizedCode):
-    """The same, for a model that has to know which of its targets are sizes."""
+    """:class:`SizedCode` of a model whose last C targets depend on the number of labels."""
 
-    def targets(self, Y: Indicator) -> SizedTargets:
-        """Return the labels and the sizes of each row."""
-        return SizedTargets(super().targets(Y), self.sizes)
-
-
-@dataclass(frozen=True)
-class SetTargets:
-    """Targets of :class:`LabelSetCode`."""
-
-    which: NDArray[np.intp]  # (n,), the set of each row
-    sets: sp.csr_array  # (L, s), 0/1
+    def targets(self, Y: Indicator) -> Targets:
+        """Return the labels and the sizes of each row, (n, s + C), and what the sizes are."""
+        return Targets(super().targets(Y), self.sizes)
 
 
 @dataclass(frozen=True)
@@ -301,7 +273,7 @@ class LabelSetCode(Code):
     --------
     >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [1, 1]], dtype=np.int8))
     >>> code = LabelSetCode.of(Y)
-    >>> code.sets.toarray().tolist(), code.targets(Y).which.tolist()
+    >>> code.sets.toarray().tolist(), code.targets(Y).values.ravel().tolist()
     ([[1, 1], [0, 1]], [0, 1, 0])
     """
 
@@ -318,10 +290,10 @@ class LabelSetCode(Code):
         """Return the numbers of a row: L probabilities, and ``1 + K s`` statistics of them."""
         return int(self.sets.shape[0]) + 1 + len(self.cardinalities) * self.n_labels
 
-    def targets(self, Y: Indicator) -> SetTargets:
-        """Return which of the sets each row has; all of them have to be known."""
+    def targets(self, Y: Indicator) -> Targets:
+        """Return which of the sets each row has, (n, 1), and the sets; all have to be known."""
         both = _number_sets(sp.csr_array(sp.vstack([self.sets, Y])))
-        return SetTargets(both[self.sets.shape[0] :], self.sets)
+        return Targets(both[self.sets.shape[0] :, None], self.sets)
 
     def statistics(self, P: Any) -> LabelStatistics:
         """Return the statistics of the distribution P over the sets, of shape (n, L)."""

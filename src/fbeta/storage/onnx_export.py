@@ -19,7 +19,7 @@ from fbeta.datasets import TableEncoder
 from fbeta.datasets.column_encoders import NumberColumn
 from fbeta.decoding.rules import CutAtHalf
 from fbeta.estimators.statistics_base import StatisticsClassifier
-from fbeta.linear.learner import LinearProbabilities
+from fbeta.linear import LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.statistics.codes import CardinalityCode, JointCode, MarginalCode, SizedCode
 from fbeta.storage.onnx_decode import Goal, SizeLaw, decode_independent, decode_joint, decode_sized

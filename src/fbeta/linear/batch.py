@@ -1,0 +1,242 @@
+"""Problems that are evaluated together: losses, gradients and products with Hessians.
+
+A batch has m problems with c columns of coefficients each, side by side: M = m c columns in all.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fbeta._array import Array, array_namespace, is_accelerator, multiply_add
+from fbeta.linear.design import Design
+from fbeta.linear.objectives import Objective
+from fbeta.linear.tiles import RowTiles
+
+__all__ = ["Compaction", "Evaluation", "Losses", "ProblemBatch", "columns_of", "take_problems"]
+
+# share of the problems that is still active at which the others are dropped: CPU, accelerators
+COMPACTION_SHARE = (0.9, 0.3)
+TILE_SCORES = 1 << 14  # scores of a tile of rows: they stay in a processor's cache
+TILE_SCORES_ACCELERATOR = 1 << 26  # there large products are the fast ones
+MIN_TILE_ROWS = 256
+MAX_TILE_FEATURES = 2048  # a tile has at least twice as many rows as features, up to this many
+
+
+@dataclass
+class Losses:
+    """Sums of the losses (m,), residuals and curvature ((rows, M) tiles), sums of its diagonal."""
+
+    value: Array
+    residuals: list[Array]
+    curvature: list[Array]
+    curvature_sum: Array
+
+
+@dataclass
+class Evaluation:
+    """Objective (m,) and gradient (p, M) at W (p, M), with the curvature of the rows."""
+
+    W: Array
+    value: Array
+    gradient: Array
+    curvature: list[Array] = field(default_factory=list)  # (rows, M) tiles
+    curvature_sum: Array = None  # (M,), sums of its diagonal
+
+
+class ProblemBatch:
+    """Problems over the same rows that are evaluated together.
+
+    Parameters
+    ----------
+    design : Design
+        With n rows and p columns.
+    light : Design
+        The same in single precision, or the design itself where that is not accurate enough.
+    objective : Objective
+        With c columns for each problem.
+    targets : array of shape (n, m)
+        As the objective takes them.
+    alpha : float >= 0
+        Regularisation strength.
+    dtype : floating type, optional
+        Of scores and residuals, double precision by default. Only that is certified.
+    """
+
+    def __init__(
+        self,
+        design: Design,
+        light: Design,
+        objective: Objective,
+        targets: Array,
+        alpha: float,
+        dtype: Any = None,
+    ) -> None:
+        self.design, self.objective, self.xp = design, objective, design.xp
+        self.dtype = self.xp.float64 if dtype is None else dtype
+        self.alpha = max(alpha, objective.min_alpha)
+        self.penalty = design.penalty(self.alpha, objective.intercept_penalty)
+        self.width = objective.width  # scores of a problem
+        self.n_columns = design.columns(self.width)  # columns of coefficients of a problem
+        accelerator = is_accelerator(design.device)
+        scores = TILE_SCORES_ACCELERATOR if accelerator else TILE_SCORES
+        self.compaction_share = COMPACTION_SHARE[accelerator]
+        columns = max(targets.shape[1] * self.width, 1)
+        features = min(design.matrix.shape[1], MAX_TILE_FEATURES)
+        size = max(scores // columns, 2 * features, MIN_TILE_ROWS)
+        self.tiles = design.rows(size, self.dtype)
+        self.light_tiles = light.rows(size, light.matrix.dtype)
+        self.targets = self.tiles.split(targets)
+        self.weights: list[Any] = [None] * len(self.targets)
+        if design.weight is not None:
+            self.weights = self.tiles.split(self.xp.astype(design.weight, self.dtype))
+
+    def total(self, values: Array) -> Array:
+        """Sum over the columns of each problem: (..., M) to (..., m)."""
+        if self.n_columns == 1:
+            return values
+        xp = self.xp
+        return xp.sum(xp.reshape(values, (*values.shape[:-1], -1, self.n_columns)), axis=-1)
+
+    def spread(self, values: Array) -> Array:
+        """Repeat the value of each problem for its columns: (m,) to (M,)."""
+        return values if self.n_columns == 1 else self.xp.repeat(values, self.n_columns)
+
+    def columns(self, problems: Array) -> Array:
+        """Return the columns of some problems."""
+        return columns_of(self.xp, problems, self.n_columns)
+
+    def only(self, problems: Any) -> ProblemBatch:
+        """Return the batch of some problems."""
+        out = copy(self)
+        out.keep(self.xp.asarray(problems, device=self.design.device))
+        return out
+
+    def keep(self, problems: Array) -> None:
+        """Drop all problems but these."""
+        self.targets = [self.xp.take(y, problems, axis=1) for y in self.targets]
+        self.objective = self.objective.take(problems)
+
+    def losses(self, scores: list[Array], cautious: Array | None) -> Losses:
+        """Evaluate the losses at scores; ``cautious``, (m,), as for :meth:`Objective.evaluate`."""
+        xp = self.xp
+        wide = None
+        if cautious is not None and bool(xp.any(cautious)):
+            wide = cautious if self.width != self.n_columns else self.spread(cautious)
+        value, total, residuals, curvature = 0.0, 0.0, [], []
+        for y, u, c in zip(self.targets, scores, self.weights, strict=True):
+            f, g, h, diagonal = self.objective.summed(y, u, wide, c)
+            value, total = value + f, total + diagonal
+            residuals.append(g)
+            curvature.append(xp.astype(h, self.light_tiles.dtype, copy=False))
+        return Losses(value, residuals, curvature, total)
+
+    def evaluation(self, W: Array, losses: Losses) -> Evaluation:
+        """Add the penalty of W, (p, M), and map the residuals back to its coordinates."""
+        xp = self.xp
+        value = 0.5 * self.total(xp.sum(self.penalty * W * W, axis=0)) + losses.value
+        pull = xp.astype(self.tiles.adjoint(losses.residuals), xp.float64, copy=False)
+        gradient = self.objective.project(pull + self.penalty * W)
+        return Evaluation(W, value, gradient, losses.curvature, losses.curvature_sum)
+
+    def evaluate(self, W: Array, cautious: Array | None = None) -> Evaluation:
+        """Evaluate everything at W, (p, M)."""
+        return self.evaluation(W, self.losses(self.tiles.product(W), cautious))
+
+    def along(self, scores: list[Array], changes: list[Array], step: Array) -> list[Array]:
+        """Return the scores at a step, (m,), along a change of them."""
+        wide = step if self.width != self.n_columns else self.spread(step)
+        wide = self.xp.astype(wide, self.dtype, copy=False)
+        pairs = zip(scores, changes, strict=True)
+        return [multiply_add(self.xp, u, wide, v) for u, v in pairs]
+
+    def slope(self, losses: Losses, changes: list[Array]) -> Array:
+        """Return the slope of the losses along a change of the scores, (m,)."""
+        xp = self.xp
+        pairs = zip(losses.residuals, changes, strict=True)
+        total = xp.astype(sum(xp.sum(g * v, axis=0) for g, v in pairs), xp.float64)
+        if self.width == 1:
+            return total
+        return xp.sum(xp.reshape(total, (-1, self.width)), axis=-1)
+
+    def respond(self, curvature: list[Array], at: int, v: Array) -> Array:
+        """Multiply the Hessians of a tile's rows with changes of their scores."""
+        out, weight = self.objective.response(curvature[at], v), self.weights[at]
+        return out if weight is None else self.xp.astype(weight, out.dtype) * out
+
+    def response(self, tiles: RowTiles, curvature: list[Array], P: Array) -> Array:
+        """Multiply the Hessian of each problem's losses with its columns of P, (p, M)."""
+        return tiles.round_trip(P, lambda at, v: self.respond(curvature, at, v))
+
+    def hessian_product(self, tiles: RowTiles, curvature: list[Array], P: Array) -> Array:
+        """Multiply each problem's Hessian, penalty included, with its columns of P, (p, M)."""
+        penalty = self.xp.astype(self.penalty, P.dtype)
+        return multiply_add(self.xp, self.response(tiles, curvature, P), penalty, P)
+
+    def curvatures(self, curvature: list[Array], column: int) -> list[Array]:
+        """Return the column of each row's Hessian that belongs to one column of each problem."""
+        xp = self.xp
+        if self.width == 1:
+            pairs = zip(curvature, self.weights, strict=True)
+            return [h if c is None else xp.astype(c, h.dtype) * h for h, c in pairs]
+        one = xp.asarray(np.arange(self.width) == column, device=self.design.device)
+        parts = []
+        for at, h in enumerate(curvature):
+            m = h.shape[1] // self.width
+            v = xp.astype(xp.tile(one, (m,)), h.dtype)[None, :]
+            parts.append(self.respond(curvature, at, xp.broadcast_to(v, h.shape)))
+        return parts
+
+
+def columns_of(xp: Any, problems: Array, width: int) -> Array:
+    """Return the columns of problems that have ``width`` columns each, side by side."""
+    if width == 1:
+        return problems
+    own = xp.arange(width, dtype=problems.dtype, device=problems.device)
+    return xp.reshape(problems[:, None] * width + own[None, :], (-1,))
+
+
+def take_problems(values: Any, problems: Array, m: int) -> Any:
+    """Return the part of some of m problems, of arrays (nested in lists and tuples) (..., m c)."""
+    if values is None:
+        return None
+    if isinstance(values, list | tuple):
+        return type(values)(take_problems(value, problems, m) for value in values)
+    xp = array_namespace(values)
+    return xp.take(values, columns_of(xp, problems, values.shape[-1] // m), axis=-1)
+
+
+class Compaction:
+    """Collects the results of problems that leave a shrinking batch.
+
+    Parameters
+    ----------
+    names : integer array of shape (m,)
+        The places of the problems in the results.
+    """
+
+    def __init__(self, names: Array) -> None:
+        self.names = names
+        self.pieces: list[tuple[Array, ...]] = []
+
+    def drop(self, gone: Array, left: Array, *values: Any) -> None:
+        """Store arrays (..., m c), or one integer for all, of the problems ``gone``."""
+        xp, names = array_namespace(self.names), self.names
+        m = names.shape[0]
+        if gone.shape[0] < m:
+            values = tuple(v if isinstance(v, int) else take_problems(v, gone, m) for v in values)
+            names = xp.take(names, gone)
+            self.names = xp.take(self.names, left)
+        full = (xp.full_like(names, v) if isinstance(v, int) else v for v in values)
+        self.pieces.append((names, *full))
+
+    def collect(self) -> tuple[Array, ...]:
+        """Return the values of all problems in the order of their names."""
+        if len(self.pieces) == 1:  # its problems are in order
+            return self.pieces[0][1:]
+        xp = array_namespace(self.names)
+        names, *values = (xp.concat(a, axis=-1) for a in zip(*self.pieces, strict=True))
+        return tuple(take_problems(values, xp.argsort(names), names.shape[0]))

@@ -1,0 +1,115 @@
+"""Fitted linear models: coefficients, and what makes probabilities of the scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fbeta._array import Array, array_namespace
+from fbeta.linear.objectives import Objective, linear_scores
+from fbeta.losses import Loss
+
+__all__ = ["LinearModel", "LinearProbabilities", "LinearScores", "take_along"]
+
+
+def take_along(values: Any, places: NDArray[np.intp], axis: int = 0) -> Any:
+    """Return the entries of an array of any library at some places along an axis."""
+    xp = array_namespace(values)
+    return xp.take(values, xp.asarray(places, device=values.device), axis=axis)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Linear scores, and the objective that they were fitted by.
+
+    Attributes
+    ----------
+    coef : array of shape (M, d)
+        One row for each column of scores.
+    intercept : array
+        Of shape (M,), or as the objective has them.
+    n_iter : ndarray of shape (m,)
+        Newton iterations of each problem; 0 where nothing had to be solved.
+    converged : bool ndarray of shape (m,)
+    objective : Objective
+        Which makes probabilities of the scores.
+    """
+
+    coef: Array
+    intercept: Array
+    n_iter: NDArray[np.intp]
+    converged: NDArray[np.bool_]
+    objective: Objective
+
+    def probabilities(self, X: Any) -> Array:
+        """Return what the code of the targets makes statistics of, for n rows of X."""
+        scores = self.objective.model_scores(X, self.coef, self.intercept)
+        return self.objective.probabilities(scores)
+
+    @property
+    def most_iter(self) -> int:
+        """Most Newton iterations of a problem."""
+        return int(self.n_iter.max(initial=0))
+
+
+@dataclass(frozen=True)
+class LinearProbabilities:
+    """Linear scores of distinct binary targets, and the loss whose link makes probabilities.
+
+    Attributes
+    ----------
+    coef : array of shape (m, d)
+        Of the distinct problems.
+    intercept : array of shape (m,)
+        Infinite where the target is constant and the loss has no minimiser.
+    problem : ndarray of shape (M,)
+        Row of ``coef`` that serves each of the M targets.
+    n_iter : ndarray of shape (m,)
+        Newton iterations; 0 where nothing had to be solved.
+    converged : bool ndarray of shape (m,)
+    loss : Loss
+    """
+
+    coef: Array
+    intercept: Array
+    problem: NDArray[np.intp]
+    n_iter: NDArray[np.intp]
+    converged: NDArray[np.bool_]
+    loss: Loss
+
+    def scores(self, X: Any) -> Array:
+        """Return the scores of the distinct problems, of shape (n, m)."""
+        return linear_scores(X, self.coef, self.intercept)
+
+    def probabilities(self, X: Any) -> Any:
+        """Return the probabilities of the targets, of shape (n, M)."""
+        distinct: Any = self.loss.inverse_link(self.scores(X))
+        return take_along(distinct, self.problem, axis=1)
+
+    def unfold(self) -> LinearProbabilities:
+        """Return a model with coefficients for each target, also where targets are equal."""
+        names = ("coef", "intercept", "n_iter", "converged")
+        own = (take_along(getattr(self, name), self.problem) for name in names)
+        coef, intercept, n_iter, converged = own
+        every = np.arange(len(self.problem))
+        return LinearProbabilities(coef, intercept, every, n_iter, converged, self.loss)
+
+    @property
+    def most_iter(self) -> int:
+        """Most Newton iterations of a problem."""
+        return int(self.n_iter.max(initial=0))
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """Scores ``X @ coef.T + intercept`` of the labels, which are no probabilities."""
+
+    coef: NDArray[Any]  # (s, d)
+    intercept: NDArray[Any]  # (s,)
+
+    def scores(self, X: Any) -> NDArray[Any]:
+        """Return the scores, of shape (n, s)."""
+        return np.asarray(np.asarray(X @ self.coef.T) + self.intercept)
