@@ -207,7 +207,7 @@ def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scal
                         start[:, : len(problems)], loss, alpha)  # fmt: skip
     W = problems.solve(alpha, start[:, : len(problems)], max_iter=50).W
     assert np.isfinite(W).all()
-    after = objectives(design, problems.matrix, W, loss, alpha)
+    after = objectives(design, problems.targets, W, loss, alpha)
     assert (after <= before * (1 + 1e-4) + 1e-4).all()
 
 

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fbeta.linear import Design
-from fbeta.linear.learner import Learner, LinearLearner, LinearScores, count_rows, take_rows
+from fbeta.linear import Design, Multinomial
+from fbeta.linear.learner import (
+    Learner,
+    LinearLearner,
+    LinearScores,
+    SolverLearner,
+    count_rows,
+    take_rows,
+)
 from fbeta.losses import SquaredLoss
-from fbeta.rivals.plug_in import SoftmaxLearner
 from fbeta.statistics.codes import MarginalCode
 
 RNG = np.random.default_rng(0)
@@ -25,7 +31,7 @@ ROWS, ALPHAS = np.arange(10, 50), [10.0, 0.1, 1.0]
     [
         (LinearLearner(tol=1e-12), Y.tocsc()),
         (LinearLearner(False, 1e-12, 200, SquaredLoss()), Y.tocsc()),
-        (SoftmaxLearner(tol=1e-12), Y.toarray().cumsum(axis=1)),
+        (SolverLearner(tol=1e-12, objective=Multinomial), Y.toarray().cumsum(axis=1)),
     ],
 )
 def test_the_path_is_separate_fits(form, weighted, learner, targets):
@@ -66,7 +72,7 @@ def test_targets_are_named_in_warnings():
     [({"tol": 0.0}, ValueError), ({"tol": "1"}, TypeError), ({"max_iter": 0}, ValueError)],
 )
 def test_parameters_are_checked_once(parameters, error):
-    for kind in (LinearLearner, SoftmaxLearner):
+    for kind in (LinearLearner, SolverLearner):
         with pytest.raises(error, match=next(iter(parameters))):
             kind(**parameters)
     with pytest.raises(ValueError, match="alpha"):

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design, Multinomial, Problems
 from fbeta.linear.batch import ProblemBatch
+from fbeta.linear.binary import independent_start
 from fbeta.linear.multinomial import softmax
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LogisticLoss
@@ -112,10 +113,10 @@ def test_hessian_and_gradient():
 def test_start_keeps_the_probability_of_class_0():
     X, classes = toy()
     problems = Problems(Design.of(X), Multinomial.of(classes), classes)
-    W = problems.null_solution(0.7)
+    W = problems.bound.start(problems.design, classes, 0.7)
     np.testing.assert_allclose(np.add.reduceat(W, problems.first[:-1], axis=1), 0, atol=1e-12)
     p = softmax(problems.design.scores(W), problems.objective.counts)
-    binary = problems.binary.solve(0.7, tol=1e-2).W[:, problems.binary.problem]
+    binary, _ = independent_start(problems.design, classes > 0, 0.7)
     expected = 1 / (1 + np.exp(problems.design.scores(binary)))
     np.testing.assert_allclose(p[:, problems.first[:-1]], expected, rtol=1e-6)
     share = np.bincount(classes[:, 2])[1:]

@@ -22,7 +22,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from fbeta._array import Array, array_namespace
 from fbeta._threads import check_cancelled, map_rows
-from fbeta.linear.cardinality import laws
+from fbeta.linear.cardinality import Cardinality
 from fbeta.statistics.conditional_bernoulli import conditional_law
 from fbeta.statistics.symmetric_polynomials import size_ratios
 
@@ -85,7 +85,8 @@ class Recalibration:
         number = (expected_number(curve) - self.centre) / self.scale
         labels = curve * slope + self.rest * (X - curve) + offset
         sizes = potential[0, :] + number[:, None] * potential[1, :]
-        return laws(xp.concat([labels, sizes], axis=1), self.sizes)
+        scores = xp.concat([labels, sizes], axis=1)
+        return Cardinality(X.shape[1], self.sizes).probabilities(scores)
 
     @property
     def curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
