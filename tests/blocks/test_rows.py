@@ -14,10 +14,9 @@ from sklearn.datasets import dump_svmlight_file
 
 from fbeta import FBetaClassifier
 from fbeta.blocks import RowBlocks
-from fbeta.blocks.ahead import read_ahead
+from fbeta.blocks.reading import read_ahead
 from fbeta.blocks.rows import parse_memory
-from fbeta.blocks.scan import Rows, Summary
-from fbeta.blocks.tally import Tally
+from fbeta.blocks.summary import CheckedRows, Summary, Tally
 from fbeta.statistics.codes import JointCode, MarginalCode
 
 from .toys import SMALL, make_rows
@@ -186,7 +185,7 @@ def test_rows_held_stand_for_all():
         ids = np.arange(6000, dtype=np.uint64) + np.uint64(10_000 * draw)
         summary = None
         for at in range(0, 6000, 500):
-            own = Rows(X[at : at + 500], Y[at : at + 500], None, ids[at : at + 500])
+            own = CheckedRows(X[at : at + 500], Y[at : at + 500], None, ids[at : at + 500])
             found = Summary.of(own, 400, by_size=True)
             summary = found if summary is None else summary
             if found is not summary:

@@ -1,9 +1,9 @@
-"""The state of a fit in a file, from which one that was killed goes on."""
+"""The state of a fit in a file, from which a fit that was killed is resumed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
@@ -13,11 +13,13 @@ from zipfile import BadZipFile
 import numpy as np
 
 from fbeta._files import write_atomically
-from fbeta.blocks.steps import Group, State
+from fbeta.blocks.held import GroupState
 
 __all__ = ["Checkpoint", "CheckpointError"]
 
-VERSION = 1
+VERSION = 2
+# pairs belong to the Hessians of rows that may not be held after a resume
+_NOT_STORED = ("pairs", "finished")
 
 
 class CheckpointError(ValueError):
@@ -25,21 +27,22 @@ class CheckpointError(ValueError):
 
 
 class Checkpoint:
-    """A file that is written whole after each pass, and read where it is there at the start.
+    """A file that is written whole after each pass, and read if it exists at the start.
 
     Parameters
     ----------
     path : path, or None
         None for no file.
-    fingerprint : str
-        Of data and settings; the file of a fit with another one is refused.
+    fingerprint : dict of str to str
+        Digests of data and parameters by what they are of; the file of a fit in which one differs
+        is refused.
     """
 
-    def __init__(self, path: str | PathLike[str] | None, fingerprint: str) -> None:
-        self.path, self.fingerprint = None if path is None else Path(path), fingerprint
+    def __init__(self, path: str | PathLike[str] | None, fingerprint: Mapping[str, str]) -> None:
+        self.path, self.fingerprint = None if path is None else Path(path), dict(fingerprint)
 
-    def load(self) -> tuple[list[State], dict[str, Any]] | None:
-        """Return states and notes of a fit that was killed; None where there is no file."""
+    def load(self) -> tuple[list[GroupState], int] | None:
+        """Return states and passes of a fit that was killed; None where there is no file."""
         if self.path is None or not self.path.exists():
             return None
         try:
@@ -48,22 +51,27 @@ class Checkpoint:
                 if head.get("version") != VERSION:
                     raise ValueError(f"its version is {head.get('version')!r}")
                 states = [_read(file, number) for number in range(head["groups"])]
+                differs = [
+                    name
+                    for name, own in self.fingerprint.items()
+                    if head["fingerprint"][name] != own
+                ]
         except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             raise CheckpointError(f"{self.path} is no checkpoint of a fit: {error}") from error
-        if head["fingerprint"] != self.fingerprint:
+        if differs:
             raise CheckpointError(
-                f"{self.path} is the checkpoint of a fit to other data or with other settings: "
-                "remove it, or give another path"
+                f"{self.path} is the checkpoint of a fit to other data or with other settings "
+                f"({', '.join(differs)} differ): remove it, or give another path"
             )
-        return states, head["notes"]
+        return states, head["used"]
 
-    def save(self, states: Sequence[State], notes: dict[str, Any]) -> None:
+    def save(self, states: Sequence[GroupState], used: int) -> None:
         """Write the states, all at once."""
         if self.path is None:
             return
         head = {
             "version": VERSION, "fingerprint": self.fingerprint, "groups": len(states),
-            "notes": notes,
+            "used": used,
         }  # fmt: skip
         arrays: dict[str, Any] = {"head": np.array(json.dumps(head))}
         for number, state in enumerate(states):
@@ -77,21 +85,24 @@ class Checkpoint:
             self.path.unlink(missing_ok=True)
 
 
-def _write(state: State) -> dict[str, Any]:
-    group = state.group
-    arrays = {"fold": group.fold, "alpha": group.alpha, "names": group.names}
-    arrays |= {f.name: getattr(state, f.name) for f in fields(State) if f.name not in _OTHER}
-    arrays["pairs"] = np.array(state.pairs).reshape(-1, 3, *state.W.shape)
-    return arrays
+def _write(state: GroupState) -> dict[str, Any]:
+    stored = {f.name: getattr(state, f.name) for f in fields(state) if f.name not in _NOT_STORED}
+    stored["pieces"] = len(state.finished)
+    for number, piece in enumerate(state.finished):
+        stored |= {f"finished{number}/{place}": part for place, part in enumerate(piece)}
+    return stored
 
 
-_OTHER = ("group", "pairs")
-
-
-def _read(file: Any, number: int) -> State:
-    group = Group(
-        int(file[f"{number}/fold"]), float(file[f"{number}/alpha"]), file[f"{number}/names"]
-    )
-    own = {f.name: file[f"{number}/{f.name}"] for f in fields(State) if f.name not in _OTHER}
-    pairs = [(s, y, v) for s, y, v in file[f"{number}/pairs"]]
-    return State(group, pairs=pairs, **own)
+def _read(file: Any, number: int) -> GroupState:
+    own = {
+        f.name: file[f"{number}/{f.name}"] for f in fields(GroupState) if f.name not in _NOT_STORED
+    }
+    for name in ("floor", "alpha", "fold"):
+        own[name] = own[name].item()
+    finished = [
+        tuple(file[f"{number}/finished{at}/{place}"] for place in range(5))
+        for at in range(int(file[f"{number}/pieces"]))
+    ]
+    state = GroupState(**own, finished=finished)
+    state.forget_pairs()
+    return state

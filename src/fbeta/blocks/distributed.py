@@ -20,19 +20,18 @@ from numpy.typing import NDArray
 from fbeta._array import optional_import
 from fbeta._threads import n_threads
 from fbeta.blocks import tasks
-from fbeta.blocks.kernel import Draw, Point, Sums
+from fbeta.blocks.held import HeldRows
 from fbeta.blocks.rows import MEMORY, parse_memory
-from fbeta.blocks.sample import Sample
-from fbeta.blocks.scan import Rows, Summary
-from fbeta.blocks.source import Layout, Source
-from fbeta.blocks.tally import Tally
+from fbeta.blocks.source import Layout, RowSource
+from fbeta.blocks.summary import CheckedRows, Summary, Tally
+from fbeta.blocks.sums import Draw, Sums, TrialPoint
 from fbeta.labels.forms import LabelForm
 
 __all__ = ["Distributed", "chunks_of", "is_dask"]
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
-FAN_IN = 8  # results that a task of a tree adds up
+FAN_IN = 8  # results that one task of a tree of sums adds up
 
 
 def is_dask(X: Any) -> bool:
@@ -88,7 +87,7 @@ def _aligned(values: Any, X: Any, chunks: int, name: str) -> list[Any]:
     return parts
 
 
-class Distributed(Source):
+class Distributed(RowSource):
     """The chunks of arrays or frames of Dask, on whatever scheduler is active.
 
     Parameters
@@ -117,7 +116,7 @@ class Distributed(Source):
     ) -> None:
         self.dask = optional_import("dask", "dask", "fits to collections of Dask")
         self.checkpoint, self.passes = checkpoint, 0
-        limit, self.lanes = _cluster()
+        limit, self.n_workers = _cluster()
         self.memory = min(MEMORY, limit // 4) if memory is None else parse_memory(memory)
         parts = chunks_of(X)
         labels = _aligned(y, X, len(parts), "y")
@@ -133,7 +132,7 @@ class Distributed(Source):
         self._form: LabelForm | None = None
         self._rows: list[Any] = []
         self._summary: Any = None
-        self._sample: Any = None
+        self._held: Any = None
         self._folds: list[Any] | None = None
 
     def _delay(self, work: Callable[..., Any]) -> Callable[..., Any]:
@@ -200,7 +199,7 @@ class Distributed(Source):
     def evaluate(
         self,
         layout: Layout,
-        points: Sequence[Point],
+        points: Sequence[TrialPoint],
         dtype: Any,
         folds: NDArray[Any] | None,
         draw: Draw | None = None,
@@ -217,11 +216,11 @@ class Distributed(Source):
         if draw is None:
             return list(self.dask.compute(sums)[0])
         drawn = [self._delay(tasks.second_of)(pair) for pair in found]
-        sample = self._delay(tasks.renew_sample)(self._sample, drawn, own, task)
-        done, self._sample = self.dask.persist(sums, sample)
+        held = self._delay(tasks.renew)(self._held, drawn, own, task)
+        done, self._held = self.dask.persist(sums, held)
         return list(self.dask.compute(done)[0])
 
-    def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
+    def over(self, work: Callable[[CheckedRows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Work on each chunk."""
         run = self._delay(partial(tasks.quietly, work))
         self.passes += 1
@@ -232,24 +231,26 @@ class Distributed(Source):
         """Return how many rows there are."""
         return sum(self.lengths())
 
-    def all_rows(self) -> Rows:
+    def all_rows(self) -> CheckedRows:
         """Refuse: rows stay where they are."""
         raise TypeError("the rows of a Dask collection do not come to the client")
 
-    def hold(self, build: Callable[[Rows], Sample], folds: NDArray[Any] | None = None) -> Any:
+    def hold(
+        self, build: Callable[[CheckedRows], HeldRows], folds: NDArray[Any] | None = None
+    ) -> Any:
         """Bring the rows held together, as a task."""
         own = None if folds is None else self._own_folds()
-        sample = self._delay(partial(tasks.build_sample, build))(self._summary, own)
-        [self._sample] = self.dask.persist(sample)
+        held = self._delay(partial(tasks.build, build))(self._summary, own)
+        [self._held] = self.dask.persist(held)
         self._summary = None
-        [coordinates] = self.dask.compute(self._delay(tasks.coordinates)(self._sample))
+        [coordinates] = self.dask.compute(self._delay(tasks.coordinates)(self._held))
         return coordinates
 
-    def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
-        """Work with the sample, in a task for each item."""
-        _spread(self._sample)  # each time: Dask takes copies away that nobody waits for
-        run = self._delay(partial(tasks.with_sample, work))
-        return list(self.dask.compute(*[run(self._sample, item) for item in items]))
+    def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Work with the held, in a task for each item."""
+        _spread(self._held)  # each time: Dask takes copies away that nobody waits for
+        run = self._delay(partial(tasks.with_held, work))
+        return list(self.dask.compute(*[run(self._held, item) for item in items]))
 
 
 def _spread(value: Any) -> None:

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from fbeta._array import optional_import
 from fbeta._files import write_atomically
-from fbeta.blocks.checks import check_features
 from fbeta.blocks.distributed import chunks_of, is_dask
+from fbeta.blocks.reading import check_features
 from fbeta.blocks.rows import RowBlocks
 from fbeta.labels.forms import LabelForm
 from fbeta.statistics.label_statistics import LabelStatistics

@@ -11,8 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta.blocks.ahead import read_ahead
-from fbeta.blocks.checks import Block
+from fbeta.blocks.reading import Block, read_ahead
 from fbeta.labels.forms import LabelForm, form_of
 
 __all__ = ["MEMORY", "Part", "RowBlocks", "parse_memory"]

@@ -1,4 +1,4 @@
-"""Where rows come from: what a fit asks of them, and the answer for blocks that are read."""
+"""Sources of rows: what a fit asks of them, and the answer for blocks that are read."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._threads import n_threads, one_blas_thread, run_threaded
-from fbeta.blocks.checks import Block, check_features, check_labels, check_weight
-from fbeta.blocks.kernel import BlockRows, Draw, Point, Sums, add_up
+from fbeta.blocks.held import HeldRows
+from fbeta.blocks.reading import Block, check_features, check_labels, check_weight
 from fbeta.blocks.rows import RowBlocks
-from fbeta.blocks.sample import Sample
-from fbeta.blocks.scan import SLACK, Rows, Summary
-from fbeta.blocks.tally import Tally, random_bits
+from fbeta.blocks.summary import MAX_OVERFULL, CheckedRows, Summary, Tally, random_bits
+from fbeta.blocks.sums import BlockTargets, Draw, Sums, TrialPoint, add_up
 from fbeta.labels.forms import LabelForm
 from fbeta.statistics.codes import Code
 
-__all__ = ["Layout", "Source", "Streamed", "folds_of", "row_capacity"]
+__all__ = ["Layout", "RowSource", "Streamed", "folds_of", "row_capacity"]
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
-HELD = 0.5  # share of the memory that is for the rows held, with the copies that are made of them
-PER_PART = 1 << 40  # numbers of rows that a chunk has to itself
-COPIES = 32  # bytes that a number of a row held stands for
+Drawn = tuple[CheckedRows, NDArray[np.float64]]  # rows, and the probabilities they were drawn with
+HELD_SHARE = 0.5  # of the memory that is for the held rows, with the copies that are made of them
+ENTRY_BYTES = 32  # of an entry of a held row and of its copies
+MAX_CHUNK_ROWS = 1 << 40  # numbers of rows that a chunk has to itself
 
 
 def row_capacity(memory: int, X: Any) -> int:
@@ -44,7 +44,7 @@ def row_capacity(memory: int, X: Any) -> int:
     if sp.issparse(X):
         # beside values there are indices, and the same once more by columns
         numbers = 2 + 2 * X.nnz / max(1, X.shape[0])
-    return max(1, int(HELD * memory / (COPIES * numbers)))
+    return max(1, int(HELD_SHARE * memory / (ENTRY_BYTES * numbers)))
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class Layout:
             targets = targets[:, self.distinct]
         return sp.csr_array(targets)
 
-    def rows(self, rows: Rows, folds: NDArray[Any] | None) -> BlockRows:
+    def rows(self, rows: CheckedRows, folds: NDArray[Any] | None) -> BlockTargets:
         """Return rows with their targets and the folds that hold them out."""
         fold = None if folds is None else folds_of(folds, rows.ids)
-        return BlockRows(rows.X, self.targets(rows.Y), rows.weight, fold)
+        return BlockTargets(rows.X, self.targets(rows.Y), rows.weight, fold)
 
 
-class Source(ABC):
+class RowSource(ABC):
     """Rows somewhere, of which sums are asked for.
 
     Attributes
@@ -93,7 +93,7 @@ class Source(ABC):
     passes: int
     feature_names: NDArray[Any] | None = None
     local = True  # whether rows may come here
-    lanes: int  # pieces of work at the same time
+    n_workers: int  # pieces of work at the same time
 
     @abstractmethod
     def form(self) -> LabelForm:
@@ -111,7 +111,7 @@ class Source(ABC):
     def evaluate(
         self,
         layout: Layout,
-        points: Sequence[Point],
+        points: Sequence[TrialPoint],
         dtype: Any,
         folds: NDArray[Any] | None,
         draw: Draw | None = None,
@@ -119,7 +119,7 @@ class Source(ABC):
         """Return sums over all rows at some points; rows that are drawn replace those held."""
 
     @abstractmethod
-    def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
+    def over(self, work: Callable[[CheckedRows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Return what some work gives on each block of rows and the folds that hold them out."""
 
     @abstractmethod
@@ -127,29 +127,29 @@ class Source(ABC):
         """Return how many rows there are, with those of weight zero."""
 
     @abstractmethod
-    def all_rows(self) -> Rows:
+    def all_rows(self) -> CheckedRows:
         """Return all rows, where the first pass held them."""
 
     @abstractmethod
-    def hold(self, build: Callable[..., Sample], folds: NDArray[Any] | None = None) -> Any:
-        """Make the sample of the rows held and their folds; return its coordinates."""
+    def hold(self, build: Callable[..., HeldRows], folds: NDArray[Any] | None = None) -> Any:
+        """Build the held rows; return their design without rows, and the scale of the features."""
 
     @abstractmethod
-    def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
-        """Return what some work with the sample gives for each item."""
+    def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Return what some work with the held rows gives for each item."""
 
-    def report(self, **news: Any) -> None:  # noqa: B027 - nobody has to watch
-        """Tell whoever watches."""
+    def report(self, **news: Any) -> None:  # noqa: B027 - reports are optional
+        """Take what is reported with the next block."""
 
 
-class Streamed(Source):
+class Streamed(RowSource):
     """Blocks that are read again in each pass, and worked on by as many threads as BLAS has."""
 
     def __init__(self, blocks: RowBlocks) -> None:
         self.blocks = blocks
         self.memory, self.checkpoint = blocks.memory, blocks.checkpoint
-        self.feature_names, self.lanes = blocks.feature_names, n_threads()
-        self._sample: Sample | None = None
+        self.feature_names, self.n_workers = blocks.feature_names, n_threads()
+        self._held: HeldRows | None = None
         self._summary: Summary | None = None
         self._news: dict[str, Any] = {"open": None}
 
@@ -162,7 +162,7 @@ class Streamed(Source):
         """Return the form of the labels."""
         return self.blocks.label_form()
 
-    def _run(self, work: Callable[[Rows], Found], *, first: bool = False) -> Iterator[Found]:
+    def _run(self, work: Callable[[CheckedRows], Found], *, first: bool = False) -> Iterator[Found]:
         """Work on all blocks, a few at the same time, and yield the results in order."""
         form, threads = self.form(), n_threads()
         waiting: deque[tuple[Future[Found], int]] = deque()
@@ -185,20 +185,20 @@ class Streamed(Source):
                         task, count = waiting.popleft()
                         yield task.result()
                         done += count
-                        self._tell(done)
+                        self._report_block(done)
                 while waiting:
                     task, count = waiting.popleft()
                     yield task.result()
                     done += count
-                    self._tell(done)
+                    self._report_block(done)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def report(self, **news: Any) -> None:
-        """Remember what to tell with the next block."""
+        """Keep what is reported with the next block."""
         self._news |= news
 
-    def _tell(self, done: int) -> None:
+    def _report_block(self, done: int) -> None:
         if self.blocks.progress is not None:
             before = {"passes": self.passes, "rows": done, "n_rows": self.blocks.n_rows}
             self.blocks.progress(before | self._news)
@@ -207,10 +207,10 @@ class Streamed(Source):
         """Read all rows, check them, and hold some."""
         total: Summary | None = None
 
-        def look(rows: Rows) -> Summary:
+        def summarise(rows: CheckedRows) -> Summary:
             return Summary.of(rows, row_capacity(self.memory, rows.X), by_size=by_size)
 
-        for found in self._run(look, first=True):
+        for found in self._run(summarise, first=True):
             if total is None:
                 total = found
             else:
@@ -230,27 +230,27 @@ class Streamed(Source):
     def evaluate(
         self,
         layout: Layout,
-        points: Sequence[Point],
+        points: Sequence[TrialPoint],
         dtype: Any,
         folds: NDArray[Any] | None,
         draw: Draw | None = None,
     ) -> list[Sums]:
         """Add up over all rows, in a pass."""
         total: list[Sums] = []
-        pieces: list[tuple[Rows, NDArray[np.float64]]] = []
+        pieces: list[Drawn] = []
 
-        def work(rows: Rows) -> tuple[list[Sums], tuple[Rows, NDArray[np.float64]] | None]:
+        def work(rows: CheckedRows) -> tuple[list[Sums], Drawn | None]:
             return evaluate_rows(rows, layout, points, dtype, folds, draw)
 
         for found, drawn in self._run(work):
             total = [a + b for a, b in zip(total, found, strict=True)] if total else found
             pieces += [] if drawn is None else [drawn]
         if draw is not None:
-            assert self._sample is not None
-            self._sample = renewed(self._sample, layout, thinned(pieces, draw), folds)
+            assert self._held is not None
+            self._held = renewed(self._held, layout, thinned(pieces, draw), folds)
         return total
 
-    def over(self, work: Callable[[Rows, Any], Found], folds: NDArray[Any]) -> list[Found]:
+    def over(self, work: Callable[[CheckedRows, Any], Found], folds: NDArray[Any]) -> list[Found]:
         """Work on each block, in a pass."""
         return list(self._run(lambda rows: work(rows, folds_of(folds, rows.ids))))
 
@@ -258,44 +258,46 @@ class Streamed(Source):
         """Return how many rows there are."""
         return int(self.blocks.n_rows or 0)
 
-    def all_rows(self) -> Rows:
+    def all_rows(self) -> CheckedRows:
         """Return all rows."""
         assert self._summary is not None
         return self._summary.rows()
 
-    def hold(self, build: Callable[..., Sample], folds: NDArray[Any] | None = None) -> Any:
-        """Make the sample."""
+    def hold(self, build: Callable[..., HeldRows], folds: NDArray[Any] | None = None) -> Any:
+        """Build the held rows."""
         assert self._summary is not None
-        self._sample = build(self._summary.rows(), folds=folds)
+        self._held = build(self._summary.rows(), folds=folds)
         self._summary.pieces = []
-        return self._sample.coordinates
+        return self._held.coordinates
 
-    def each(self, work: Callable[[Sample, Item], Found], items: Sequence[Item]) -> list[Found]:
-        """Work with the sample, on threads."""
-        sample = self._sample
-        assert sample is not None
-        return run_threaded(lambda item: work(sample, item), items)
+    def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Work with the held rows, on threads."""
+        held = self._held
+        assert held is not None
+        return run_threaded(lambda item: work(held, item), items)
 
 
-def checked(block: Block, form: LabelForm, start: int, width: int | None, *, first: bool) -> Rows:
+def checked(
+    block: Block, form: LabelForm, start: int, width: int | None, *, first: bool
+) -> CheckedRows:
     """Check a block and number its rows; those of weight zero are left out."""
     X = check_features(block, width, finite=first)
     n = X.shape[0]
     Y, weight = check_labels(block, form, n), check_weight(block, n)
-    rows = Rows(X, Y, weight, np.arange(start, start + n, dtype=np.uint64))
+    rows = CheckedRows(X, Y, weight, np.arange(start, start + n, dtype=np.uint64))
     if weight is not None and (weight == 0).any():
         rows = rows.take(np.flatnonzero(weight))
     return rows
 
 
 def evaluate_rows(
-    rows: Rows,
+    rows: CheckedRows,
     layout: Layout,
-    points: Sequence[Point],
+    points: Sequence[TrialPoint],
     dtype: Any,
     folds: NDArray[Any] | None,
     draw: Draw | None,
-) -> tuple[list[Sums], tuple[Rows, NDArray[np.float64]] | None]:
+) -> tuple[list[Sums], Drawn | None]:
     """Add up over some rows; return sums, and the rows that were drawn with their probabilities."""
     sums, chance = add_up(layout.rows(rows, folds), points, dtype, draw)
     if draw is None or chance is None:
@@ -304,12 +306,10 @@ def evaluate_rows(
     return sums, (rows.take(own), chance[own])
 
 
-def thinned(
-    pieces: Sequence[tuple[Rows, NDArray[np.float64]]], draw: Draw
-) -> tuple[Rows, NDArray[np.float64]]:
+def thinned(pieces: Sequence[Drawn], draw: Draw) -> Drawn:
     """Join the rows that were drawn; where they are too many, some of them."""
     chance = np.concatenate([own for _, own in pieces])
-    excess = SLACK * 2 * draw.wanted / max(1.0, float(len(chance)))
+    excess = MAX_OVERFULL * 2 * draw.wanted / max(1.0, float(len(chance)))
     if excess < 1:
         less = []
         for rows, own in pieces:
@@ -317,20 +317,15 @@ def thinned(
             less.append((rows.take(kept), excess * own[kept]))
         pieces, chance = less, np.concatenate([own for _, own in less])
     ids = np.concatenate([rows.ids for rows, _ in pieces])
-    return Rows.join([rows for rows, _ in pieces]), chance[np.argsort(ids, kind="stable")]
+    return CheckedRows.join([rows for rows, _ in pieces]), chance[np.argsort(ids, kind="stable")]
 
 
-def renewed(
-    sample: Sample,
-    layout: Layout,
-    drawn: tuple[Rows, NDArray[np.float64]],
-    folds: Any,
-) -> Sample:
-    """Return the sample of rows that were drawn."""
+def renewed(held: HeldRows, layout: Layout, drawn: Drawn, folds: Any) -> HeldRows:
+    """Return the rows that were drawn, to be held from now on."""
     rows, chance = drawn
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     fold = None if not folds_known(folds) else folds_of(folds, rows.ids)
-    return sample.renew(rows.X, layout.targets(rows.Y), weight, chance, fold)
+    return held.renew(rows.X, layout.targets(rows.Y), weight, chance, fold)
 
 
 def folds_known(folds: Any) -> bool:
@@ -342,10 +337,10 @@ def folds_of(folds: Any, ids: NDArray[np.uint64]) -> NDArray[Any]:
     """Return the fold of each row, by its number in its part."""
     if hasattr(folds, "of"):
         return np.asarray(folds.of(ids))
-    return np.asarray(folds[(ids % np.uint64(PER_PART)).astype(np.intp)])
+    return np.asarray(folds[(ids % np.uint64(MAX_CHUNK_ROWS)).astype(np.intp)])
 
 
-def tally_folds(rows: Rows, folds: NDArray[Any], count: int) -> list[Tally]:
+def tally_folds(rows: CheckedRows, folds: NDArray[Any], count: int) -> list[Tally]:
     """Count the labels of the rows that each fold holds out."""
     own, out = folds_of(folds, rows.ids), []
     for fold in range(count):

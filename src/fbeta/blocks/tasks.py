@@ -11,11 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._threads import one_blas_thread
-from fbeta.blocks.checks import Block
-from fbeta.blocks.sample import Sample
-from fbeta.blocks.scan import Rows, Summary
+from fbeta.blocks.held import HeldRows
+from fbeta.blocks.reading import Block
 from fbeta.blocks.source import (
-    PER_PART,
+    MAX_CHUNK_ROWS,
     checked,
     evaluate_rows,
     folds_of,
@@ -24,7 +23,7 @@ from fbeta.blocks.source import (
     tally_folds,
     thinned,
 )
-from fbeta.blocks.tally import Tally
+from fbeta.blocks.summary import CheckedRows, Summary, Tally
 from fbeta.labels.forms import LabelForm, form_of
 
 
@@ -76,21 +75,21 @@ def merge_forms(forms: list[LabelForm]) -> LabelForm:
     return first
 
 
-def check_chunk(block: Block, form: LabelForm, width: int) -> Rows:
+def check_chunk(block: Block, form: LabelForm, width: int) -> CheckedRows:
     """Check a chunk and number its rows."""
     number = int(block.part.rpartition(" ")[2])
     if not len(block):
         none = sp.csr_array((0, form.n_labels), dtype=np.int8)
-        return Rows(np.zeros((0, width)), none, None, np.zeros(0, np.uint64))
-    return checked(block, form, number * PER_PART, width, first=True)
+        return CheckedRows(np.zeros((0, width)), none, None, np.zeros(0, np.uint64))
+    return checked(block, form, number * MAX_CHUNK_ROWS, width, first=True)
 
 
-def length(rows: Rows) -> int:
+def length(rows: CheckedRows) -> int:
     """Return how many rows there were, with those of weight zero that came before the last."""
-    return int(rows.ids[-1] % np.uint64(PER_PART)) + 1 if len(rows) else 0
+    return int(rows.ids[-1] % np.uint64(MAX_CHUNK_ROWS)) + 1 if len(rows) else 0
 
 
-def look(rows: Rows, memory: int, by_size: bool) -> Summary | None:
+def look(rows: CheckedRows, memory: int, by_size: bool) -> Summary | None:
     """Look at a chunk for the first time."""
     if not len(rows):
         return None
@@ -125,32 +124,30 @@ def add_lists(found: list[Any]) -> Any:
     return total
 
 
-def tally_chunk(rows: Rows, folds: Any, count: int) -> list[Tally]:
+def tally_chunk(rows: CheckedRows, folds: Any, count: int) -> list[Tally]:
     """Count the labels of each fold."""
     return tally_folds(rows, folds, count)
 
 
-def evaluate_chunk(rows: Rows, folds: Any, task: tuple[Any, ...]) -> Any:
+def evaluate_chunk(rows: CheckedRows, folds: Any, task: tuple[Any, ...]) -> Any:
     """Evaluate problems on a chunk."""
     layout, points, dtype, draw = task
     with one_blas_thread():
         return evaluate_rows(rows, layout, points, dtype, folds, draw)
 
 
-def renew_sample(
-    sample: Sample, drawn: list[Any], folds: list[Any], task: tuple[Any, ...]
-) -> Sample:
+def renew(held: HeldRows, drawn: list[Any], folds: list[Any], task: tuple[Any, ...]) -> HeldRows:
     """Hold the rows that were drawn."""
     layout, _, _, draw = task
     joined = thinned([pair for pair in drawn if len(pair[0])], draw)
-    return renewed(sample, layout, joined, PartFolds(folds))
+    return renewed(held, layout, joined, PartFolds(folds))
 
 
-def build_sample(build: Callable[..., Sample], summary: Summary, folds: list[Any] | None) -> Sample:
+def build(make: Callable[..., HeldRows], summary: Summary, folds: list[Any] | None) -> HeldRows:
     """Make the sample of the rows that the first round picked."""
     own = replace(summary, pieces=list(summary.pieces))
     with one_blas_thread():
-        return build(own.rows(), folds=None if folds is None else PartFolds(folds))
+        return make(own.rows(), folds=None if folds is None else PartFolds(folds))
 
 
 class PartFolds:
@@ -164,8 +161,8 @@ class PartFolds:
 
     def of(self, ids: NDArray[np.uint64]) -> NDArray[Any]:
         """Return the fold of each row."""
-        part = (ids // np.uint64(PER_PART)).astype(np.intp)
-        row = (ids % np.uint64(PER_PART)).astype(np.intp)
+        part = (ids // np.uint64(MAX_CHUNK_ROWS)).astype(np.intp)
+        row = (ids % np.uint64(MAX_CHUNK_ROWS)).astype(np.intp)
         out = np.zeros(len(ids), np.int16)
         for number in np.unique(part):
             own = part == number
@@ -173,18 +170,18 @@ class PartFolds:
         return out
 
 
-def coordinates(sample: Sample) -> Any:
+def coordinates(held: HeldRows) -> Any:
     """Return the coordinates of a sample."""
-    return sample.coordinates
+    return held.coordinates
 
 
-def with_sample(work: Callable[[Sample, Any], Any], sample: Sample, item: Any) -> Any:
+def with_held(work: Callable[[HeldRows, Any], Any], held: HeldRows, item: Any) -> Any:
     """Do some work with the sample."""
     with one_blas_thread():
-        return work(sample, item)
+        return work(held, item)
 
 
-def quietly(work: Callable[[Rows, Any], Any], rows: Rows, folds: Any) -> Any:
+def quietly(work: Callable[[CheckedRows, Any], Any], rows: CheckedRows, folds: Any) -> Any:
     """Do some work on a chunk."""
     with one_blas_thread():
         return work(rows, folds_of(folds, rows.ids))

@@ -38,7 +38,7 @@ from fbeta.statistics.codes import Code
 from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
-    from fbeta.blocks.source import Source
+    from fbeta.blocks.source import RowSource
 
 __all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
 
@@ -204,10 +204,10 @@ class AlphaSearchCV(MultiLabelClassifier):
                 draft.best_estimator_ = best.fit(X, y, **weights)
         return self
 
-    def _fit_blocks(self, source: Source) -> None:
+    def _fit_blocks(self, source: RowSource) -> None:
         if not isinstance(self.estimator, StatisticsClassifier):
             super()._fit_blocks(source)
-        from fbeta.blocks.searching import BlockSearch
+        from fbeta.blocks.fitting import BlockSearch
 
         best = clone(self.estimator)
         scanned = best.scan(source)

@@ -31,7 +31,7 @@ from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
     from fbeta.blocks.fitting import Scanned
-    from fbeta.blocks.source import Source
+    from fbeta.blocks.source import RowSource
 
 __all__ = ["Decisions", "HeldOut", "MultiLabelClassifier", "decide", "views"]
 
@@ -164,7 +164,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 draft._fit(*drop_weightless(*draft._read_training(X, y, sample_weight)))
         return self
 
-    def _open(self, X: Any, y: Any, sample_weight: Any) -> Source | None:
+    def _open(self, X: Any, y: Any, sample_weight: Any) -> RowSource | None:
         """Return where the rows come from if they are not arrays in memory."""
         mapped = isinstance(X, np.memmap) and self._streams and X.ndim == 2 and y is not None
         if not mapped and not in_blocks(X):
@@ -173,7 +173,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
         return open_source(X, y, sample_weight)
 
-    def _fit_blocks(self, source: Source) -> None:
+    def _fit_blocks(self, source: RowSource) -> None:
         """Fit to rows in blocks; only estimators that need no more than sums over them can."""
         raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
 

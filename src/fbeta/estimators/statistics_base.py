@@ -23,7 +23,7 @@ from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
     from fbeta.blocks.fitting import Scanned
-    from fbeta.blocks.source import Source
+    from fbeta.blocks.source import RowSource
 
 __all__ = ["Plan", "StatisticsClassifier"]
 
@@ -79,7 +79,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         model = learner.fit(X, code.targets(Y), weight, getattr(self, "alpha", None), name)
         self._code, self._model = code, model
 
-    def _fit_blocks(self, source: Source) -> None:
+    def _fit_blocks(self, source: RowSource) -> None:
         self.fit_scanned(self.scan(source))
 
     def fit_scanned(self, scanned: Scanned) -> Self:
@@ -94,13 +94,12 @@ class StatisticsClassifier(MultiLabelClassifier):
         model = fit_blocks(scanned, learner, code, getattr(self, "alpha", None), name)
         return self.adopt(code, model)
 
-    def scan(self, source: Source) -> Scanned:
+    def scan(self, source: RowSource) -> Scanned:
         """Read blocks of rows for the first time, and remember the form of the labels."""
-        from fbeta.blocks.fitting import scan, settings_of
+        from fbeta.blocks.fitting import scan
 
         check_beta(self.beta)
-        settings_of(self._make_learner())
-        scanned = scan(source, self._make_code)
+        scanned = scan(source, self._make_learner(), self._make_code)
         self._remember(scanned)
         return scanned
 

@@ -72,6 +72,15 @@ class LinearProblems(Problems):
             solution, alpha, max_iter, lambda m: describe(int(np.argmax(self.problem == m)))
         )
 
+    def expanded(self, solution: Solution, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return finite coefficients of every column; constant ones have the link of the mean."""
+        W = np.asarray(to_numpy(solution.W))[:, self.problem]
+        unknown = ~np.isnan(self.constant[self.problem])
+        W[:, unknown] = 0.0
+        if self.design.intercept:
+            W[-1, unknown] = self.loss.link(mean[unknown])
+        return np.where(np.isfinite(W), W, 0.0)
+
     def probabilities(self, solution: Solution, design: Design) -> Array:
         """Return the probabilities of all columns of the targets for n rows of a design, (n, M)."""
         xp, there = design.xp, {"device": design.device}

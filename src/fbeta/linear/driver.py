@@ -1,9 +1,10 @@
 """Newton's method for many problems at once, with a certificate, over an oracle.
 
 The driver decides which points are accepted, which problems have converged, and what is given up.
-An oracle gives what it needs: objectives and gradients at trial points (``evaluate``) and Newton
-directions with bounds of the decrement (``direction``). Rows in memory, streamed rows and rows on
-Dask are oracles: :mod:`fbeta.linear.in_memory`, :mod:`fbeta.blocks.oracle`.
+An evaluator gives objectives and gradients at trial points; an oracle says which of these points
+to accept, and gives Newton directions with bounds of the decrement. For rows in memory both are
+:class:`fbeta.linear.in_memory.ArrayOracle`; for streamed rows and rows on Dask evaluations are
+passes over all rows, and directions come from the rows that are held (:mod:`fbeta.blocks`).
 
 A problem has converged when its Newton decrement ``g' H^-1 g / 2``, which is what there is left to
 gain, is certified to be at most ``tol`` times its objective plus a floor.
@@ -26,8 +27,17 @@ from fbeta._array import Array, array_namespace
 from fbeta.linear.batch import Evaluation, take_problems
 from fbeta.linear.conjugate import Directions
 
-__all__ = ["Oracle", "State", "StepRule", "check_requirements", "effective_tol", "minimise",
-           "objective_floor", "warn_if_not_converged"]  # fmt: skip
+__all__ = [
+    "Evaluator",
+    "Oracle",
+    "State",
+    "StepRule",
+    "check_requirements",
+    "effective_tol",
+    "minimise",
+    "objective_floor",
+    "warn_if_not_converged",
+]
 
 # decrease that the decrement promises, relative to the objective, beyond which a problem is far
 # from its optimum: then curvatures are cautious, and nothing is certified
@@ -128,7 +138,7 @@ class State:
     Attributes
     ----------
     names : integer array of shape (m,)
-        The places of the problems among all.
+        What the problems are called.
     W, gradient, direction : array of shape (p, M)
         The last accepted point, its gradient, and the direction of the next trial.
     value, step, slope : array of shape (m,)
@@ -161,14 +171,21 @@ class State:
 
     @classmethod
     def start(
-        cls, W: Array, budget: Array, *, cautious: bool, floor: float, n_iter: int, **more: Any
+        cls,
+        names: Array,
+        W: Array,
+        budget: Array,
+        *,
+        cautious: bool,
+        floor: float,
+        n_iter: int,
+        **more: Any,
     ) -> Self:
         """Return the state before the first evaluation, at W; ``n_iter`` is counted up there."""
         xp, m = array_namespace(W), budget.shape[0]
         real = {"dtype": W.dtype, "device": W.device}
         none, zero, empty = xp.full(m, xp.inf, **real), xp.zeros_like(budget), xp.zeros_like(W)
         far = xp.full(m, cautious, dtype=xp.bool, device=W.device)
-        names = xp.arange(m, device=W.device)
         return cls(
             names, W, none, empty, empty, xp.ones(m, **real), xp.zeros(m, **real),
             xp.full_like(budget, n_iter), budget, zero, zero, far, floor, [], **more,
@@ -241,22 +258,26 @@ class State:
         return tuple(take_problems(values, xp.argsort(names), names.shape[0]))
 
 
+class Evaluator(ABC):
+    """Evaluates the trial points of groups of problems, each with a :class:`State`."""
+
+    @abstractmethod
+    def evaluate(self, states: Sequence[Any]) -> list[Any]:
+        """Return what :meth:`Oracle.accept` takes, for each group."""
+
+    @abstractmethod
+    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return ``work(oracle, item)`` for each item."""
+
+
 class Oracle(ABC):
-    """What the driver asks about groups of problems, each with a :class:`State`."""
+    """Judges trial points and gives directions, a group of problems at a time."""
 
     rule: ClassVar[StepRule]
     max_stalled: ClassVar[int] = 2  # accepted points without a visible decrease
     eps: float = float(np.finfo(np.float64).eps)  # of the arithmetic of objectives
     # where the decrement is below so many limits, steps are accepted without another evaluation
     unseen_radius: float = 0.0
-
-    @abstractmethod
-    def evaluate(self, states: Sequence[Any]) -> list[Any]:
-        """Evaluate the trial points of groups, for :meth:`accept`."""
-
-    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return what some work gives for each item and the oracle that knows directions."""
-        return [work(self, item) for item in items]
 
     @abstractmethod
     def accept(self, state: Any, found: Any) -> tuple[Evaluation, Array | None]:
@@ -271,7 +292,7 @@ class Oracle(ABC):
 
 
 def minimise(
-    oracle: Oracle,
+    evaluator: Evaluator,
     states: Sequence[Any],
     tol: float,
     after_round: Callable[[list[Any]], None] | None = None,
@@ -280,7 +301,7 @@ def minimise(
 
     Parameters
     ----------
-    oracle : Oracle
+    evaluator : Evaluator
     states : sequence of State
         One for each group.
     tol : float
@@ -295,9 +316,9 @@ def minimise(
     """
     states, work = list(states), partial(advance, tol=effective_tol(tol))
     while places := [at for at, state in enumerate(states) if len(state)]:
-        found = oracle.evaluate([states[at] for at in places])
+        found = evaluator.evaluate([states[at] for at in places])
         items = [(states[at], own) for at, own in zip(places, found, strict=True)]
-        for at, state in zip(places, oracle.each(work, items), strict=True):
+        for at, state in zip(places, evaluator.each(work, items), strict=True):
             states[at] = state
         if after_round is not None:
             after_round(states)

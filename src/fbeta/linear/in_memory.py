@@ -8,13 +8,14 @@ how they change along a direction, without another product with Z.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fbeta._array import Array, product_precision
 from fbeta.linear.batch import Evaluation, Losses, ProblemBatch
 from fbeta.linear.conjugate import FORCING, Directions, conjugate_gradients
-from fbeta.linear.driver import Oracle, State, StepRule, effective_tol, minimise
+from fbeta.linear.driver import Evaluator, Oracle, State, StepRule, effective_tol, minimise
 from fbeta.linear.preconditioners import PRECONDITIONERS, Preconditioner
 
 __all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "solve_batch"]
@@ -34,7 +35,7 @@ class ArrayState(State):
     scores: list[Array] | None = None
 
 
-class ArrayOracle(Oracle):
+class ArrayOracle(Evaluator, Oracle):
     """Evaluations, steps and directions of a batch of problems.
 
     Parameters
@@ -76,6 +77,10 @@ class ArrayOracle(Oracle):
             step, state.scores, losses = self._search_line(state)
             W = W + batch.spread(step) * state.direction
         return [batch.evaluation(W, losses)]
+
+    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Work with the oracle itself."""
+        return [work(self, item) for item in items]
 
     def accept(self, state: ArrayState, found: Evaluation) -> tuple[Evaluation, None]:
         """Accept what the line search found."""
@@ -161,7 +166,8 @@ def solve_batch(
     """
     oracle = ArrayOracle(batch, max_steps, tol, factorised)
     # the start is not an iteration
-    state = ArrayState.start(W, budget, cautious=cold_start, floor=floor, n_iter=-1)
+    names = batch.xp.arange(budget.shape[0], device=W.device)
+    state = ArrayState.start(names, W, budget, cautious=cold_start, floor=floor, n_iter=-1)
     [state] = minimise(oracle, [state], tol)
     W, n_iter, converged, abandoned = state.results()
     return W, n_iter, converged, abandoned

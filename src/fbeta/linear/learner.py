@@ -24,7 +24,7 @@ from fbeta.linear.design import Design
 from fbeta.linear.models import LinearProbabilities, LinearScores, take_along
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.path import solve_path
-from fbeta.linear.problems import Problems
+from fbeta.linear.problems import MEMORY_BYTES, Problems
 from fbeta.linear.rotation import rotation_pays
 from fbeta.losses import LogisticLoss, Loss
 
@@ -129,7 +129,13 @@ class SolverLearner(Learner):
     def problems(self, design: Design, targets: Any) -> Problems:
         """Return the problems of the targets over a design."""
         values = getattr(targets, "values", targets)
-        return Problems(design, self.make_objective(targets), values)
+        return self.problems_of(design, self.make_objective(targets), values)
+
+    def problems_of(
+        self, design: Design, objective: Objective, values: Any, memory: int = MEMORY_BYTES
+    ) -> Problems:
+        """Return the problems of an objective and the values of its targets."""
+        return Problems(design, objective, values, memory=memory)
 
     def fit(self, X: Any, targets: Any, weight: Weight, alpha: float, name: Names = str) -> Any:
         """Fit to the targets of n rows."""
@@ -184,9 +190,11 @@ class LinearLearner(SolverLearner):
         model: LinearProbabilities = super().fit(X, targets, weight, alpha, name)
         return model.unfold() if self.unfold else model
 
-    def problems(self, design: Design, targets: sp.csc_array) -> LinearProblems:
+    def problems_of(
+        self, design: Design, objective: Objective, values: Any, memory: int = MEMORY_BYTES
+    ) -> LinearProblems:
         """Return the binary problems."""
-        return LinearProblems(design, targets, self.loss)
+        return LinearProblems(design, values, self.loss, memory=memory)
 
     def n_columns(self, targets: sp.csc_array) -> int:
         """Return the number of targets."""

@@ -44,6 +44,8 @@ class Objective(ABC):
         ``"factorised"``, problems that conjugate gradients abandon do not converge.
     always_rotates : bool
         Whether the rotation of X always pays.
+    separates_columns : bool
+        Whether each column of the targets is a problem of its own.
     null_loss : float
         Loss of a row by a model that predicts nothing.
     width : int
@@ -56,6 +58,7 @@ class Objective(ABC):
     kind: ClassVar[str]
     preconditioners: ClassVar[tuple[str, ...]] = ("eliminating", "factorised")
     always_rotates: ClassVar[bool] = False
+    separates_columns: ClassVar[bool] = False
     null_loss: float = float(np.log(2))
     width: int = 1
     intercept_penalty: float = 0.0
@@ -180,6 +183,7 @@ class Binary(Objective):
     """A binary loss phi(y, u) for each column; y holds targets in [0, 1]."""
 
     kind = "binary"
+    separates_columns = True
 
     def __init__(self, loss: Loss) -> None:
         self.loss = loss
@@ -216,6 +220,10 @@ class Binary(Objective):
     def diagonal(self, curvature: Array) -> Array:
         """Return the second derivative, which is the curvature."""
         return curvature
+
+    def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
+        """Return some columns of a sparse array on the host, dense."""
+        return targets[:, problems].toarray().astype(np.float64)
 
     def start(self, design: Design, targets: Any, alpha: float) -> Array:
         """Start at 0."""

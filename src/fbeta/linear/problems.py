@@ -235,6 +235,14 @@ class Problems:
             f"{max_iter} iterations at alpha = {alpha:g}", "max_iter or alpha", stacklevel=4,
         )  # fmt: skip
 
+    def expanded(self, solution: Solution, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return finite coefficients of every column of the targets, (p, M), as arrays of NumPy.
+
+        ``mean``, (M,), has the means of the targets over more rows than those of the design, for
+        columns that are constant on these.
+        """
+        return np.asarray(to_numpy(solution.W))
+
     def scores(self, solution: Solution, design: Design) -> Array:
         """Return the scores of all columns, (n, M), for n rows in the coordinates of the design."""
         with one_blas_thread(design.matrix.shape[0] * len(self) < MIN_PARALLEL_SCORES):

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,6 +36,8 @@ class Code(ABC):
     n_labels : int
         Number of labels s.
     """
+
+    by_size: ClassVar[bool] = False  # whether targets are pairs of a size and a label
 
     cardinalities: NDArray[np.intp]
     n_labels: int
@@ -100,6 +102,8 @@ class JointCode(Code):
     >>> code.name(2, ["sea", "sky"])
     'size 1 with label sky'
     """
+
+    by_size = True
 
     @classmethod
     def of(cls, Y: Indicator, which: str = "seen") -> JointCode:

@@ -1,9 +1,12 @@
-"""A block of rows as it was read, and the checks that say which part and row is wrong."""
+"""Blocks of rows as they are read, ahead of their use, and checks that name part and row."""
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +14,9 @@ from numpy.typing import NDArray
 
 from fbeta.labels.forms import Indicator, LabelForm
 
-__all__ = ["Block", "check_features", "check_labels", "check_weight"]
+__all__ = ["Block", "check_features", "check_labels", "check_weight", "read_ahead"]
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -33,19 +38,9 @@ class Block:
 
 
 def check_features(block: Block, n_features: int | None, *, finite: bool = True) -> Any:
-    """Return the features of a block as floats, dense or CSR, or say which row is wrong.
+    """Return the features of a block as floats, dense or CSR, (n, d), or name the row at fault.
 
-    Parameters
-    ----------
-    block : Block
-    n_features : int, optional
-        Their number in other blocks.
-    finite : bool
-        Whether to look for NaN and infinity.
-
-    Returns
-    -------
-    ndarray or csr_array of shape (n, d)
+    ``n_features`` is their number in other blocks; ``finite`` says whether to check for NaN.
     """
     X = block.X
     if sp.issparse(X):
@@ -110,3 +105,48 @@ def check_weight(block: Block, n: int) -> NDArray[np.float64] | None:
     if len(bad):
         raise ValueError(f"{block.place(int(bad[0]))}: the weight is {weight[bad[0]]}")
     return weight
+
+
+def read_ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
+    """Yield items that a thread makes ahead of their use, ``depth`` of them at most.
+
+    Examples
+    --------
+    >>> list(read_ahead(iter([1, 2, 3]), 2))
+    [1, 2, 3]
+    """
+    waiting: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
+    stop = threading.Event()
+
+    def put(kind: str, value: Any) -> bool:
+        while not stop.is_set():
+            try:
+                waiting.put((kind, value), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not put("item", item):
+                    return
+            put("end", None)
+        except BaseException as error:
+            put("error", error)
+
+    thread = threading.Thread(target=work, name="fbeta-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, value = waiting.get()
+            if kind == "item":
+                yield value
+            elif kind == "error":
+                raise value
+            else:
+                return
+    finally:
+        stop.set()
+        thread.join()

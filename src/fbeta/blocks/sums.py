@@ -1,4 +1,4 @@
-"""What one block of rows adds to objectives and gradients: the inner loop of a pass."""
+"""The sums over one block of rows that objectives and gradients need: the inner loop of a pass."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array
+from fbeta.linear.batch import columns_of, take_problems
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.losses import LogisticLoss, Loss
 
-__all__ = ["BlockRows", "Draw", "Merged", "Point", "Sums", "add_up"]
+__all__ = ["BlockTargets", "Draw", "MergedPoints", "Sums", "TrialPoint", "add_up"]
 
-SCORES = 1 << 17  # scores that stay in a processor's cache, with what is computed from them
-HIGHEST = 80.0  # score up to which exp does not overflow in single precision
+TILE_SCORES = 1 << 17  # scores that stay in a processor's cache, with what is computed from them
+TILE_ROWS = (256, 4096)  # the fewest and the most rows of a tile
+MAX_EXP_SCORE = 80.0  # score up to which exp does not overflow in single precision
 
 
 @dataclass(frozen=True)
-class BlockRows:
-    """Rows that were read and checked, with their targets.
+class BlockTargets:
+    """Checked rows with their targets.
 
     Attributes
     ----------
     X : ndarray or csr_array of shape (n, d)
     targets : csr_array of shape (n, M)
-        Of the distinct problems.
     weight : ndarray of shape (n,), or None
         Positive weights.
     fold : integer ndarray of shape (n,), or None
@@ -42,7 +43,7 @@ class BlockRows:
 
 
 @dataclass(frozen=True)
-class Point:
+class TrialPoint:
     """Where some problems are to be evaluated: at the scores ``(X - mean) coef + offset``.
 
     Attributes
@@ -80,17 +81,11 @@ class Sums:
         )
 
 
-class Merged:
-    """Points with the same rows as one: a product with X for all of them together.
+class MergedPoints:
+    """Points that count the same rows as one: a product with X for all of them together."""
 
-    Parameters
-    ----------
-    points : sequence of Point
-        Of one family.
-    """
-
-    def __init__(self, points: Sequence[Point]) -> None:
-        self.points: list[Point] = []
+    def __init__(self, points: Sequence[TrialPoint]) -> None:
+        self.points: list[TrialPoint] = []
         self.places: list[tuple[int, Array]] = [(0, np.zeros(0, np.intp))] * len(points)
         by_fold: dict[int, list[int]] = {}
         for at, point in enumerate(points):
@@ -100,53 +95,45 @@ class Merged:
         for own in by_fold.values():
             some = [points[at] for at in own]
             names = np.concatenate([point.names for point in some])
-            order = np.argsort(names, kind="stable")
+            order = np.argsort(names, kind="stable") if len(some) > 1 else np.arange(len(names))
             place = np.argsort(order, kind="stable")
             ends = np.cumsum([len(point.names) for point in some])
             for at, part in zip(own, np.split(place, ends[:-1]), strict=True):
                 self.places[at] = (len(self.points), part)
-            if len(some) == 1:
-                self.places[own[0]] = (len(self.points), np.arange(len(names)))
-                self.points.append(some[0])
-                continue
-            self.points.append(
-                replace(
-                    some[0], names=names[order],
-                    coef=np.concatenate([point.coef for point in some], axis=1)[:, order],
-                    offset=np.concatenate([point.offset for point in some])[order],
-                )
-            )  # fmt: skip
+            if len(some) > 1:
+                coef = np.concatenate([point.coef for point in some], axis=1)[:, order]
+                offset = np.concatenate([point.offset for point in some])[order]
+                some = [replace(some[0], names=names[order], coef=coef, offset=offset)]
+            self.points.append(some[0])
 
     def split(self, sums: Sequence[Sums]) -> list[Sums]:
         """Return the sums of the points that were merged."""
-        out = []
-        for at, part in self.places:
-            own, width = sums[at], sums[at].gradient.shape[1] // len(sums[at].value)
-            columns = (part[:, None] * width + np.arange(width)).ravel()
-            out.append(Sums(own.value[part], own.gradient[:, columns], own.total[columns]))
-        return out
+        parts = ((sums[at], part) for at, part in self.places)
+        return [
+            Sums(*take_problems((own.value, own.gradient, own.total), part, len(own.value)))
+            for own, part in parts
+        ]
 
     def join(self, values: Sequence[Array]) -> list[Array]:
         """Return values of the columns of each point, merged as the points are."""
         out = [np.zeros(point.coef.shape[1]) for point in self.points]
         for (at, part), own in zip(self.places, values, strict=True):
-            width = len(own) // max(1, len(part))
-            out[at][(part[:, None] * width + np.arange(width)).ravel()] = own
+            out[at][columns_of(np, part, len(own) // max(1, len(part)))] = own
         return out
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Which rows are to be held from now on: those that make up the Hessians of open problems.
+    """How to draw the rows to be held: those that make up the Hessians of active problems.
 
     Attributes
     ----------
     totals : list of ndarray of shape (m c,)
-        For each point, about what the curvatures of all rows add up to.
+        For each point, an estimate of the sum of the curvatures of all rows.
     scale : ndarray of shape (d,)
         The spread of each feature.
     wanted : float
-        Rows that are dealt out by their share in the Hessians.
+        Rows that are drawn by their share in the Hessians.
     base : float
         The probability that every row has beside that.
     seed : int
@@ -164,25 +151,25 @@ class Draw:
         inverse = np.where(self.scale > 0, 1 / np.where(self.scale > 0, self.scale, 1.0), 0.0)
         used = max(1, np.count_nonzero(inverse))
         if sp.issparse(X):
-            # what is far from the mean of a sparse feature is what is not zero
+            # entries of a sparse feature that are far from its mean are those that are not zero
             size = (X.multiply(X) @ inverse**2) / used
         else:
-            size = np.einsum("ij,ij->i", Z := (X - (0.0 if mean is None else mean)) * inverse, Z)
-            size = size / used
+            Z = (X - (0.0 if mean is None else mean)) * inverse
+            size = np.einsum("ij,ij->i", Z, Z) / used
         columns = max(1, sum(len(total) for total in self.totals))
         chance = self.wanted * shares / columns * (1 + size) / 2 + self.base
         return np.clip(np.nan_to_num(chance, nan=1.0), 0.0, 1.0)
 
 
 def add_up(
-    rows: BlockRows, points: Sequence[Point], dtype: Any, draw: Draw | None = None
+    rows: BlockTargets, points: Sequence[TrialPoint], dtype: Any, draw: Draw | None = None
 ) -> tuple[list[Sums], Array | None]:
     """Evaluate problems on a block of rows.
 
     Parameters
     ----------
-    rows : BlockRows
-    points : sequence of Point
+    rows : BlockTargets
+    points : sequence of TrialPoint
     dtype : floating type
         Of scores and residuals for dense X; sums are in double precision, and so is all of it for
         sparse X, which is centred by arithmetic.
@@ -197,25 +184,27 @@ def add_up(
 
     Examples
     --------
-    >>> rows = BlockRows(np.array([[1.0], [-1.0]]), sp.csr_array([[1], [0]]))
-    >>> zero = Point(Binary(LogisticLoss()), np.array([0]), np.zeros((1, 1)), np.zeros(1), None)
-    >>> [sums], _ = add_up(rows, [zero], np.float64)
+    >>> rows = BlockTargets(np.array([[1.0], [-1.0]]), sp.csr_array([[1], [0]]))
+    >>> objective, zero = Binary(LogisticLoss()), np.zeros((1, 1))
+    >>> [sums], _ = add_up(
+    ...     rows, [TrialPoint(objective, np.array([0]), zero, np.zeros(1), None)], np.float64
+    ... )
     >>> sums.value.round(3).tolist(), sums.gradient.tolist(), sums.total.tolist()
     ([1.386], [[-1.0]], [0.0])
     """
-    sparse = sp.issparse(rows.X)
+    sparse, n = sp.issparse(rows.X), rows.X.shape[0]
     dtype = np.dtype(np.float64 if sparse else dtype)
     totals = [None] * len(points) if draw is None else draw.totals
-    work = [_Work(p, rows, dtype, total) for p, total in zip(points, totals, strict=True)]
+    work = [_PointSums(p, rows, dtype, total) for p, total in zip(points, totals, strict=True)]
     columns = max(1, sum(point.coef.shape[1] for point in points))
-    size = int(np.clip(SCORES // columns, 256, 4096))
+    size = int(np.clip(TILE_SCORES // columns, *TILE_ROWS))
     mean = points[0].mean if points else None
     mean = None if mean is None or sparse else mean.astype(dtype)
     # arrays of this size, made anew for each tile, may cost more than what is done with them
-    room = np.empty((min(size, rows.X.shape[0]), rows.X.shape[1]), dtype) if not sparse else None
+    room = None if sparse else np.empty((min(size, n), rows.X.shape[1]), dtype)
     with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
-        for start in range(0, rows.X.shape[0], size):
-            part = slice(start, min(start + size, rows.X.shape[0]))
+        for start in range(0, n, size):
+            part = slice(start, min(start + size, n))
             tile = rows.X[part]
             if mean is not None and room is not None:
                 tile = np.subtract(tile, mean, out=room[: len(tile)], dtype=dtype)
@@ -226,22 +215,22 @@ def add_up(
     sums = [own.sums() for own in work]
     if draw is None:
         return sums, None
-    shares = sum((own.shares for own in work), np.zeros(rows.X.shape[0]))
+    shares = sum((own.shares for own in work), np.zeros(n))
     return sums, draw.chance(rows.X, points[0].mean, shares)
 
 
-def _loss(point: Point) -> Loss:
+def _loss(point: TrialPoint) -> Loss:
     return cast(Binary, point.objective).loss
 
 
-class _Work:
-    """The sums of one point, as they grow."""
+class _PointSums:
+    """The sums of one point, as they grow; ``total`` as in a :class:`Draw`."""
 
     def __init__(
-        self, point: Point, rows: BlockRows, dtype: np.dtype[Any], total: Array | None
+        self, point: TrialPoint, rows: BlockTargets, dtype: np.dtype[Any], total: Array | None
     ) -> None:
         self.point, self.rows = point, rows
-        self.spaces: dict[str, Array] = {}
+        self.buffers: dict[str, Array] = {}
         self.inverse = None if total is None else 1 / np.maximum(total, 1e-300)
         self.shares = np.zeros(rows.X.shape[0])
         self.coef = np.ascontiguousarray(point.coef, dtype=dtype)
@@ -249,51 +238,51 @@ class _Work:
         self.shifted = sp.issparse(rows.X) and point.mean is not None
         if self.shifted:
             self.offset = self.offset - point.mean @ self.coef
+        separate = point.objective.separates_columns
         every = np.array_equal(point.names, np.arange(rows.targets.shape[1]))
-        every = every or "factorised" not in point.objective.preconditioners
-        self.targets = rows.targets if every else rows.targets[:, point.names]
-        self.quick = isinstance(point.objective, Binary) and bool((self.targets.data == 1).all())
-        self.quick = self.quick and (total is None or type(_loss(point)) is LogisticLoss)
+        self.targets = rows.targets if every or not separate else rows.targets[:, point.names]
+        binary = separate and bool((self.targets.data == 1).all())
+        self.quick = binary and (total is None or type(_loss(point)) is LogisticLoss)
         self.value = np.zeros(len(point.names))
         self.gradient = np.zeros(point.coef.shape)
         self.total = np.zeros(point.coef.shape[1])
 
     def add(self, tile: Any, part: slice) -> None:
         """Evaluate one tile of rows."""
-        scores = self._scores(tile)
+        scores = tile @ self.coef if sp.issparse(tile) else None
+        if scores is None:
+            scores = np.matmul(tile, self.coef, out=self._buffer("scores", tile.shape[0]))
         scores += self.offset
-        if self.quick:
-            losses, residual = self._binary(scores, part)
-            # that of the logistic loss, the only one to come here where it is asked for
-            curvature = None if self.inverse is None else np.abs(residual) - residual * residual
-        else:
-            y, objective = self.targets[part].toarray(), self.point.objective
-            if self.inverse is None:
-                losses, residual = objective.slopes(y, scores)
-            else:
-                losses, residual, curvature = objective.evaluate(y, scores, None)
+        losses, residual, diagonal = self._evaluate(scores, part)
         weight = self._weight(part, scores.dtype)
         if weight is not None:
             losses, residual = losses * weight, residual * weight
         if self.inverse is not None:
-            diagonal = self.point.objective.diagonal(curvature)
             diagonal = diagonal if weight is None else diagonal * weight
             self.shares[part] += diagonal @ self.inverse
         self.value += losses.sum(axis=0, dtype=np.float64)
         self.gradient += tile.T @ residual
         self.total += residual.sum(axis=0, dtype=np.float64)
 
-    def _scores(self, tile: Any) -> Array:
-        """Multiply a tile with the coefficients, into memory that is used again."""
-        if sp.issparse(tile):
-            return tile @ self.coef
-        return np.matmul(tile, self.coef, out=self._space("scores", tile.shape[0]))
+    def _evaluate(self, scores: Array, part: slice) -> tuple[Array, Array, Any]:
+        """Return losses, residuals, and the diagonal of the curvature where it is needed."""
+        objective = self.point.objective
+        if self.quick:
+            losses, residual = self._binary(scores, part)
+            # that of the logistic loss, the only one that is quick where curvature is needed
+            curved = self.inverse is not None
+            return losses, residual, np.abs(residual) - residual * residual if curved else None
+        y = self.targets[part].toarray()
+        if self.inverse is None:
+            return *objective.slopes(y, scores), None
+        losses, residual, curvature = objective.evaluate(y, scores, None)
+        return losses, residual, objective.diagonal(curvature)
 
-    def _space(self, name: str, rows: int) -> Array:
-        """Return memory for some rows of scores."""
-        if name not in self.spaces or len(self.spaces[name]) < rows:
-            self.spaces[name] = np.empty((rows, self.coef.shape[1]), self.coef.dtype)
-        return self.spaces[name][:rows]
+    def _buffer(self, name: str, rows: int) -> Array:
+        """Return memory for some rows of scores, which is used again."""
+        if name not in self.buffers or len(self.buffers[name]) < rows:
+            self.buffers[name] = np.empty((rows, self.coef.shape[1]), self.coef.dtype)
+        return self.buffers[name][:rows]
 
     def _weight(self, part: slice, dtype: Any) -> Array | None:
         """Return the weights of some rows, 0 where held out; None where all are 1."""
@@ -311,9 +300,9 @@ class _Work:
         places = np.repeat(np.arange(len(scores)), np.diff(starts)) * scores.shape[1] + columns
         ones = scores.ravel()[places]
         loss = _loss(self.point)
-        if type(loss) is LogisticLoss and scores.max(initial=0) < HIGHEST:
+        if type(loss) is LogisticLoss and scores.max(initial=0) < MAX_EXP_SCORE:
             residual = np.exp(scores, out=scores)
-            losses = np.add(residual, 1, out=self._space("losses", len(residual)))
+            losses = np.add(residual, 1, out=self._buffer("losses", len(residual)))
             residual /= losses
             np.log(losses, out=losses)
         else:

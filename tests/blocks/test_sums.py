@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fbeta.blocks.kernel import BlockRows, Draw, Merged, Point, add_up
+from fbeta.blocks.sums import BlockTargets, Draw, MergedPoints, TrialPoint, add_up
 from fbeta.linear.objectives import Binary
 from fbeta.losses import get_loss
 
@@ -18,13 +18,13 @@ def rows(sparse=False, weighted=True):
     X = RNG.normal(size=(N, D)) * (RNG.random((N, D)) < 0.6)
     targets = sp.csr_array((RNG.random((N, M)) < 0.3).astype(np.int8))
     weight = RNG.random(N) + 0.1 if weighted else None
-    return BlockRows(sp.csr_array(X) if sparse else X, targets, weight, RNG.integers(0, 3, N))
+    return BlockTargets(sp.csr_array(X) if sparse else X, targets, weight, RNG.integers(0, 3, N))
 
 
 def point(loss="logistic", names=(3, 0, 4), fold=-1, scale=1.0):
     names = np.array(names)
     coef, offset = scale * RNG.normal(size=(D, len(names))), RNG.normal(size=len(names))
-    return Point(Binary(get_loss(loss)), names, coef, offset, RNG.normal(size=D), fold)
+    return TrialPoint(Binary(get_loss(loss)), names, coef, offset, RNG.normal(size=D), fold)
 
 
 def value(block, p, loss, coef, offset):
@@ -69,10 +69,10 @@ def test_merged_points_are_the_points():
     block = rows()
     mean = np.zeros(D)
     points = [
-        Point(p.objective, p.names, p.coef, p.offset, mean, p.fold)
+        TrialPoint(p.objective, p.names, p.coef, p.offset, mean, p.fold)
         for p in (point(fold=0), point(names=(1, 2), fold=1), point(names=(0, 2), fold=0))
     ]
-    merged = Merged(points)
+    merged = MergedPoints(points)
     assert len(merged.points) == 2
     together = merged.split(add_up(block, merged.points, np.float64)[0])
     for own, p in zip(together, points, strict=True):
