@@ -133,7 +133,7 @@ def test_what_is_wrong_is_named_by_its_chunk(client, column):
         message = r"chunk 3, row 7: Input X contains NaN \(feature 3\)"
     else:
         Y[1507, 1] = 2
-        message = "chunk 3, rows 0 to 499: .*found 2"
+        message = "chunk 3.*found 2"
     clf = FBetaClassifier()
     with pytest.raises(ValueError, match=message):
         clf.fit(chunked(X, 500), chunked(Y, 500))

@@ -19,9 +19,9 @@ from fbeta.estimators.features import pass_features_on, validate_features
 from fbeta.estimators.reduction import fit_one, fit_weights, predict_one, warn_of_class_weight
 from fbeta.estimators.statistics_base import Plan, StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.binary import constant_values, distinct_columns
 from fbeta.linear.learner import Learner, LinearLearner, Names, Weight
 from fbeta.statistics.codes import Code, MarginalCode, SizedCode
+from fbeta.statistics.targets import constant_values, distinct_columns
 from fbeta.statistics.validation import read_matrix
 
 __all__ = ["SizedClassifier", "SizedLearner", "SizedModel"]

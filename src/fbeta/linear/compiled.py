@@ -263,12 +263,17 @@ class Compiled:
 
 def _floats(values: Any) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # what overflows is left to double precision
-        return np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
+        return _native(values, np.float32).reshape(-1)
 
 
 def _doubles(values: Any) -> NDArray[np.float64]:
-    return np.ascontiguousarray(values, dtype=np.float64).reshape(-1)
+    return _native(values, np.float64).reshape(-1)
 
 
 def _integers(values: Any) -> NDArray[np.intc]:
-    return np.ascontiguousarray(values, dtype=np.intc)
+    return _native(values, np.intc)
+
+
+def _native(values: Any, dtype: Any) -> NDArray[Any]:
+    """Return a contiguous array that is aligned: those that another process sent may not be."""
+    return np.require(values, dtype, ["C", "ALIGNED"])
