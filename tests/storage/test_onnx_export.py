@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,11 +27,14 @@ from fbeta import (  # noqa: E402
     CardinalityClassifier,
     FBetaClassifier,
     FBetaClassifierCV,
+    FBetaDecoder,
+    FBetaEnsemble,
+    FBetaForest,
     FBetaReduction,
     SizedClassifier,
     decode,
 )
-from fbeta.datasets import load  # noqa: E402
+from fbeta.datasets import TableEncoder, load  # noqa: E402
 from fbeta.rivals import BinaryRelevance  # noqa: E402
 from fbeta.storage.onnx_export import to_onnx  # noqa: E402
 
@@ -41,6 +45,16 @@ MODELS = {
     "independent": BinaryRelevance(alpha=0.1, decode="independent"),
     "sized": SizedClassifier(alpha=0.1),
     "cardinality": CardinalityClassifier(alpha=0.1),
+    "forest": FBetaForest(n_estimators=20, min_samples_leaf=2, random_state=0),
+    "average": FBetaEnsemble(
+        [
+            ("joint", FBetaClassifier(alpha=0.1)),
+            ("sized", make_pipeline(StandardScaler(), SizedClassifier(alpha=0.1))),
+            ("independent", BinaryRelevance(alpha=0.1, decode="independent")),
+            ("forest", FBetaForest(n_estimators=10, random_state=0)),
+        ],
+        cv=2,
+    ),
 }
 every = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
@@ -67,8 +81,9 @@ def test_same_sets(model):
     statistics = model.predict_statistics(X_test)
     for beta in (None, 0.3, 4.0):
         feeds = {} if beta is None else {"beta": np.array(beta)}
-        labels, expected = run(None, {"X": X_test, **feeds})
+        labels, expected, probabilities = run(None, {"X": X_test, **feeds})
         assert labels.dtype == np.int8
+        np.testing.assert_allclose(probabilities, model.predict_proba(X_test), rtol=1e-9)
         np.testing.assert_array_equal(labels, model.predict(X_test, beta=beta))
         value = decode(statistics, beta or model.beta, return_expected=True)[1]
         np.testing.assert_allclose(expected, value, rtol=1e-9)
@@ -93,7 +108,7 @@ def test_same_sets_on_real_data(kind, name, mulan):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:few], Y[:few])
     X_test = X_test[:500]
-    labels, _ = session(to_onnx(model)).run(
+    labels, *_ = session(to_onnx(model)).run(
         None, {"X": X_test.toarray() if sp.issparse(X_test) else X_test}
     )
     predicted = model.predict(X_test)
@@ -120,6 +135,66 @@ def test_odd_data(model, labels):
         model.fit(X, Y)
     found = session(to_onnx(model)).run(["labels"], {"X": X_test})[0]
     np.testing.assert_array_equal(found, model.predict(X_test))
+
+
+@pytest.mark.parametrize("inputs", ["probabilities", "logits"])
+def test_decoders_take_probabilities_or_logits(inputs):
+    (X, Y), (X_test, _) = draw(), draw(seed=1)
+    first = BinaryRelevance(alpha=0.1).fit(X, Y)
+
+    def scores(X):
+        P = first.predict_proba(X)
+        return P if inputs == "probabilities" else np.log(P / (1 - P))
+
+    decoder = FBetaDecoder().fit(scores(X), Y)
+    run = session(to_onnx(decoder)).run
+    for beta in (1.0, 3.0):
+        labels, expected, P = run(None, {"X": scores(X_test), "beta": np.array(beta)})
+        np.testing.assert_array_equal(labels, decoder.predict(scores(X_test), beta=beta))
+        value = decoder.expected_fbeta(scores(X_test), beta=beta)
+        np.testing.assert_allclose(expected, value, rtol=1e-9)
+        np.testing.assert_allclose(P, decoder.predict_proba(scores(X_test)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1e3, 1e5])
+@pytest.mark.parametrize("kind", ["cardinality", "sized", "independent"])
+def test_scores_of_any_size(kind, scale):
+    """Against enumeration with exact logarithms."""
+    (X, Y), (X_test, _) = draw(100, d=3, s=4), draw(60, d=3, s=4, seed=5)
+    model = MODELS[kind].fit(X, Y)
+    X_test = scale * X_test
+    labels, expected, P = session(to_onnx(model)).run(None, {"X": X_test})
+    assert np.isfinite(expected).all()
+    assert np.isfinite(P).all()
+    scores = X_test @ model.model.coef.T + model.model.intercept
+    if kind != "cardinality":
+        scores = scores[:, model.model.problem]
+    for row, chosen, value, marginal in zip(scores, labels, expected, P, strict=True):
+        sets, law = exact_law(kind, model, row)
+        np.testing.assert_allclose(law @ sets, marginal, rtol=1e-8, atol=1e-12)
+        hits = sets @ sets.T
+        below = sets.sum(1)[:, None] + sets.sum(1)
+        f = np.where(below == 0, 1.0, 2 * hits / np.maximum(below, 1)) @ law
+        own = int(np.flatnonzero((sets == chosen).all(1))[0])
+        assert f[own] == pytest.approx(f.max(), rel=1e-9)
+        assert value == pytest.approx(f.max(), rel=1e-8)
+
+
+def exact_law(kind, model, row, s=4):
+    """Return all label sets, and their probabilities under scores of labels and sizes."""
+    sets = np.array(list(product((0, 1), repeat=s)))
+    logs, size = sets @ row[:s], sets.sum(1)
+    if kind == "independent":
+        return sets, np.exp(logs - np.logaddexp.reduce(logs))
+    sizes = model.code.sizes.tolist()
+    share = np.full(s + 1, -np.inf)
+    share[sizes] = row[s:]
+    if kind == "cardinality":
+        logs = logs + share[size]
+        return sets, np.exp(logs - np.logaddexp.reduce(logs))
+    of_size = np.where(np.isneginf(share), 0.0, 1 / (1 + np.exp(-np.clip(share, -700, 700))))
+    given = np.array([np.logaddexp.reduce(logs[size == k]) for k in range(s + 1)])
+    return sets, np.exp(logs - given[size]) * of_size[size] / of_size.sum()
 
 
 def test_many_labels_and_no_rows():
@@ -195,3 +270,12 @@ def test_what_is_refused():
             to_onnx(model)
     with pytest.raises(ValueError, match="features"):
         to_onnx(FBetaClassifier().fit(X, Y), features="int8")
+
+
+def test_tables_of_numbers_with_gaps():
+    X, Y = draw()
+    X[::7, 2], X[::5, 4] = np.nan, np.nan
+    pipeline = make_pipeline(TableEncoder(), FBetaClassifier()).fit(X, Y)
+    assert any(part.gaps for part in pipeline[0].parts_)
+    graph = session(to_onnx(pipeline))
+    np.testing.assert_array_equal(graph.run(["labels"], {"X": X})[0], pipeline.predict(X))

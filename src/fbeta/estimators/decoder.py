@@ -22,7 +22,7 @@ from fbeta.statistics.validation import read_matrix
 
 __all__ = ["FBetaDecoder", "RecalibrationLearner"]
 
-SURE = 30.0  # logits beyond which nothing is surer
+LARGEST_LOGIT = 30.0  # larger ones are taken for it
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,11 @@ class FBetaDecoder(StatisticsClassifier):
         "_model", "slope", "offset", "potential", "curve", "most_iter"
     )
 
+    @property
+    def probability_floor(self) -> float:
+        """Probabilities closer to 0 or 1 are taken for this, or for 1 less this."""
+        return self._least
+
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         """Return logits of the labels, of shape (n, s)."""
         P = read_matrix(X)
@@ -134,7 +139,7 @@ class FBetaDecoder(StatisticsClassifier):
                 f"{self.n_features_in_}: one for each label"
             )
         if self.inputs_ == "logits":
-            return xp.clip(P, -SURE, SURE)
+            return xp.clip(P, -LARGEST_LOGIT, LARGEST_LOGIT)
         if not inside:
             raise ValueError(
                 "P must hold probabilities in [0, 1], as in fit; for logits say inputs='logits'"

@@ -6,7 +6,9 @@ double precision.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +16,19 @@ from numpy.typing import NDArray
 from fbeta.decoding.dense_search import TIE_UNITS
 from fbeta.storage.onnx_graph import Graph
 
-TIE = TIE_UNITS * np.finfo(np.float64).eps
-# halvings of an interval of scores; the result need not be exact
-HALVINGS = 12
+RELATIVE_TIE = TIE_UNITS * np.finfo(np.float64).eps
+# stands for an infinite logarithm, whose differences are no numbers
+IMPOSSIBLE = 1e300
+# bits to which the way down from sizes beyond the largest has to forget where it began
+FORGOTTEN_BITS = 56
+
+
+class Decoded(NamedTuple):
+    """Results of a graph: label sets, (n, s), expected values, (n, 1), and marginals, (n, s)."""
+
+    labels: str
+    value: str
+    marginals: str
 
 
 @dataclass(frozen=True)
@@ -31,25 +43,8 @@ class Goal:
 
 def decode_joint(
     g: Graph, goal: Goal, empty: str, joint: str, cardinalities: NDArray[np.intp]
-) -> tuple[str, str]:
-    """Find the best sets under any statistics: the largest sum of scores of every size.
-
-    Parameters
-    ----------
-    g : Graph
-        To add to.
-    goal : Goal
-        What to find.
-    empty, joint : str
-        Statistics of shape (n, 1) and (n, K, s).
-    cardinalities : ndarray of shape (K,)
-        The sizes.
-
-    Returns
-    -------
-    labels, value : str
-        Of shape (n, s) and (n, 1).
-    """
+) -> Decoded:
+    """Find the best sets under statistics of shape (n, 1) and (n, K, s) for K sizes."""
     k = g.constant(cardinalities)
 
     def body(b: Graph, _: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
@@ -64,134 +59,30 @@ def decode_joint(
     weights = g.unsqueeze(_weight(g, goal.beta, k, own), 2)
     scores = g.sum(g.op("Mul", weights, joint), 1)
     descending = g.descending(scores, g.integer([goal.s]))
-    return _largest(g, scores, descending, size), value
-
-
-def decode_independent(g: Graph, goal: Goal, P: str) -> tuple[str, str]:
-    """Find the best sets of independent labels with marginals P, of shape (n, s).
-
-    ``q_{j,k+1} = w_j (P(|y| = k) - q_jk)`` upwards for p <= 1/2, and downwards for the absence of
-    the others, as in :mod:`fbeta.statistics.conditional_bernoulli`. Returns as
-    :func:`decode_joint`.
-    """
-    descending = g.descending(P, g.integer([goal.s]))
-    empty, law = _count_law(g, descending, goal.s)
-    k = g.constant(np.arange(1.0, goal.s + 1)[:, None])
-    high = g.op("Greater", descending, g.constant(0.5))
-    one, zero = g.constant(1.0), g.constant(0.0)
-    absent = g.op("Sub", one, descending)
-    below = g.op("Div", descending, g.op("Where", high, one, absent))
-    above = g.op("Div", absent, g.op("Where", high, descending, one))
-    odds = {False: g.op("Where", high, zero, below), True: g.op("Where", high, above, zero)}
-    is_high = g.op("Cast", high, to=g.onnx.TensorProto.DOUBLE)
-    nothing = g.op("Mul", descending, zero)
-
-    def step(backwards: bool, value: str) -> str:
-        def body(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
-            (other, value), (weight, size) = states, parts
-            rest = b.op("Mul", b.op("Sub", weight, other), odds[backwards])
-            q = b.op("Sub", b.op("Mul", is_high, weight), other) if backwards else rest
-            hits = b.op("CumSum", b.op("Max", q, zero), b.integer(1))
-            gain = b.op("Mul", hits, _weight(b, goal.beta, size, sizes))
-            return [rest, b.op("Add", value, gain)], []
-
-        part = g.cut(law, 0, 1, goal.s + 1) if backwards else g.cut(law, 0, 0, goal.s)
-        return g.scan(body, [nothing, value], [part, k], backwards=backwards)[0][1]
-
-    sizes = g.constant(np.arange(1.0, goal.s + 1))
-    hits = step(True, step(False, nothing))
-    return _decide(g, goal, P, descending, empty, hits)
-
-
-def decode_sized(g: Graph, goal: Goal, scores: str, law: SizeLaw) -> tuple[str, str]:
-    """Find the best sets of labels that are independent given their number.
-
-    With the labels sorted, ``a_l`` the law of the number of the first l of them and ``b_l`` that of
-    the others, predicting the first l has the expected value ``sum_h h a_l(h) sum_r b_l(r) u_{h +
-    r} A(h + r, l)``: sums of positive numbers only.
-
-    Parameters
-    ----------
-    g : Graph
-        To add to.
-    goal : Goal
-        What to find.
-    scores : str
-        Of the labels, of shape (n, s), finite.
-    law : SizeLaw
-        Of their number.
-
-    Returns
-    -------
-    labels, value : str
-        As :func:`decode_joint`.
-    """
-    largest = int(law.sizes[-1])
-    move = _find_move(g, scores, goal.s, max(largest, 1) / 2)
-    P = g.op("Sigmoid", g.op("Add", scores, move))
-    descending = g.descending(P, g.integer([goal.s]))
-    labels, nobody = _labels_first(g, descending), _nobody(g, descending, largest)
-
-    def before(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
-        return [_add_label(b, states[0], parts[0])], [b.op("Identity", states[0])]
-
-    (all_,), (others,) = g.scan(before, [nobody], [labels], 1, backwards=True)
-    probabilities = law.probabilities(g, all_, move)
-    # P(|y| = k) over P(k independent labels), 0 where these cannot be so many
-    possible = g.op("Greater", all_, g.constant(0.0))
-    u = g.op("Div", probabilities, g.op("Where", possible, all_, g.constant(1.0)))
-    u = g.op("Where", possible, u, g.constant(0.0))
-    k = g.constant(np.arange(largest + 1.0))
-    sums = np.add.outer(np.arange(largest + 1), np.arange(largest + 1))
-    places = g.integer(np.minimum(sums, largest + 1))
-
-    def value_of(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
-        p, rest, size = parts
-        own = _add_label(b, states[0], p)
-        weights = b.op("Mul", u, _weight(b, goal.beta, k, size))
-        weights = b.op("Gather", b.op("Pad", weights, b.integer([0, 0, 0, 1])), places, axis=1)
-        rest = b.op("MatMul", weights, b.unsqueeze(rest, 2))
-        hits = b.op("MatMul", b.unsqueeze(b.op("Mul", own, k), 1), rest)
-        return [own], [b.sum(hits, 2)]
-
-    sizes = g.constant(np.arange(1.0, goal.s + 1)[:, None])
-    _, (hits,) = g.scan(value_of, [nobody], [labels, others, sizes], 1)
-    hits = g.op("Transpose", g.op("Squeeze", hits, g.integer([2])), perm=[1, 0])
-    empty = g.cut(probabilities, 1, 0, 1)
-    return _decide(g, goal, P, descending, empty, hits)
+    marginals = g.op("Min", g.sum(joint, 1), g.constant(1.0))
+    return Decoded(_largest(g, scores, descending, size), value, marginals)
 
 
 @dataclass(frozen=True)
 class SizeLaw:
-    """The law of the number of labels, of n instances.
+    """The law of the number of labels, of n instances."""
 
-    Attributes
-    ----------
-    sizes : ndarray of shape (C,)
-        Increasing, 0 perhaps among them.
-    values : str
-        Of shape (n, C): probabilities up to a factor, or logarithms of potentials.
-    potentials : bool
-        Which of the two.
-    """
+    sizes: NDArray[np.intp]  # (C,), increasing, 0 perhaps among them
+    values: (
+        str  # (n, C): probabilities up to a factor, or logarithms of potentials, then also (1, C)
+    )
+    potentials: bool  # which of the two
 
-    sizes: NDArray[np.intp]
-    values: str
-    potentials: bool
-
-    def probabilities(self, g: Graph, counts: str, move: str) -> str:
-        """Return ``P(|y| = k)`` for k in 0..largest, of shape (n, 1 + largest).
-
-        ``counts`` is that of independent labels whose scores were moved.
-        """
+    def probabilities(self, g: Graph, log_ratios: str) -> str:
+        """Return ``P(|y| = k)`` for k in 0..largest, of shape (n, 1 + largest)."""
         if self.potentials:
-            sizes = g.op("Mul", move, g.constant(self.sizes[None, :]))
-            own = g.op("Log", g.op("Gather", counts, g.integer(self.sizes), axis=1))
-            law = g.op("Softmax", g.op("Add", g.op("Sub", self.values, sizes), own), axis=1)
+            first = g.op("CumSum", g.op("Pad", log_ratios, g.integer([0, 1, 0, 0])), g.integer(1))
+            own = g.op("Gather", first, g.integer(self.sizes), axis=1)
+            law = g.op("Softmax", g.op("Add", self.values, own), axis=1)
         else:
             total = g.sum(self.values, 1, keep=True)
             some = g.op("Greater", total, g.constant(0.0))
-            # what no model thinks possible is a tie
+            # where no size is thought possible, all are equally likely
             share = g.op("Where", some, self.values, g.constant(1.0))
             law = g.op("Div", share, g.sum(share, 1, keep=True))
         places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
@@ -200,51 +91,115 @@ class SizeLaw:
         return g.op("Gather", padded, g.integer(places), axis=1)
 
 
-def _find_move(g: Graph, scores: str, s: int, target: float) -> str:
-    """Return what to add to scores so that independent labels would be about so many: (n, 1).
+def decode_sized(g: Graph, goal: Goal, scores: str, law: SizeLaw) -> Decoded:
+    """Find the best sets of labels that are independent given their number; scores are (n, s)."""
+    descending, order = g.ops("TopK", 2, scores, g.integer([goal.s]), axis=1)
+    probabilities, by_size = _laws(g, goal.s, descending, law)
+    sizes = g.constant(np.arange(1.0, goal.s + 1))
+    nothing = g.op("Mul", descending, g.constant(0.0))
 
-    It changes nothing, because the labels are independent only given their number, but keeps all
-    numbers in range.
+    def add(b: Graph, totals: list[str], present: str, k: str) -> list[str]:
+        hits = b.op("CumSum", present, b.integer(1))
+        gain = b.op("Mul", hits, _weight(b, goal.beta, k, sizes))
+        return [b.op("Add", totals[0], gain), b.op("Add", totals[1], present)]
+
+    start = [nothing, nothing]
+    hits, marginals = _sum_over_sizes(g, descending, by_size, int(law.sizes[-1]), start, add)
+    size, value = _choose(g, goal, g.cut(probabilities, 1, 0, 1), hits)
+    marginals = g.op("ScatterElements", nothing, order, marginals, axis=1)
+    return Decoded(_largest(g, scores, descending, size), value, marginals)
+
+
+def sized_statistics(g: Graph, s: int, scores: str, law: SizeLaw) -> tuple[str, str]:
+    """Return P(no labels), (n, 1), and the statistics of the sizes 1..largest, (n, largest, s)."""
+    probabilities, by_size = _laws(g, s, scores, law)
+    largest = int(law.sizes[-1])
+    shape = g.constant(np.zeros((1, largest, 1)))
+    nothing = g.op("Mul", g.unsqueeze(scores, 1), shape)
+    index = g.constant(np.arange(1.0, largest + 1)[None, :, None])
+
+    def add(b: Graph, totals: list[str], present: str, k: str) -> list[str]:
+        own = b.op("Cast", b.op("Equal", index, k), to=b.onnx.TensorProto.DOUBLE)
+        return [b.op("Add", totals[0], b.op("Mul", b.unsqueeze(present, 1), own))]
+
+    (joint,) = _sum_over_sizes(g, scores, by_size, largest, [nothing], add)
+    return g.cut(probabilities, 1, 0, 1), joint
+
+
+def _laws(g: Graph, s: int, scores: str, law: SizeLaw) -> tuple[str, list[str]]:
+    """Return ``P(|y| = k)``, (n, 1 + largest), and what to scan over by size: (top, n or 1, 1).
+
+    These are ratios ``r_k = ln R_k - ln R_{k-1}`` of the elementary symmetric polynomials R_k of
+    the odds, probabilities, and sizes k. A label with the score z makes of a ratio ``max(r_k,
+    min(z, r_{k-1})) + f(r_k) - f(r_{k-1})`` with ``f(r) = ln(1 + exp(-|r - z|))``, because ratios
+    fall with k: accurate for finite scores of any size.
     """
-    share = target / s
-    logit = g.constant(np.log(share / (1 - share)) if share < 1 else 0.0)
-    axis, half = g.integer([1]), g.constant(0.5)
-    low = g.op("Sub", logit, g.op("ReduceMax", scores, axis, keepdims=1))
-    high = g.op("Sub", logit, g.op("ReduceMin", scores, axis, keepdims=1))
-    for _ in range(HALVINGS):
-        middle = g.op("Mul", g.op("Add", low, high), half)
-        total = g.sum(g.op("Sigmoid", g.op("Add", scores, middle)), 1, keep=True)
-        above = g.op("Greater", total, g.constant(target))
-        low = g.op("Where", above, low, middle)
-        high = g.op("Where", above, middle, high)
-    return g.op("Mul", g.op("Add", low, high), half)
+    top = _top(int(law.sizes[-1]), s)
+    zeros = g.op("Mul", g.cut(scores, 1, 0, 1), g.constant(np.zeros((1, top))))
+    start = g.op("Add", zeros, g.constant(-IMPOSSIBLE))
+    shift = g.integer([0, 1, 0, -1])
+
+    def add_label(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
+        (ratio,), (z,) = states, parts
+        below = b.op("Pad", ratio, shift, b.constant(IMPOSSIBLE))
+        far = b.op("Neg", b.op("Abs", b.op("Sub", ratio, z)))
+        more = b.op("Log", b.op("Add", b.constant(1.0), b.op("Exp", far)))
+        change = b.op("Sub", more, b.op("Pad", more, shift))
+        return [b.op("Add", b.op("Max", ratio, b.op("Min", z, below)), change)], []
+
+    (ratios,), _ = g.scan(add_label, [start], [_columns(g, scores)])
+    probabilities = law.probabilities(g, ratios)
+    beyond = g.integer([0, 0, 0, top - int(law.sizes[-1])])
+    shares = g.op("Pad", g.cut(probabilities, 1, 1, top + 1), beyond)
+    sizes = g.constant(np.arange(1.0, top + 1)[:, None])
+    return probabilities, [_columns(g, ratios), _columns(g, shares), sizes]
 
 
-def _count_law(g: Graph, P: str, s: int) -> tuple[str, str]:
-    """Return P(no labels), (n, 1), and ``P(k labels)`` of independent ones, (s + 1, n, 1)."""
-
-    def body(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
-        return [_add_label(b, states[0], parts[0])], []
-
-    (law,), _ = g.scan(body, [_nobody(g, P, s)], [_labels_first(g, P)])
-    return g.cut(law, 1, 0, 1), _labels_first(g, law)
-
-
-def _labels_first(g: Graph, values: str) -> str:
-    """Return the columns of a value to go through, of shape (s, n, 1)."""
+def _columns(g: Graph, values: str) -> str:
+    """Return the columns of a value to scan over, of shape (columns, n, 1)."""
     return g.unsqueeze(g.op("Transpose", values, perm=[1, 0]), 2)
 
 
-def _nobody(g: Graph, like: str, largest: int) -> str:
-    """Return the law of the number of no labels at all, of shape (n, 1 + largest)."""
-    zeros = g.op("Mul", g.cut(like, 1, 0, 1), g.constant(np.zeros((1, largest + 1))))
-    return g.op("Add", zeros, g.constant(np.eye(1, largest + 1)))
+def _top(largest: int, s: int) -> int:
+    """Return the size from which the way down begins: see ``statistics.conditional_bernoulli``."""
+    error, top = 0.0, largest
+    while largest > 0 and top < s and error > -FORGOTTEN_BITS * np.log(2.0):
+        top += 1
+        error += np.log(largest / top * (s - top + 1) / (s - largest + 1))
+    return max(top, 1)
 
 
-def _add_label(g: Graph, law: str, p: str) -> str:
-    """Return the law of the number of labels with one more label."""
-    stay = g.op("Mul", law, g.op("Sub", g.constant(1.0), p))
-    return g.op("Add", stay, g.op("Mul", g.shifted(law), p))
+def _sum_over_sizes(
+    g: Graph,
+    scores: str,
+    by_size: list[str],
+    largest: int,
+    start: list[str],
+    add: Callable[[Graph, list[str], str, str], list[str]],
+) -> list[str]:
+    """Add up what follows from ``P(|y| = k, y_j = 1)``, (n, s), over the sizes k = 1, 2, ...
+
+    Given the size, ``P_k(j) = (1 - P_{k-1}(j)) w_j R_{k-1} / R_k``: upwards for the sizes whose
+    ratio is above the odds of a label, and downwards for the others, so that no error grows. The
+    way down begins at sizes beyond the largest, whose probability is 0.
+    """
+    one, zero = g.constant(1.0), g.constant(0.0)
+    nothing = g.op("Mul", scores, zero)
+
+    def sweep(totals: list[str], parts: list[str], backwards: bool) -> list[str]:
+        def body(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
+            (state, *totals), (ratio, share, k) = states, parts
+            gap = b.op("Sub", scores, ratio)
+            own = b.op("Greater" if backwards else "LessOrEqual", gap, zero)
+            rest = b.op("Where", own, b.op("Sub", one, state), zero)
+            change = b.op("Mul", rest, b.op("Exp", b.op("Neg", b.op("Abs", gap))))
+            found = b.op("Mul", rest if backwards else change, share)
+            return [change, *add(b, totals, found, k)], []
+
+        return g.scan(body, [nothing, *totals], parts, backwards=backwards)[0][1:]
+
+    known = [g.cut(part, 0, 0, max(largest, 1)) for part in by_size]
+    return sweep(sweep(start, known, False), by_size, True)
 
 
 def _weight(g: Graph, beta: str, k: str, size: str) -> str:
@@ -255,14 +210,6 @@ def _weight(g: Graph, beta: str, k: str, size: str) -> str:
     small = g.op("Div", g.op("Add", one, square), g.op("Add", g.op("Mul", square, k), size))
     large = g.op("Div", g.op("Add", one, turned), g.op("Add", k, g.op("Mul", turned, size)))
     return g.op("Where", g.op("LessOrEqual", beta, one), small, large)
-
-
-def _decide(
-    g: Graph, goal: Goal, scores: str, descending: str, empty: str, hits: str
-) -> tuple[str, str]:
-    """Choose the size, and the labels with the largest scores."""
-    size, value = _choose(g, goal, empty, hits)
-    return _largest(g, scores, descending, size), value
 
 
 def _choose(g: Graph, goal: Goal, empty: str, hits: str) -> tuple[str, str]:
@@ -277,7 +224,7 @@ def _choose(g: Graph, goal: Goal, empty: str, hits: str) -> tuple[str, str]:
     axis = g.integer([1])
     top = g.op("ReduceMax", g.op("Where", allowed, values, bottom), axis, keepdims=1)
     scale = g.op("Max", g.op("Abs", values), g.op("Abs", top))
-    limit = g.op("Sub", top, g.op("Mul", scale, g.constant(TIE)))
+    limit = g.op("Sub", top, g.op("Mul", scale, g.constant(RELATIVE_TIE)))
     near = g.op("And", allowed, g.op("GreaterOrEqual", values, limit))
     size = g.op("ReduceMin", g.op("Where", near, place, s), axis, keepdims=1)
     return size, g.op("GatherElements", values, size, axis=1)

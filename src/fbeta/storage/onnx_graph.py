@@ -9,17 +9,12 @@ import numpy as np
 
 from fbeta._array import optional_import
 
+# versions of the operators and of the format, which onnxruntime 1.17 and later read
 OPSET, IR_VERSION = 18, 10
 
 
 class Graph:
-    """Nodes and constants of a graph, or of the body of a loop within it.
-
-    Parameters
-    ----------
-    outer : Graph, optional
-        The graph around it, whose values it may use.
-    """
+    """Nodes and constants of a graph, or of the body of a scan within an outer one."""
 
     def __init__(self, outer: Graph | None = None) -> None:
         self.onnx = optional_import("onnx", "onnx", "the export to ONNX")
@@ -74,11 +69,6 @@ class Graph:
         """Return the largest numbers of each row, the largest first."""
         return self.ops("TopK", 2, value, count, axis=1)[0]
 
-    def shifted(self, value: str) -> str:
-        """Return the columns moved by one to the right, a zero first and the last left out."""
-        pads = self.integer([0, 1, 0, -1])
-        return self.op("Pad", value, pads)
-
     def scan(
         self,
         body: Callable[[Graph, list[str], list[str]], tuple[list[str], list[str]]],
@@ -88,23 +78,11 @@ class Graph:
         *,
         backwards: bool = False,
     ) -> tuple[list[str], list[str]]:
-        """Go through the first axis of some values, all in double precision.
+        """Scan over the first axis of some values, all in double precision.
 
-        Parameters
-        ----------
-        body : callable
-            From a graph, the states and the parts of ``over`` to new states and results.
-        states, over : sequence of str
-            States to begin with, and what is gone through.
-        results : int
-            How many results the body has.
-        backwards : bool
-            Whether the last part comes first; results are in the order of the parts.
-
-        Returns
-        -------
-        states, results : list of str
-            Those at the end, and the results of all steps, stacked.
+        The body makes new states and results of a graph, the states and the parts of ``over``.
+        Returned are the last states, and the results of all steps, stacked in the order of the
+        parts, also where the scan goes backwards.
         """
         inner, helper = Graph(self), self.onnx.helper
         before = [inner.name("state") for _ in states]
@@ -113,15 +91,15 @@ class Graph:
         # the names of results are those of the body alone
         outputs = [inner.op("Identity", name) for name in (*after, *found)]
         double = self.onnx.TensorProto.DOUBLE
-        subgraph = helper.make_graph(
-            inner.nodes, inner.name("body"),
-            [helper.make_tensor_value_info(name, double, None) for name in (*before, *parts)],
-            [helper.make_tensor_value_info(name, double, None) for name in outputs],
-        )  # fmt: skip
+        given, made = (
+            [helper.make_tensor_value_info(name, double, None) for name in names]
+            for names in ((*before, *parts), outputs)
+        )
+        subgraph = helper.make_graph(inner.nodes, inner.name("body"), given, made)
         attributes: dict[str, Any] = {"body": subgraph, "num_scan_inputs": len(over)}
         if backwards:
             attributes["scan_input_directions"] = [1] * len(over)
-            # an attribute cannot be an empty list
-            attributes |= {"scan_output_directions": [1] * results} if results else {}
-        made = self.ops("Scan", len(states) + results, *states, *over, **attributes)
-        return made[: len(states)], made[len(states) :]
+            if results:  # an attribute cannot be an empty list
+                attributes["scan_output_directions"] = [1] * results
+        out = self.ops("Scan", len(states) + results, *states, *over, **attributes)
+        return out[: len(states)], out[len(states) :]
