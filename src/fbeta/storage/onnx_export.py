@@ -17,8 +17,8 @@ from fbeta._array import to_numpy
 from fbeta.datasets import TableEncoder
 from fbeta.datasets.column_encoders import NumberColumn
 from fbeta.decoding.rules import CutAtHalf
+from fbeta.estimators.average import AverageModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
-from fbeta.estimators.ensemble import AverageModel
 from fbeta.estimators.forest import ForestModel
 from fbeta.estimators.recalibration import Recalibration
 from fbeta.estimators.statistics_base import StatisticsClassifier
@@ -157,17 +157,16 @@ def _encode_numbers(g: Graph, parts: Sequence[Any], X: str) -> str:
 
 def _check(classifier: Any) -> None:
     """Raise where a classifier has no graph."""
-    kinds = (LinearProbabilities, Recalibration, ForestModel, AverageModel)
     known = isinstance(classifier, StatisticsClassifier) and (
-        isinstance(classifier.model, kinds) or type(classifier.code) is CardinalityCode
+        isinstance(classifier.model, (AverageModel, ForestModel, Recalibration))
+        or type(classifier.code) is CardinalityCode
+        or (isinstance(classifier.model, LinearProbabilities)
+        and type(classifier.code) in (JointCode, MarginalCode, SizedCode))
     )
-    codes = (JointCode, MarginalCode, SizedCode, CardinalityCode)
-    if not known or not (
-        type(classifier.code) in codes or isinstance(classifier.model, (ForestModel, AverageModel))
-    ):
+    if not known:
         raise TypeError(
-            f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality, a "
-            "label set or a forest model, a decoder, or an average of these"
+            f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality or a "
+            "forest model, a decoder, or an average of these"
         )
     if isinstance(classifier.rule, CutAtHalf):
         raise TypeError(
@@ -187,6 +186,8 @@ def _decode(g: Graph, goal: Goal, classifier: Any, X: str) -> Decoded:
 
 def _is_sized(classifier: Any) -> bool:
     """Tell whether labels are independent given their number."""
+    if isinstance(classifier.model, (AverageModel, ForestModel)):
+        return False
     return type(classifier.code) in (MarginalCode, SizedCode, CardinalityCode)
 
 
