@@ -113,14 +113,7 @@ template <class S, int L, class T> class Few {
         return v;
     }
 
-    static INLINE S sum(Vec v) {
-        v += exchanged<1, S, L>(v);
-        v += exchanged<2, S, L>(v);
-        v += exchanged<4, S, L>(v);
-        if constexpr (L > 8)
-            v += exchanged<8, S, L>(v);
-        return v[0];
-    }
+    static INLINE S sum(Vec v) { return sum_over<S, L>(v, L)[0]; }
 
     // A row, behind which there may be anything up to the next whole register.
     INLINE const T *row(int i, int place) {

@@ -18,21 +18,14 @@
 
 #include "matrix.hpp"
 #include "objectives.hpp"
+#include "slot.hpp"
 
 namespace fbeta {
-
-enum class Stage { IDLE, MOVE, GRADE, CENTRE, SEARCH };
-
-struct Slot {
-    Stage stage;
-    int problem, classes, iteration, steps, stalled, started, far, centred, known;
-    double value, slope, lower, upper, gamma, smallest, limit, share, scale, rz, loss;
-};
 
 template <class S, int LANES> class Newton final : public Solver {
     using Vec = vec<S, LANES>;
     using Mask = mask<S, LANES>;
-    static constexpr int TILE = 256, PART = 128; // rows that stay in the processor's caches
+    static constexpr int TILE = 256, PART = StepSearch<S>::PART; // rows that stay in the processor's caches
     static constexpr bool SINGLE = sizeof(S) == 4;
     static constexpr double EPS = std::numeric_limits<S>::epsilon();
 
@@ -56,25 +49,11 @@ template <class S, int LANES> class Newton final : public Solver {
     // ---- lanes and slots ----
 
     static INLINE Vec all(S value) { return Vec{} + value; }
-
     INLINE int of(int lane) const { return lane >> width_bits; }
-
     INLINE int class_of(int lane) const { return lane & (width - 1); }
-
     INLINE size_t column_of(int problem) const { return multinomial ? q.first[problem] : problem; }
-
-    INLINE Vec over_slots(Vec v) const { // on every lane, the sum over the lanes of its slot
-        if (width > 1)
-            v += exchanged<1, S, LANES>(v);
-        if (width > 2)
-            v += exchanged<2, S, LANES>(v);
-        if (width > 4)
-            v += exchanged<4, S, LANES>(v);
-        if constexpr (LANES > 8)
-            if (width > 8)
-                v += exchanged<8, S, LANES>(v);
-        return v;
-    }
+    INLINE const S *weights(int from) const { return weight.empty() ? nullptr : &weight[from]; }
+    INLINE Vec over_slots(Vec v) const { return sum_over<S, LANES>(v, width); }
 
     INLINE Mask at(Stage stage) const {
         Mask out;
@@ -88,10 +67,6 @@ template <class S, int LANES> class Newton final : public Solver {
             if (slot[s].stage == stage)
                 return true;
         return false;
-    }
-
-    static INLINE bool moves(const Slot &k) {
-        return k.stage == Stage::MOVE || k.stage == Stage::GRADE;
     }
 
     // Spread what each lane's slot has on its k-th lane.
@@ -117,8 +92,6 @@ template <class S, int LANES> class Newton final : public Solver {
     }
 
     // ---- a pass over the matrix ----
-
-    INLINE const S *weights(int from) const { return weight.empty() ? nullptr : &weight[from]; }
 
     // Losses, derivatives and curvatures of a slot that moved, on some rows.
     INLINE void evaluate_rows(int s, int from, int count) {
@@ -155,9 +128,9 @@ template <class S, int LANES> class Newton final : public Solver {
         S on[LANES], far[LANES], loss[LANES] = {}, sum[LANES] = {};
         bool some_far = false;
         for (int l = 0; l < LANES; l++) {
-            on[l] = moves(slot[l]);
+            on[l] = slot[l].moves();
             far[l] = slot[l].far;
-            some_far |= moves(slot[l]) && slot[l].far;
+            some_far |= slot[l].moves() && slot[l].far;
         }
         Mask grade = at(Stage::GRADE);
         for (int i = from; i < from + count; i++)
@@ -168,7 +141,7 @@ template <class S, int LANES> class Newton final : public Solver {
         objective->all_lanes(some_far, own, weights(from), count, on, far, (S *)(U + from),
                              (S *)(K + from), (S *)(score + from), (S *)(change + from), loss, sum);
         for (int l = 0; l < LANES; l++)
-            if (moves(slot[l])) {
+            if (slot[l].moves()) {
                 slot[l].loss += loss[l];
                 total[l] += sum[l];
             }
@@ -179,7 +152,7 @@ template <class S, int LANES> class Newton final : public Solver {
         int moving = 0;
         Vec unit{};
         for (int s = 0; s < slots; s++)
-            moving += moves(slot[s]);
+            moving += slot[s].moves();
         for (int l = 0; l < LANES; l++)
             unit[l] = group == 1 || class_of(l) == slot[of(l)].centred ? S(1) : S(0);
         for (int part = from; part < to; part += PART) {
@@ -189,12 +162,12 @@ template <class S, int LANES> class Newton final : public Solver {
                 continue;
             }
             for (int s = 0; s < slots; s++)
-                if (moves(slot[s]))
+                if (slot[s].moves())
                     evaluate_rows(s, part, count);
             multiply_by_curvature(part, count, unit);
             for (int l = 0; moving && l < LANES; l++) {
                 const Slot &k = slot[of(l)];
-                if (moves(k) && class_of(l) < k.classes)
+                if (k.moves() && class_of(l) < k.classes)
                     for (int i = 0; i < count; i++)
                         U[part + i][l] = g[(size_t)l * PART + i];
             }
@@ -225,7 +198,7 @@ template <class S, int LANES> class Newton final : public Solver {
         int last = p - 1;
         bool needed = any(Stage::MOVE) || any(Stage::SEARCH), active[LANES];
         for (int s = 0; s < slots; s++)
-            if (moves(slot[s])) {
+            if (slot[s].moves()) {
                 slot[s].loss = 0;
                 for (int c = 0; c < width; c++)
                     total[s * width + c] = 0;
@@ -333,46 +306,6 @@ template <class S, int LANES> class Newton final : public Solver {
         take_next(s);
     }
 
-    // The slope of a slot's objective at a step t from scores u along their changes v, (classes, n).
-    double slope(int s, const S *u, const S *v, S t) {
-        int C = slot[s].classes;
-        S *trial = own, *f = trial + (size_t)C * PART, *h = f + PART;
-        double out = 0;
-        for (int from = 0; from < n; from += PART) {
-            int count = std::min(PART, n - from);
-            for (int c = 0; c < C; c++)
-                for (int i = 0; i < count; i++) {
-                    size_t place = (size_t)c * n + from + i;
-                    trial[(size_t)c * PART + i] = u[place] + t * v[place];
-                }
-            objective->rows(y + (size_t)s * n + from, weights(from), C, count, PART, trial, f, h,
-                            false);
-            for (int c = 0; c < C; c++)
-                for (int i = 0; i < count; i++)
-                    out += trial[(size_t)c * PART + i] * v[(size_t)c * n + from + i];
-        }
-        return out;
-    }
-
-    // Find the step of a slot along its direction at which the slope is small.
-    double find_step(int s, double pull, double bend, const S *u, const S *v) {
-        const Slot &k = slot[s];
-        double low = 0, high = INFINITY, at_low = k.slope, at_high = 0, t = q.first_step;
-        for (int trial = 0; trial < q.max_trials; trial++) {
-            double now = pull + t * bend + slope(s, u, v, S(t));
-            if (now >= q.slope_before * k.slope && now <= 0) // it is lower there than at the start
-                return t;
-            if (now < 0) // false for NaN: an overflow is too far
-                low = t, at_low = now;
-            else
-                high = t, at_high = now;
-            double share = at_low / (at_low - at_high);
-            share = share >= q.secant_margin ? std::min(share, 1 - q.secant_margin) : q.secant_margin;
-            t = std::isfinite(high) ? low + share * (high - low) : q.step_growth * low;
-        }
-        return low;
-    }
-
     // A slot whose full step is not accepted: find a better one, and evaluate it in the next pass.
     void shorten(int s) {
         Slot &k = slot[s];
@@ -391,7 +324,8 @@ template <class S, int LANES> class Newton final : public Solver {
                 bend += penalty[j] * d * d;
             }
         }
-        S t = S(find_step(s, pull, bend, u, v));
+        StepSearch<S> search{q, *objective, y + (size_t)s * n, weights(0), C, u, v, own};
+        S t = S(search.find(k.slope, pull, bend));
         for (int c = 0; c < C; c++) {
             for (int i = 0; i < n; i++)
                 score[i][lane + c] = u[(size_t)c * n + i] + t * v[(size_t)c * n + i];
@@ -485,15 +419,7 @@ template <class S, int LANES> class Newton final : public Solver {
     void first_bounds(int s, double size, double most) {
         Slot &k = slot[s];
         k.stage = Stage::SEARCH;
-        k.scale = size > 0 ? std::sqrt(size) : 1;
-        k.steps = 0;
-        k.rz = size > 0 ? 1 : 0;
-        k.lower = 0;
-        bool known = k.smallest > 0 && size > 0;
-        k.gamma = known ? 1 / k.smallest : INFINITY;
-        k.upper = known ? std::min(k.gamma, most / size) : INFINITY;
-        k.limit = k.far ? 0 : 2 * q.tol_share * q.tol * (k.value + q.objective_floor) / (k.scale * k.scale);
-        k.share = std::min(std::max(q.residual_share * k.limit, q.forcing), q.max_forcing);
+        k.begin_search(q, size, most);
         if (!k.far && k.upper <= k.limit)
             finish(s, CERTIFIED);
         else if (!(size > 0))
@@ -537,28 +463,10 @@ template <class S, int LANES> class Newton final : public Solver {
         for (int c = 0; c < size; c++) // a shift of all classes changes no probability
             for (int b = 0; b < size; b++)
                 A[c][b] += group > 1 ? trace : c == b ? q.smallest_pivot : 0;
-        invert(A, size);
+        invert(&A[0][0], LANES, size);
         for (int c = 0; c < size; c++)
             for (int b = 0; b < size; b++)
                 small[at + c][b] = A[c][b];
-    }
-
-    // Invert a small matrix, by Gauss and Jordan.
-    static void invert(double A[LANES][LANES], int C) {
-        for (int k = 0; k < C; k++) {
-            double pivot = A[k][k] != 0 ? 1 / A[k][k] : 0;
-            A[k][k] = 1;
-            for (int b = 0; b < C; b++)
-                A[k][b] *= pivot;
-            for (int a = 0; a < C; a++) {
-                if (a == k)
-                    continue;
-                double f = A[a][k];
-                A[a][k] = 0;
-                for (int b = 0; b < C; b++)
-                    A[a][b] -= f * A[k][b];
-            }
-        }
     }
 
     // X += length V and R -= length G where that is not 0, then G = M^-1 R for all slots, with M as
@@ -663,13 +571,7 @@ template <class S, int LANES> class Newton final : public Solver {
     double advance(int s, double length, double size, double most) {
         Slot &k = slot[s];
         bool going = length > 0 && size >= 0;
-        double ratio = going ? size / k.rz : 0, rest = k.gamma - length;
-        k.lower += length * k.rz;
-        bool sound = going && rest > 0 && std::isfinite(rest);
-        k.gamma = sound ? rest / (k.smallest * rest + ratio) : INFINITY;
-        k.upper = sound ? k.lower + std::min(k.gamma * size, most) : INFINITY;
-        k.rz = size;
-        k.steps++;
+        double ratio = k.add_step(length, size, most);
         bool below = !k.far && k.lower <= k.limit;
         // so close that single precision need not evaluate the next point
         double left = k.lower * k.scale * k.scale / (k.value + q.objective_floor);
@@ -777,13 +679,10 @@ template <class S, int LANES> class Newton final : public Solver {
 
     bool run(int passes) override {
         for (; passes > 0 && !q.stop.load(std::memory_order_relaxed); passes--) {
-            bool busy = false;
-            for (int s = 0; s < slots; s++)
-                busy |= slot[s].stage != Stage::IDLE;
-            if (!busy)
+            bool moving = any(Stage::MOVE) || any(Stage::GRADE), centre = any(Stage::CENTRE);
+            if (!moving && !centre && !any(Stage::SEARCH))
                 return false;
             searching = at(Stage::SEARCH), centring = at(Stage::CENTRE), ready = Mask{};
-            bool moving = any(Stage::MOVE) || any(Stage::GRADE), centre = any(Stage::CENTRE);
             pass();
             if (moving)
                 moved();

@@ -100,6 +100,20 @@ template <int distance, class S, int L> INLINE vec<S, L> exchanged(vec<S, L> v) 
     }
 }
 
+// On every lane the sum over the lanes of its group, which are neighbours; `width` is a power of 2.
+template <class S, int L> INLINE vec<S, L> sum_over(vec<S, L> v, int width) {
+    if (width > 1)
+        v += exchanged<1, S, L>(v);
+    if (width > 2)
+        v += exchanged<2, S, L>(v);
+    if (width > 4)
+        v += exchanged<4, S, L>(v);
+    if constexpr (L > 8)
+        if (width > 8)
+            v += exchanged<8, S, L>(v);
+    return v;
+}
+
 // Zeros, aligned for vectors.
 template <class T> class Buffer {
   public:
