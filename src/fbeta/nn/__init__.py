@@ -10,6 +10,7 @@ from fbeta._array import optional_import
 optional_import("torch", "torch", "fbeta.nn")
 
 from fbeta.nn import functional  # noqa: E402
+from fbeta.nn.decoder_head import DecoderHead  # noqa: E402
 from fbeta.nn.functional import decode  # noqa: E402
 from fbeta.nn.modules import (  # noqa: E402
     CardinalityHead,
@@ -23,6 +24,7 @@ from fbeta.nn.statistics import Statistics  # noqa: E402
 __all__ = [
     "CardinalityHead",
     "CardinalityLoss",
+    "DecoderHead",
     "FBetaNet",
     "FBetaScore",
     "JointHead",

@@ -160,13 +160,15 @@ def _check(classifier: Any) -> None:
     known = isinstance(classifier, StatisticsClassifier) and (
         isinstance(classifier.model, (AverageModel, ForestModel, Recalibration))
         or type(classifier.code) is CardinalityCode
-        or (isinstance(classifier.model, LinearProbabilities)
-        and type(classifier.code) in (JointCode, MarginalCode, SizedCode))
+        or (
+            isinstance(classifier.model, LinearProbabilities)
+            and type(classifier.code) in (JointCode, MarginalCode, SizedCode)
+        )
     )
     if not known:
         raise TypeError(
-            f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality or a "
-            "forest model, a decoder, or an average of these"
+            f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality or "
+            "a forest model, a decoder, or an average of these"
         )
     if isinstance(classifier.rule, CutAtHalf):
         raise TypeError(
