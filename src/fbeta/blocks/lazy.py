@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fbeta._array import optional_import
-from fbeta._files import write_atomically
+from fbeta._files import make_folder, write_atomically
 from fbeta.blocks.distributed import chunks_of, is_dask
 from fbeta.blocks.reading import check_features
 from fbeta.blocks.rows import RowBlocks
@@ -182,10 +182,43 @@ class BlockResults:
         sets ``.jsonl``. The folder is made; each file is written whole or not at all.
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         paths = []
         for number, values in enumerate(self):
             paths.append(_save(values, Path(folder) / f"part-{number:06d}"))
         return paths
+
+    def to_parquet(self, path: str | PathLike[str]) -> Path:
+        """Write all blocks to one Parquet file, whole or not at all, and return its path.
+
+        Columns of arrays are called by their numbers, lists of names are the column ``labels``.
+        """
+        arrow = optional_import("pyarrow", "data", "writing Parquet files")
+        parquet = optional_import("pyarrow.parquet", "data", "writing Parquet files")
+        with write_atomically(path) as part:
+            writer = None
+            for values in self:
+                table = _arrow_table(arrow, values)
+                if writer is None:
+                    writer = parquet.ParquetWriter(part, table.schema)
+                writer.write_table(table.cast(writer.schema))
+            if writer is not None:
+                writer.close()
+        return Path(path)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return the answers for all rows as one array."""
+        blocks = [v.toarray() if sp.issparse(v) else np.asarray(v) for v in self]
+        return np.concatenate(blocks).astype(dtype) if dtype else np.concatenate(blocks)
+
+
+def _arrow_table(arrow: Any, values: Any) -> Any:
+    if hasattr(values, "iloc"):
+        return arrow.Table.from_pandas(values, preserve_index=False)
+    if isinstance(values, list):
+        return arrow.table({"labels": arrow.array([sorted(row) for row in values])})
+    columns = np.atleast_2d((values.toarray() if sp.issparse(values) else values).T)
+    return arrow.table({str(j): column for j, column in enumerate(columns)})
 
 
 def _save(values: Any, stem: Path) -> Path:

@@ -25,6 +25,7 @@ COMMANDS = {
     "fit": "Fit a model to labelled data and store it.",
     "predict": "Predict the label sets of new data.",
     "evaluate": "Measure predictions on labelled data; 0/0 counts as 1 in every measure.",
+    "explain": "Show which features speak for each label: words, categories and numbers.",
     "export": "Write a model with its exact decode as an ONNX graph.",
     "compare": "Fit several methods to one file, rank them by its folds, "
     "and measure them on another.",
@@ -121,7 +122,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         stderr(f"fbeta: {error}")
         return 2
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, _Ended, typer.Abort):
         stderr("fbeta: interrupted")
         return 130
     except SystemExit:
@@ -167,12 +168,16 @@ def _let_go_of_stdout() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Ended(BaseException):
+    """The process was told to end; unlike at the first Ctrl-C, a search keeps nothing."""
+
+
 @contextmanager
 def _ending_on_signals(wanted: bool) -> Iterator[None]:
     """End as on Ctrl-C when asked to by a signal, so that temporary files are removed."""
 
     def end(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
+        raise _Ended
 
     names = ("SIGTERM", "SIGHUP") if wanted else ()
     before = {

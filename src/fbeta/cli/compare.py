@@ -10,7 +10,7 @@ import typer
 
 from fbeta.cli import options as o
 from fbeta.cli.app import app
-from fbeta.cli.console import mendable, print_table, progress_bar, stderr
+from fbeta.cli.console import mendable, print_table, progress_bar, search_words, stderr
 from fbeta.cli.fitting import Strategy
 from fbeta.cli.reports import print_training, unseen_words
 from fbeta.datasets.training import ModelInput, read_training
@@ -53,7 +53,11 @@ def compare(
         bar = progress.task_ids[0]
         for name, model in models.items():
             progress.update(bar, description=name)
-            fitted, found = strategy.fit(model, training.data, always_score=True)
+
+            def tell(event: Any, name: str = name) -> None:
+                progress.update(bar, description=f"{name}, {search_words(event)}")
+
+            fitted, found = strategy.fit(model, training.data, always_score=True, progress=tell)
             data = training.data
             stored = StoredModel(
                 training.whole(fitted),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -130,14 +130,52 @@ def progress_bar(total: int, unit: str) -> Iterator[Progress]:
         yield progress
 
 
+@contextmanager
+def search_status() -> Iterator[Callable[[Any], None]]:
+    """Show what a search tries, the best F so far and the time left, if stderr is a terminal."""
+    console = Console(stderr=True)
+
+    def tell(event: Any) -> None:
+        if event.event == "stopped":
+            stderr("fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all")
+        elif status is not None:
+            status.update(printable(search_words(event)))
+
+    if not console.is_terminal:
+        status = None
+        yield tell
+        return
+    with console.status("reading the rows") as status:
+        yield tell
+
+
+def search_words(event: Any) -> str:
+    """Return a line on how far a search is.
+
+    Examples
+    --------
+    >>> from fbeta.estimators.average import Progress
+    >>> search_words(Progress("raw: sized", "begin", None, 0.71234, 12.0, 120.0))
+    'raw: sized; best F so far 0.7123; 12 s, at most 108 s left'
+    """
+    words = "fitting the best to all rows" if event.event == "fit" else f"{event.name}"
+    words += f"; best F so far {event.best:.4f}" if event.best is not None else ""
+    words += f"; {event.elapsed:.0f} s"
+    if event.limit is None:
+        return words
+    return f"{words}, at most {max(0.0, event.limit - event.elapsed):.0f} s left"
+
+
 def print_tried(rows: Sequence[Mapping[str, Any]], *, err: bool = False) -> None:
     """Print what a search has tried, and what has a weight in its average."""
     shown = [
         [
-            str(row["name"]), f"{row['score']:.4f}", f"{row['seconds']:.1f}",
+            str(row["name"]),
+            f"{row['score']:.4f}",
+            f"{row['seconds']:.1f}",
             f"{row['weight']:.2f}" if row["weight"] else "",
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     head = ["features: model", "F", "seconds", "weight"]
     print_table("What was tried, by cross-validation", head, shown, err=err)

@@ -10,8 +10,8 @@ import typer
 from fbeta._files import STDOUT, check_output
 from fbeta.cli import options as o
 from fbeta.cli.app import app
-from fbeta.cli.console import UserError, mendable, print_tried
-from fbeta.cli.fitting import Strategy
+from fbeta.cli.console import UserError, mendable, print_tried, search_status
+from fbeta.cli.fitting import PRESETS, Strategy
 from fbeta.cli.reports import print_summary, print_training, training_json
 from fbeta.cli.streaming import stream_fit
 from fbeta.datasets.training import TrainingOptions, read_training
@@ -37,6 +37,7 @@ def fit(
     alpha: o.Alpha = None,
     jobs: o.Jobs = None,
     time_limit: o.TimeLimit = None,
+    preset: o.PresetOption = None,
     memory: o.Memory = None,
     checkpoint: o.Checkpoint = None,
     *,
@@ -47,7 +48,11 @@ def fit(
     strengths = o.numbers(alphas, ALPHAS, "--alphas")
     method = default_method(method, alpha, alphas, memory, checkpoint)
     given = {"--cv": cv, "--alphas": alphas, "--jobs": jobs, "--time-limit": time_limit}
-    strategy = Strategy(alpha, strengths, cv or 5, jobs, time_limit)
+    given["--preset"] = preset
+    if preset is not None and time_limit is not None:
+        raise UserError("--preset and --time-limit: give one of them")
+    seconds = time_limit if preset is None else PRESETS[preset.value]
+    strategy = Strategy(alpha, strengths, cv or 5, jobs, seconds)
     with mendable():
         model = make_method(method, beta)
         strategy.check(model, method, given)
@@ -103,7 +108,8 @@ def _fit_whole(
         print_training(train, err=printed)
     data = train.data
     with mendable():
-        model, found = strategy.fit(model, data)
+        with search_status() as tell:
+            model, found = strategy.fit(model, data, progress=tell)
         save_model(
             target,
             train.whole(model),

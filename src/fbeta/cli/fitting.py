@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from fbeta.estimators.alpha_search import AlphaSearchCV
 
 #: Seconds that the automatic method takes at most, about, unless the user says otherwise.
 TIME_LIMIT = 120.0
+#: Seconds by the words of ``--preset``.
+PRESETS = {"quick": 20.0, "best": 1800.0}
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,14 @@ class Strategy:
         """Refuse options that say nothing of a method; ``given`` has their values by name."""
         named = [name for name, value in given.items() if value is not None]
         known = model.get_params(deep=False)
-        if "time_limit" not in known and "--time-limit" in named:
-            raise UserError(f"--time-limit: the method {method} has none, only auto has")
+        limits = [name for name in named if name in ("--time-limit", "--preset")]
+        if "time_limit" not in known and limits:
+            raise UserError(f"{limits[0]}: the method {method} has no time limit, only auto has")
         if "alpha" not in known:
             named = ["--alpha", *named] if self.alpha is not None else named
             # of a method that has a search of its own
             own = {"--cv": "cv", "--jobs": "n_jobs", "--time-limit": "time_limit"}
+            own["--preset"] = "time_limit"
             named = [name for name in named if own.get(name) not in known]
             if named:
                 raise UserError(f"{', '.join(named)}: the method {method} has no alpha")
@@ -46,15 +50,22 @@ class Strategy:
     def check_rows(self, rows: int) -> None:
         """Raise before the work begins where there are more folds than rows."""
         if self.alpha is None and self.cv > rows:
-            raise UserError(f"--cv {self.cv}: there are only {rows} rows")
+            raise UserError(
+                f"--cv {self.cv}: there are only {rows} rows: choose fewer folds, or an --alpha"
+            )
 
     def fit(
-        self, model: Any, data: Dataset, *, always_score: bool = False
+        self,
+        model: Any,
+        data: Dataset,
+        *,
+        always_score: bool = False,
+        progress: Callable[[Any], None] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Fit an estimator, with its alpha chosen by cross-validation unless one is given.
 
         Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``. With ``always_score``,
-        what needs no folds is scored on some too.
+        what needs no folds is scored on some too. ``progress`` is called by methods that search.
         """
         begin = time.perf_counter()
         alpha, score = self.alpha, None
@@ -70,7 +81,8 @@ class Strategy:
             limit = TIME_LIMIT if self.time_limit is None else self.time_limit
             chosen = {"cv": self.cv, "n_jobs": self.jobs, "time_limit": limit}
             model = model.set_params(**{k: v for k, v in chosen.items() if k in known})
-            model = model.fit(data.X, data.Y)
+            told = {"progress": progress} if progress and "time_limit" in known else {}
+            model = model.fit(data.X, data.Y, **told)
             score = getattr(model, "best_score_", None)
         if score is None and always_score:
             folds = KFold(self.cv, shuffle=True, random_state=0)

@@ -53,6 +53,13 @@ class FormatName(StrEnum):
     xlsx = "xlsx"
 
 
+class Preset(StrEnum):
+    """How long the automatic method searches, in words."""
+
+    quick = "quick"
+    best = "best"
+
+
 class UnreadCells(StrEnum):
     """What becomes of cells that cannot be read."""
 
@@ -274,6 +281,10 @@ TimeLimit = Annotated[
         parser=strength,
         metavar="NUMBER",
     ),
+]
+PresetOption = Annotated[
+    Preset | None,
+    _option("--preset", help="Search for 20 seconds (quick), or half an hour at most (best)."),
 ]
 Memory = Annotated[
     str | None,

@@ -18,9 +18,9 @@ from fbeta.storage import model_files
 from fbeta.storage.model_files import ModelFileError, StoredModel
 
 # more would scroll the rest away
-_MOST_SHOWN = 40
+_MAX_ROWS_SHOWN = 40
 # a label that is there less often cannot be learned, nor be in every fold
-_RARE = 2
+_MIN_ROWS_OF_LABEL = 2
 
 
 def print_training(train: TrainingData, err: bool) -> None:
@@ -28,7 +28,7 @@ def print_training(train: TrainingData, err: bool) -> None:
     if train.columns:
         rows = [
             [column.name, column.kind, f"{column.gaps:,}", f"{column.distinct:,}", column.note]
-            for column in train.columns[:_MOST_SHOWN]
+            for column in train.columns[:_MAX_ROWS_SHOWN]
         ]
         title = (
             f"Columns{_of(len(train.columns))}: change what they are by --numeric, --categorical,"
@@ -47,20 +47,31 @@ def _print_labels(data: Dataset, err: bool) -> None:
     order = np.argsort(-counts, kind="stable")
     rows = [
         [data.label_names[j], f"{counts[j]:,}", f"{100 * counts[j] / data.n_samples:.1f} %"]
-        for j in order[:_MOST_SHOWN]
+        for j in order[:_MAX_ROWS_SHOWN]
     ]
     print_table(
         f"Labels{_of(data.n_labels)}, {data.cardinality:.2f} in a row on average",
         ["label", "rows", "share"], rows, err=err,
     )  # fmt: skip
-    rare = [data.label_names[j] for j in order if counts[j] < _RARE]
+    always = [data.label_names[j] for j in order if counts[j] == data.n_samples]
+    if always:
+        typer.echo(
+            f"In every row, so that there is nothing to learn: {printable(quoted(always))}", err=err
+        )
+    if data.n_labels > 1 and (data.Y.sum(axis=1) == 1).all():
+        typer.echo(
+            "Each row has exactly one label: methods for one label of several may do, too", err=err
+        )
+    rare = [data.label_names[j] for j in order if counts[j] < _MIN_ROWS_OF_LABEL]
     if rare:
         which = printable(quoted(rare, 10))
-        typer.echo(f"In fewer than {_RARE} rows, too few to learn from: {which}", err=err)
+        typer.echo(
+            f"In fewer than {_MIN_ROWS_OF_LABEL} rows, too few to learn from: {which}", err=err
+        )
 
 
 def _of(count: int) -> str:
-    return f" (the first {_MOST_SHOWN} of {count:,})" if count > _MOST_SHOWN else ""
+    return f" (the first {_MAX_ROWS_SHOWN} of {count:,})" if count > _MAX_ROWS_SHOWN else ""
 
 
 def training_json(train: TrainingData) -> dict[str, Any]:
@@ -113,7 +124,7 @@ def print_by_label(found: list[dict[str, Any]], beta: float) -> None:
     numbers = ("precision", "recall", "fbeta")
     rows = [
         [row["label"], str(row["true"]), str(row["predicted"]), *(f"{row[k]:.4f}" for k in numbers)]
-        for row in found[:_MOST_SHOWN]
+        for row in found[:_MAX_ROWS_SHOWN]
     ]
     head = ["label", "true", "predicted", "precision", "recall", f"F_{beta:g}"]
     print_table(f"By label{_of(len(found))}", head, rows)
