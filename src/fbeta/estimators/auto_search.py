@@ -61,6 +61,8 @@ SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
 MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
 PILOT_ROWS = 2000  # of the first model, where there are more and time is short
 WIDTH_POWER = 0.7  # of the number of columns in the time of a model
+PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
+PROBE_SHARE = 0.03  # of the time limit that a probe may take
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 1200  # rows that predict the time of a model; rows that need it
 
 
@@ -243,15 +245,23 @@ class Search:
         """Return the seconds that a pair will take, by those of a fit to a few rows."""
         small = self._part(PROBE_ROWS)
         small.alphas, small.refine = (1.0,), False
-        alphas = 6 if hasattr(self.models[pair[1]], "alpha") else 1
+        model = clone(self.models[pair[1]])
+        repeats = PROBE_ALPHAS if hasattr(model, "alpha") else 1.0
+        trees = [key for key in model.get_params() if key.endswith("n_estimators")]
+        if trees:  # all trees take the same time
+            count = model.get_params()[trees[0]]
+            model.set_params(**{trees[0]: max(1, count // 20)})
+            repeats *= count / max(1, count // 20)
+        small.models = {pair[1]: model}
+        begin = self.clock.now()
+        small.clock.deadline = PROBE_SHARE * float(self.clock.limit or np.inf)
         try:
-            begin = self.clock.now()
-            small._try(pair, keep_errors=True)
-            seconds = self.clock.now() - begin
-        except (ValueError, ArithmeticError, MemoryError):
+            with periodic_check(small.clock.check):
+                small.trial.try_out("", model, small._features(pair[0])[1], (1.0,))
+        except (TimeUpError, ValueError, ArithmeticError, MemoryError):
             return np.inf
         trained = sum(len(train) for train, _ in self.trial.folds)
-        return alphas * seconds * trained / (PROBE_ROWS / 2)
+        return repeats * (self.clock.now() - begin) * trained / (PROBE_ROWS / 2)
 
     def _end_of_trials(self) -> float:
         """Return when the fits to all rows have to begin, by what they will take."""

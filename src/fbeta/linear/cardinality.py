@@ -26,6 +26,9 @@ from fbeta.statistics.targets import Targets
 __all__ = ["Cardinality"]
 
 MAX_COVARIANCE_ENTRIES = 1 << 24  # entries of the covariances of all rows up to which they are kept
+# labels up to which covariances, n s^2 K at each point, are cheaper than products with the Hessian
+# by forward differentiation, n s K each
+MAX_COVARIANCE_LABELS = 16
 CONSTANT_SCORE = 12.0  # score, above ln n, that a constant label starts with
 
 
@@ -62,7 +65,8 @@ class Cardinality(Objective):
 
     def bind(self, design: Design) -> Cardinality:
         """Keep covariances where they are small enough."""
-        dense = design.matrix.shape[0] * self.width**2 <= MAX_COVARIANCE_ENTRIES
+        few = self.n_labels <= MAX_COVARIANCE_LABELS
+        dense = few and design.matrix.shape[0] * self.width**2 <= MAX_COVARIANCE_ENTRIES
         return type(self)(self.n_labels, self.sizes, dense)
 
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
