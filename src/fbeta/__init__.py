@@ -14,6 +14,7 @@ __all__ = [
     "FBetaClassifier",
     "FBetaClassifierCV",
     "FBetaDecoder",
+    "FBetaDecoderCV",
     "FBetaEnsemble",
     "FBetaForest",
     "FBetaReduction",

@@ -46,8 +46,6 @@ def few_trees():
         for name, model in found.items():
             if "forest" in name:
                 model.set_params(n_estimators=10)
-            elif "trees" in name:
-                model.set_params(estimator__n_estimators=10, estimator__n_jobs=None)
         return found
 
     patch.setattr("fbeta.estimators.auto.auto_models", small)

@@ -3,7 +3,7 @@
 from fbeta.estimators.alpha_search import AlphaSearchCV
 from fbeta.estimators.auto import FBetaAuto
 from fbeta.estimators.cardinality import CardinalityClassifier
-from fbeta.estimators.decoder import FBetaDecoder
+from fbeta.estimators.decoder import FBetaDecoder, FBetaDecoderCV
 from fbeta.estimators.ensemble import FBetaEnsemble
 from fbeta.estimators.forest import FBetaForest
 from fbeta.estimators.label_sets import LabelSetClassifier
@@ -18,6 +18,7 @@ __all__ = [
     "FBetaClassifier",
     "FBetaClassifierCV",
     "FBetaDecoder",
+    "FBetaDecoderCV",
     "FBetaEnsemble",
     "FBetaForest",
     "FBetaReduction",

@@ -309,7 +309,7 @@ class AlphaSearchCV(MultiLabelClassifier):
     @_if_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> Any:
         """Estimate the marginal probability of each label, by the best estimator."""
-        return self._best().predict_proba(X)
+        return self._framed(self._best().predict_proba(X), X)
 
     @_if_estimator_has("expected_fbeta")
     def expected_fbeta(

@@ -15,9 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import KNeighborsClassifier
 
 from fbeta._threads import check_cancelled, n_threads, periodic_check
 from fbeta.estimators.average import AverageModel, Progress, leaderboard
@@ -29,6 +27,7 @@ from fbeta.estimators.forest import FBetaForest
 from fbeta.estimators.label_sets import LabelSetClassifier
 from fbeta.estimators.linear import FBetaClassifier
 from fbeta.estimators.members import Candidate, Trial, fit_member
+from fbeta.estimators.neighbours import NeighboursClassifier
 from fbeta.estimators.pruning import difference
 from fbeta.estimators.sized import SizedClassifier
 from fbeta.labels.forms import Indicator
@@ -384,8 +383,7 @@ class Search:
 
 
 LINEAR_NAMES = (QUICK, JOINT, "cardinality", "label sets")
-AUTO_NAMES = (*LINEAR_NAMES, "forest, leaves of 3", "forest, leaves of 1", "extra trees",
-              "neighbours")  # fmt: skip
+AUTO_NAMES = (*LINEAR_NAMES, "forest, leaves of 3", "forest, leaves of 1", "neighbours")
 
 
 def _name(pair: Pair) -> str:
@@ -402,24 +400,19 @@ def auto_models(beta: float, seed: int, X: Any, n_labels: int) -> dict[str, Any]
     """Return the models to try by name."""
     n_features, threads = X.shape[1], n_threads()
     drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
-    models = {
+    models: dict[str, Any] = {
         QUICK: SizedClassifier(beta),
         JOINT: FBetaClassifier(beta),
         "cardinality": CardinalityClassifier(beta),
         "label sets": LabelSetClassifier(beta),
     }
-    near = KNeighborsClassifier(min(20, max(1, X.shape[0] // 10)), weights="distance")
-    models["neighbours"] = SizedClassifier(beta, estimator=near)
+    models["neighbours"] = NeighboursClassifier(beta)
     if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
         return models
     for leaf in (3, 1):
         models[f"forest, leaves of {leaf}"] = FBetaForest(
             beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
         )
-    trees = ExtraTreesClassifier(
-        300, min_samples_leaf=2, max_features=drawn, random_state=seed, n_jobs=threads
-    )
-    models["extra trees"] = SizedClassifier(beta, estimator=trees)
     return models
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -13,14 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from fbeta._array import array_namespace, concat, to_numpy
-from fbeta._validation import check_beta, check_sample_weight
+from fbeta._array import array_namespace, concat, optional_import, to_numpy
+from fbeta._validation import check_beta, check_choice, check_sample_weight
 from fbeta.estimators.calibration import calibrate
 from fbeta.estimators.features import (
     all_or_nothing,
+    column_order,
     drop_weightless,
+    encode_table,
     in_blocks,
     validate_features,
 )
@@ -82,6 +86,13 @@ def decide(
     return decisions
 
 
+def _by_name(work: Callable[[Any], Any], order: Any, X: Any) -> Any:
+    """Call a method with the columns of a block in the order of fit; they have no names."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        return work(X if order is None or hasattr(X, "iloc") else X[:, order])
+
+
 class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: reads X and Y, writes predictions in the form Y came in.
 
@@ -99,6 +110,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     beta: float
     _any_array = False  # whether X may be of any library of the array API standard
     _streams = False  # whether rows may be read in blocks
+    _encodes_tables = True  # whether data frames with text, categories, dates or gaps are encoded
     _label_form: LabelForm
     _model: Any
     _rule: Any
@@ -141,7 +153,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
-            Features; sparse X is not densified, float32 stays float32. Or
+            Features; sparse X is not densified, float32 stays float32. A data frame with text,
+            categories, dates or gaps is encoded by :class:`fbeta.datasets.TableEncoder`, which is
+            kept as ``table_encoder_``. Or
             :class:`fbeta.blocks.RowBlocks`, which hold the labels as well and need not fit into
             memory; a memory map and arrays of Dask are taken in blocks, too.
         y : labels of n instances
@@ -195,12 +209,11 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Validate the training data, and remember the form of y."""
         check_beta(self.beta)
         form, indicator = read_labels(y, "y")
-        X = self._validate_X(X, reset=True)
+        self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
+        X = self._validate_X(self._encode(X, reset=True), reset=True)
         n = _num_samples(X)
         if n != indicator.shape[0]:
             raise ValueError(f"X has {n} rows and y has {indicator.shape[0]}")
-        self._label_form, self.classes_ = form, form.classes
-        self.n_labels_ = form.n_labels
         return X, indicator, check_sample_weight(sample_weight, n)
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
@@ -352,14 +365,57 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _read_features(self, X: Any) -> Any:
         """Validate the features of a fitted estimator."""
         check_is_fitted(self)
-        return self._validate_X(X, reset=False)
+        return self._validate_X(self._encode(X, reset=False), reset=False)
+
+    def _encode(self, X: Any, *, reset: bool) -> Any:
+        """Return the features of a data frame that has columns other than numbers."""
+        if not self._encodes_tables:
+            return X
+        allow_gaps = reset and bool(get_tags(self).input_tags.allow_nan)
+        return encode_table(self, X, reset=reset, allow_gaps=allow_gaps)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose what ``predict_proba`` returns.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, optional
+            An array; or a data frame with the names of the labels as columns and, for pandas, the
+            index of X. None changes nothing.
+
+        Returns
+        -------
+        estimator
+            Itself.
+        """
+        if transform is not None:
+            check_choice("transform", transform, ("default", "pandas", "polars"))
+            self._sklearn_output_config = {"transform": transform}  # clone keeps it
+        return self
+
+    def _framed(self, values: Any, X: Any) -> Any:
+        """Return probabilities (n, s) as :meth:`set_output` says."""
+        kind = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
+        if kind == "default":
+            return values
+        names = [str(name) for name in self.classes_]
+        if kind == "polars":
+            polars = optional_import("polars", "polars", "data frames of Polars")
+            return polars.DataFrame(to_numpy(values), schema=names)
+        pandas = optional_import("pandas", "pandas", "data frames of pandas")
+        index = X.index if hasattr(X, "iloc") else None
+        return pandas.DataFrame(to_numpy(values), index=index, columns=self.classes_)
 
     def _answer(self, method: str, X: Any, kind: str, **options: Any) -> Any:
         """Return the result of a method for blocks of rows: lazily, block by block."""
         from fbeta.blocks.lazy import answer
 
         check_is_fitted(self)
-        return answer(partial(getattr(self, method), **options), X, kind, self._label_form)
+        work = partial(getattr(self, method), **options)
+        names, own = getattr(X, "feature_names", None), getattr(self, "feature_names_in_", None)
+        if names is not None and own is not None:
+            work = partial(_by_name, work, column_order(names, own, "X"))
+        return answer(work, X, kind, self._label_form)
 
     def predict(self, X: Any, *, beta: float | None = None) -> Any:
         """Predict label sets.

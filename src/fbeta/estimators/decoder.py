@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import get_tags
 
 from fbeta._array import array_namespace, to_numpy
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.estimators.base import views
+from fbeta.estimators.base import MultiLabelClassifier, views
+from fbeta.estimators.features import column_order, pass_features_on
+from fbeta.estimators.folds import make_folds
+from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import Recalibration, fit_recalibration
+from fbeta.estimators.sized import SizedClassifier
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, Names, Weight
+from fbeta.labels.frames import as_table, is_table
+from fbeta.linear.learner import Learner, Names, Weight, take_rows
 from fbeta.statistics.codes import CardinalityCode
 from fbeta.statistics.targets import Targets
 from fbeta.statistics.validation import read_matrix
 
-__all__ = ["FBetaDecoder", "RecalibrationLearner"]
+__all__ = ["FBetaDecoder", "FBetaDecoderCV", "RecalibrationLearner"]
 
 LARGEST_LOGIT = 30.0  # larger ones are taken for it
 
@@ -120,9 +127,11 @@ class FBetaDecoder(StatisticsClassifier):
         """Probabilities closer to 0 or 1 are taken for this, or for 1 less this."""
         return self._least
 
+    _encodes_tables = False
+
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         """Return logits of the labels, of shape (n, s)."""
-        P = read_matrix(X)
+        P = read_matrix(self._in_order(X, reset))
         xp = array_namespace(P)
         if not bool(xp.all(xp.isfinite(P))):
             raise ValueError("P contains NaN or infinity")
@@ -147,6 +156,21 @@ class FBetaDecoder(StatisticsClassifier):
         P = xp.clip(xp.astype(P, xp.float64, copy=False), self._least, 1 - self._least)
         return xp.log(P / (1 - P))
 
+    def _in_order(self, X: Any, reset: bool) -> Any:
+        """Match the columns of a data frame by name: in fit with those of y, later with those."""
+        if not is_table(X):
+            return X
+        table = as_table(X, "P")
+        if reset:
+            labels = [str(name) for name in self.classes_]
+            matched = sorted(labels) == sorted(map(str, table.names))
+            self.feature_names_in_ = np.array(
+                labels if matched else list(map(str, table.names)), dtype=object
+            )
+        expected = getattr(self, "feature_names_in_", None)
+        order = None if expected is None else column_order(table.names, expected, "P")
+        return table.values if order is None else table.values[:, order]
+
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         if X.shape[1] == 2 and self._label_form.kind == "single":
             raise ValueError("P must have one column for a 1-D target: that of the second class")
@@ -164,3 +188,86 @@ class FBetaDecoder(StatisticsClassifier):
 
     def _make_learner(self) -> RecalibrationLearner:
         return RecalibrationLearner(self.tol, self.max_iter)
+
+
+@dataclass(eq=False, repr=False)
+class FBetaDecoderCV(StatisticsClassifier):
+    """Any classifier with probabilities, and an :class:`FBetaDecoder` of them, in one estimator.
+
+    The decoder is fitted to probabilities of held-out rows of every fold, the classifier then to
+    all rows.
+
+    Parameters
+    ----------
+    estimator : classifier
+        With ``predict_proba``: an estimator of this library, or any classifier or pipeline. One
+        copy is fitted to each label, unless it takes all of them at once.
+    beta : float > 0
+        The measure to be optimal for.
+    alpha : float > 0
+        Of the decoder.
+    cv : int, splitter or iterable of (train, test)
+        As for :class:`fbeta.AlphaSearchCV`. Held-out rows of all folds are used.
+    n_jobs : int, optional
+        Copies of the classifier that are fitted at the same time, as in joblib.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The classifier of all labels, fitted to all rows.
+    decoder_ : FBetaDecoder
+        Fitted to probabilities of held-out rows.
+    classes_, cardinalities_
+        As for :class:`fbeta.FBetaClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from fbeta.datasets import make_calibrated
+    >>> X, Y, _, _ = make_calibrated(200, n_labels=3, n_features=10)
+    >>> clf = FBetaDecoderCV(RandomForestClassifier(20, random_state=0), cv=3).fit(X, Y)
+    >>> clf.predict(X[:2], beta=2.0).shape
+    (2, 3)
+    """
+
+    estimator: Any
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    cv: Any = 5
+    n_jobs: int | None = None
+
+    _encodes_tables = False
+    (cardinalities_,) = views("decoder_", "cardinalities_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
+
+    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+        return pass_features_on(self, X, reset=reset)
+
+    def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
+        own = isinstance(self.estimator, MultiLabelClassifier)
+        classifier = (
+            self.estimator
+            if own
+            else SizedClassifier(estimator=self.estimator, sizes="independent", n_jobs=self.n_jobs)
+        )
+        parts, rows = [], []
+        for train, test in make_folds(self.cv, X, Y, weight):
+            part = None if weight is None else weight[train]
+            fitted = fit_member(classifier, take_rows(X, train), Y[train], part)
+            parts.append(read_matrix(fitted.predict_proba(take_rows(X, test))))
+            rows.append(test)
+        index = np.concatenate(rows)
+        weights = {} if weight is None else {"sample_weight": weight[index]}
+        decoder = FBetaDecoder(self.beta, self.alpha, inputs="probabilities")
+        self.decoder_ = decoder.fit(np.concatenate(parts), Y[index], **weights)
+        self.estimator_ = fit_member(classifier, X, Y, weight)
+
+    def estimates(self, X: Any, *, checked: bool = False) -> Iterator[Any]:
+        """Yield the estimates of the decoder, some rows at a time."""
+        X = X if checked else self._read_features(X)
+        yield from self.decoder_.estimates(read_matrix(self.estimator_.predict_proba(X)))

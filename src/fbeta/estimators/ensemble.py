@@ -81,6 +81,8 @@ class FBetaEnsemble(AverageClassifier):
     n_jobs: int | None = None
     verbose: int = 0
 
+    _encodes_tables = False
+
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         return pass_features_on(self, X, reset=reset)
 

@@ -61,6 +61,8 @@ def make_folds(
         if not len(train) or not len(test):
             raise ValueError("a fold has no rows with positive sample_weight: choose another cv")
         folds.append((train, test))
+    if not folds:
+        raise ValueError("cv has no folds: expected at least one pair of train and test rows")
     return folds
 
 

@@ -13,11 +13,12 @@ from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 
 from fbeta._threads import check_cancelled, run_threaded
-from fbeta._validation import check_count
+from fbeta._validation import check_choice, check_count
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import LabelSetCode
+from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.targets import Targets
 
 __all__ = ["FBetaForest", "ForestLearner", "ForestModel"]
@@ -25,6 +26,19 @@ __all__ = ["FBetaForest", "ForestLearner", "ForestModel"]
 VISITS = 1 << 20  # numbers of X, or rows times trees, that are looked at together
 MOST_OUTPUTS = 128  # labels beyond which splits are searched on a projection of them
 PROJECTED = 64  # dimensions of the projection
+
+
+@dataclass(frozen=True)
+class SizedSetsCode(LabelSetCode):
+    """Label sets whose labels are taken as independent given their number."""
+
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the statistics by the marginals and sizes of a distribution (n, L)."""
+        counts = np.diff(self.sets.indptr)
+        sizes = np.zeros((len(P), int(counts.max(initial=0)) + 1))
+        np.add.at(sizes.T, counts, np.asarray(P).T)
+        marginals = np.clip(np.asarray(P @ self.sets), 0.0, 1.0)
+        return LabelStatistics.from_marginals(marginals, sizes / sizes.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -193,6 +207,9 @@ class FBetaForest(StatisticsClassifier):
         Number of trees.
     min_samples_leaf, max_features
         As for :class:`sklearn.ensemble.ExtraTreesClassifier`.
+    labels : {"sets", "sized"}
+        Whether labels depend on each other as in the label sets of the leaves, or are independent
+        given their number.
     n_jobs : int, optional
         Trees that are grown at the same time, on threads.
     random_state : int, RandomState or None
@@ -216,11 +233,13 @@ class FBetaForest(StatisticsClassifier):
     n_estimators: int = 300
     min_samples_leaf: float = 1
     max_features: Any = "sqrt"
+    labels: str = "sets"
     n_jobs: int | None = None
     random_state: Any = None
 
     def _make_code(self, Y: Indicator) -> LabelSetCode:
-        return LabelSetCode.of(Y)
+        check_choice("labels", self.labels, ("sets", "sized"))
+        return (LabelSetCode if self.labels == "sets" else SizedSetsCode).of(Y)
 
     def _make_learner(self) -> ForestLearner:
         return ForestLearner(

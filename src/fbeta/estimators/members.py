@@ -26,19 +26,22 @@ from fbeta.estimators.folds import (
     score_table,
     stop_when_idle,
 )
+from fbeta.estimators.forest import SizedSetsCode
 from fbeta.estimators.sized import SizedClassifier
 from fbeta.estimators.stacking import stacked_weights
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance
-from fbeta.statistics.codes import MarginalCode, SizedCode
+from fbeta.statistics.codes import LabelSetCode, MarginalCode, SizedCode
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["INDEPENDENT", "Candidate", "Trial", "as_candidates", "fit_member", "statistics_of"]
 
 #: Added to the name of a candidate whose labels are independent, by the same marginals.
 INDEPENDENT = "independent"
+#: Added to the name of a forest whose labels are independent given their number.
+SIZED = "sized"
 HALF_DECADE = 10**0.5
 
 
@@ -124,7 +127,11 @@ class Trial:
         maps, last = split_pipeline(estimator)
         inner, grid = _search_space(last, alphas)
         check_takes_weight(inner, self.weight)
-        both = more and maps is None and type(inner) is SizedClassifier
+        both = (
+            more
+            and maps is None
+            and (isinstance(inner, SizedClassifier) or hasattr(inner, "labels"))
+        )
         found = self._scores(maps, inner, X, grid, both)
         if more and len(grid) > 1:
             tables = [self._best(grid, found, kind)[0] for kind in found[0][grid[-1]]]
@@ -136,8 +143,10 @@ class Trial:
         for kind in found[0][grid[-1]]:
             alpha, score = self._best(grid, found, kind)
             chosen = _with_alpha(estimator, inner, alpha)
-            if kind:
+            if kind == INDEPENDENT:
                 chosen.set_params(sizes="independent")
+            elif kind:
+                chosen.set_params(labels="sized")
             parts = [fold[alpha][kind].statistics for fold in found]
             words = f"{name}, {kind}" if kind else name
             joined = LabelStatistics.concatenate([part for part in parts if part is not None])
@@ -176,6 +185,7 @@ class Trial:
     ) -> Any:
         if not isinstance(inner, StatisticsClassifier):
             return [{grid[0]: {"": self._fit_other(inner, X, fold)}} for fold in folds]
+        of_sets = hasattr(inner, "labels")
         if hasattr(inner, "alpha") and getattr(inner, "estimator", None) is None:
             X = validate_features(clone(inner), X, reset=True)
 
@@ -183,9 +193,10 @@ class Trial:
             if not both:
                 return {"": self._read(held.parts(), rows)}
             estimates = list(held.estimator.estimates(held.rows, checked=True))
+            other, read = (SIZED, _sized) if of_sets else (INDEPENDENT, _independent)
             return {
                 "": self._read((part.statistics() for part in estimates), rows),
-                INDEPENDENT: self._read(map(_independent, estimates), rows),
+                other: self._read(map(read, estimates), rows),
             }
 
         stop = stop_when_idle(self.Y, self.weight, self.beta)
@@ -274,6 +285,13 @@ def _independent(estimates: Any) -> LabelStatistics:
     code: SizedCode = estimates.code
     sizes = np.arange(1, code.n_labels + 1)
     return MarginalCode(sizes, code.n_labels).statistics(estimates.P[:, : code.n_labels])
+
+
+def _sized(estimates: Any) -> LabelStatistics:
+    """Return the statistics of labels that are independent given their number, of a forest."""
+    code: LabelSetCode = estimates.code
+    own = SizedSetsCode(code.cardinalities, code.n_labels, code.sets)
+    return own.statistics(estimates.P)
 
 
 def as_candidates(given: Any, argument: str) -> dict[str, Any]:

@@ -165,6 +165,8 @@ class FBetaReduction(StatisticsClassifier):
         tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 
+    _encodes_tables = False
+
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         return pass_features_on(self, X, reset=reset)
 

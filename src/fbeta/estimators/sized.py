@@ -173,6 +173,10 @@ class SizedClassifier(StatisticsClassifier):
     def _streams(self) -> bool:  # type: ignore[override]
         return self.estimator is None
 
+    @property
+    def _encodes_tables(self) -> bool:  # type: ignore[override]
+        return self.estimator is None
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         if self.estimator is not None:

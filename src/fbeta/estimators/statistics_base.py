@@ -204,7 +204,8 @@ class StatisticsClassifier(MultiLabelClassifier):
         """
         if in_blocks(X):
             return self._answer("predict_proba", X, "matrix")
-        return self._by_class(concat([part.marginals() for part in self.estimates(X)]))
+        marginals = concat([part.marginals() for part in self.estimates(X)])
+        return self._framed(self._by_class(marginals), X)
 
     def expected_fbeta(
         self,

@@ -284,7 +284,7 @@ class LabelSetCode(Code):
     sets: sp.csr_array  # (L, s), 0/1, in the order in which they were seen
 
     @classmethod
-    def of(cls, Y: Indicator) -> LabelSetCode:
+    def of(cls, Y: Indicator) -> Self:
         """Make the code of the label sets of Y, of shape (n, s)."""
         which = _number_sets(Y)
         first = np.unique(which, return_index=True)[1]

@@ -115,6 +115,8 @@ class StoredModel:
     def blank_row(self) -> Any:
         """Return one row without values, of shape (1, d), to try the model with."""
         first = self.estimator[0] if isinstance(self.estimator, Pipeline) else self.estimator
+        # a search keeps the encoder in its best estimator
+        first = getattr(getattr(first, "best_estimator_", first), "table_encoder_", first)
         if isinstance(first, TableEncoder):
             return first.blank_row()
         return np.zeros((1, int(self.estimator.n_features_in_)))
