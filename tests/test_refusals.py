@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import has_fit_parameter
 
 from fbeta import FBetaClassifier, fbeta_score
@@ -167,3 +169,20 @@ def test_limo_does_not_depend_on_the_scale_of_features() -> None:
     model, far = (make_method("limo").set_params(random_state=0) for _ in range(2))
     found = far.fit(1e160 * X, Y).predict(1e160 * X)
     assert np.array_equal(found, model.fit(X, Y).predict(X))
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "auto"])
+def test_columns_of_other_names_are_matched_or_refused(name: str) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = make_method(name).fit(frame, Y)
+    right = model.predict(frame)
+    with pytest.raises(ValueError, match=r"names|columns"):
+        model.predict(frame.rename(columns={"a": "c"}))
+    try:
+        found = model.predict(frame[["b", "a"]])
+    except ValueError:
+        return
+    assert np.array_equal(found, right)

@@ -76,16 +76,7 @@ def fbeta_of_counts(
 def fbeta_weight(k: Any, size: Any, beta: Any) -> Any:
     """Return ``(1 + beta^2) / (beta^2 k + size)``, also where the square of beta overflows.
 
-    Parameters
-    ----------
-    k, size : array
-        Sizes that are not both 0, which broadcast.
-    beta : float > 0 or tensor without axes
-        Weight of recall against precision.
-
-    Returns
-    -------
-    array
+    ``k`` and ``size`` are sizes that are not both 0; ``beta`` may be a tensor without axes.
 
     Examples
     --------
@@ -106,13 +97,9 @@ def _fbeta_terms(k: Any, size: Any, beta: Any) -> tuple[Any, Any]:
     return 1 + small, xp.where(beta <= 1, small * k + size, k + small * size)
 
 
-def _ratio(
-    numerator: Array, denominator: Array, otherwise: Array | float = 1.0
-) -> NDArray[np.float64]:
-    """Divide, with another value where the denominator is zero."""
-    shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
-    out = np.array(np.broadcast_to(otherwise, shape), dtype=np.float64)
-    return np.divide(numerator, denominator, out=out, where=np.asarray(denominator) > 0)
+def _ratio(hits: Array, size: Array) -> Array:
+    """Return ``hits / size``, with 0/0 = 1."""
+    return np.divide(hits, size, out=np.ones_like(hits), where=size > 0)
 
 
 def _indicators(Y_true: Any, Y_pred: Any) -> tuple[Indicator, Indicator, Indicator]:
@@ -123,16 +110,14 @@ def _indicators(Y_true: Any, Y_pred: Any) -> tuple[Indicator, Indicator, Indicat
 
 def _sizes(Y_true: Any, Y_pred: Any) -> tuple[Array, Array, Array]:
     """Return ``|y & yhat|``, ``|y|`` and ``|yhat|`` of each row, each of shape (n,)."""
-    both, true, pred = (
-        np.asarray(m.sum(axis=1, dtype=np.float64)) for m in _indicators(Y_true, Y_pred)
-    )
+    counts = (np.asarray(m.sum(axis=1, dtype=np.float64)) for m in _indicators(Y_true, Y_pred))
+    both, true, pred = counts
     return both, true, pred
 
 
 def _mean(values: Array, sample_weight: ArrayLike | None) -> float:
-    return float(
-        np.average(values, weights=check_sample_weight(sample_weight, len(values), averaging=True))
-    )
+    weight = check_sample_weight(sample_weight, len(values), averaging=True)
+    return float(np.average(values, weights=weight))
 
 
 def averaged_fbeta(
@@ -150,12 +135,8 @@ def averaged_fbeta(
     Y_true, Y_pred, beta, sample_weight
         As for :func:`fbeta_score`.
     average : {"instance", "micro", "macro"}
-        The mean over the rows; one value of all counts together; or one value for each label, of
-        which the macro-averaged F_beta is the mean.
-
-    Returns
-    -------
-    ndarray of shape (), or (s,) for ``"macro"``
+        The mean over the rows, of shape (); one value of all counts together, of shape (); or one
+        value for each label, of shape (s,), of which the macro-averaged F_beta is the mean.
 
     Examples
     --------
@@ -175,16 +156,7 @@ def averaged_fbeta(
 
 
 def fbeta_per_instance(Y_true: Any, Y_pred: Any, beta: float = 1.0) -> NDArray[np.float64]:
-    """Compute F_beta of each instance.
-
-    Parameters
-    ----------
-    Y_true, Y_pred, beta
-        As for :func:`fbeta_score`.
-
-    Returns
-    -------
-    ndarray of shape (n,)
+    """Compute F_beta of each instance, of shape (n,); arguments as for :func:`fbeta_score`.
 
     Examples
     --------
@@ -228,14 +200,7 @@ def fbeta_score(
 def precision_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = None) -> float:
     """Average the precision ``|y & yhat| / |yhat|`` over the instances, with 0/0 = 1.
 
-    Parameters
-    ----------
-    Y_true, Y_pred, sample_weight
-        As for :func:`fbeta_score`.
-
-    Returns
-    -------
-    float
+    Arguments as for :func:`fbeta_score`.
 
     Examples
     --------
@@ -249,14 +214,7 @@ def precision_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None
 def recall_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = None) -> float:
     """Average the recall ``|y & yhat| / |y|`` over the instances, with 0/0 = 1.
 
-    Parameters
-    ----------
-    Y_true, Y_pred, sample_weight
-        As for :func:`fbeta_score`.
-
-    Returns
-    -------
-    float
+    Arguments as for :func:`fbeta_score`.
 
     Examples
     --------

@@ -237,10 +237,6 @@ def read_labels(Y: Any, name: str = "Y") -> tuple[LabelForm, Indicator]:
 def read_dense(Y: Any, n_labels: int, name: str) -> NDArray[np.bool_]:
     """Return labels that have no names, in any form that can be matched, as booleans (n, s)."""
     form = LabelForm("array", np.arange(n_labels))
-    if isinstance(Y, np.ndarray):
-        other, values = _parse(Y, name)
-        if other.kind == "array" and other.n_labels == n_labels:
-            return np.asarray(values)
     return np.asarray(form.read(Y, name, known="expected").toarray(), dtype=np.bool_)
 
 
@@ -292,8 +288,7 @@ def _parse(Y: Any, name: str, fitted_labels: int | None = None) -> tuple[LabelFo
     """
     if sp.issparse(Y):
         container = f"{Y.format}_{'array' if isinstance(Y, sp.sparray) else 'matrix'}"
-        dtype = Y.dtype.newbyteorder("=")
-        form = LabelForm("sparse", np.arange(Y.shape[1]), dtype, container)
+        form = LabelForm("sparse", np.arange(Y.shape[1]), Y.dtype, container)
         return form, read_matrix(Y, name)
     if is_table(Y):
         table = as_table(Y, name)

@@ -16,9 +16,9 @@ Indicator: TypeAlias = sp.csr_array
 def read_matrix(Y: Any, name: str) -> NDArray[np.bool_] | Indicator:
     """Return a 0/1 matrix of shape (n, s), n, s >= 1: dense as booleans, sparse as CSR of int8."""
     if sp.issparse(Y):
-        Y = sp.coo_array(Y)
-        values = _as_numbers(Y.data, name)
-        indicator = sp.csr_array((values, (Y.row, Y.col)), Y.shape)  # adds duplicates
+        indicator = sp.csr_array(Y, copy=True)
+        indicator.sum_duplicates()
+        check_unmasked(name, indicator.data)
         _check_not_empty(indicator.shape, name)
         check_binary(indicator.data, name, indicator)
         indicator.eliminate_zeros()

@@ -180,11 +180,12 @@ def limo_path(
     epochs: int = 10,
     random_state: Any = None,
 ) -> Array:
-    """Learn the weights for several strengths of the penalty in one pass over the data.
+    """Learn the weights (m, s, d) for several strengths of the penalty in one pass over the data.
 
     A step draws a margin ``1 - w.z``, and where it is positive sets ``w <- (1 - eta) w + eta z /
     alpha`` for the weights in it. All strengths start from the same weights and take the same
-    steps, so that each is what a run of its own with the same ``random_state`` gives.
+    steps, so that each is what a run of its own with the same ``random_state`` gives: the average
+    of all iterates, for the features as they came.
 
     Parameters
     ----------
@@ -192,17 +193,11 @@ def limo_path(
         Features.
     Y : labels of n instances
         0/1 array or sparse matrix of shape (n, s), or any other form of labels.
-    alphas : sequence of m floats > 0
-        Strengths of the penalty against the margins between labels.
-    alphas_instance : sequence of m floats > 0, optional
-        Against the margins between instances; ``alphas`` by default.
+    alphas, alphas_instance : sequence of m floats > 0
+        Strengths of the penalty against the margins between labels, and between instances; the
+        second are ``alphas`` by default.
     variant, eta, epochs, random_state
         As for :class:`Limo`.
-
-    Returns
-    -------
-    ndarray of shape (m, s, d)
-        The average of all iterates, for the features as they came.
 
     Examples
     --------
@@ -244,10 +239,7 @@ def _steps_of_epoch(Y: Indicator, variant: str) -> int:
 
 
 def _draw_pairs(random: Any, Y: Indicator, count: int) -> Pairs:
-    """Draw rows of Y, and for each a column that it has and one that it has not.
-
-    Nothing is drawn where no row has both.
-    """
+    """Draw rows of Y that have a column present and one absent, and one column of either kind."""
     s, size, start = Y.shape[1], np.diff(Y.indptr), Y.indptr[:-1]
     rows = np.flatnonzero((size > 0) & (size < s))
     if not len(rows) or not count:

@@ -27,7 +27,7 @@ from fbeta.rivals.structured import (
     most_violated,
 )
 
-__all__ = ["SubmodularMultiLabel", "cooccurrence", "maximise_pairwise"]
+__all__ = ["SubmodularMultiLabel"]
 
 Sets = NDArray[np.bool_]
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -165,26 +165,9 @@ class _Problem:
 
 
 def cooccurrence(Y: Indicator, weight: Array | None = None) -> tuple[Pairs, Array]:
-    """Find the pairs of labels that occur together, and how often.
+    """Return the pairs of labels u < v that occur together in Y (n, s), and how often, (E,) each.
 
-    Parameters
-    ----------
-    Y : sparse 0/1 matrix of shape (n, s)
-    weight : ndarray of shape (n,), optional
-        Weights of the rows.
-
-    Returns
-    -------
-    pairs : two ndarrays of shape (E,)
-        Labels u < v.
-    C : ndarray of shape (E,)
-        Number of rows that have both, over the largest such number.
-
-    Examples
-    --------
-    >>> pairs, C = cooccurrence(sp.csr_array([[1, 1, 0], [1, 1, 1]]))
-    >>> list(zip(*(p.tolist() for p in pairs))), C.tolist()
-    ([(0, 1), (0, 2), (1, 2)], [1.0, 0.5, 0.5])
+    The numbers of rows, by weight, are divided by the largest one.
     """
     Y = Y.astype(np.float64)
     weighted = Y if weight is None else sp.diags_array(weight) @ Y
@@ -255,10 +238,10 @@ def _improve(
 def _linearisations(
     scores: Array, pairs: Pairs, attraction: Array, Y: Sets, beta: float
 ) -> Iterator[Candidates]:
-    """Yield the maximisers of all linearisations, rows and their sets.
+    """Yield the maximisers of all linearisations: rows, and their sets.
 
-    A larger l takes less from the true labels, so that the sets grow with l: between two values
-    of l with the same set nothing else can be found.
+    A larger l takes less from the true labels, so the sets grow with l: between two values of l
+    with the same set there is no other.
     """
     s, size = Y.shape[1], Y.sum(axis=1)
 
@@ -284,32 +267,12 @@ def _linearisations(
 
 
 def maximise_pairwise(unary: Array, pairs: Pairs, attraction: Array) -> Sets:
-    """Maximise ``sum_j y_j unary_j + sum_e attraction_e y_u(e) y_v(e)`` over label sets, by row.
+    """Maximise ``sum_j y_j unary_j + sum_e attraction_e y_u(e) y_v(e)`` for each row, (n, s).
 
-    Rows in which labels decide one after the other, because a label gains whatever the undecided
-    ones do, are solved so; the others by a minimum cut.
-
-    Parameters
-    ----------
-    unary : ndarray of shape (n, s)
-    pairs, attraction : two ndarrays of shape (E,); ndarray of shape (E,)
-        Labels u and v of each pair, and how they attract each other; not negative.
-
-    Returns
-    -------
-    bool ndarray of shape (n, s)
-        The smallest of the best sets.
-
-    Notes
-    -----
-    The cut has integer capacities: those of a row are rounded to multiples of 2^-29 of its
-    largest, and the value of its set may fall short of the maximum by ``(s + 2 E) 2^-29`` of that.
-
-    Examples
-    --------
-    >>> pairs = np.array([0, 1]), np.array([1, 2])
-    >>> maximise_pairwise(np.array([[-1.0, -1.0, 0.5]]), pairs, np.array([1.0, 1.8])).tolist()
-    [[False, True, True]]
+    Returns the smallest of the best sets. Rows in which labels decide one after the other, because
+    a label gains whatever the undecided ones do, are solved so; the others by a minimum cut, whose
+    integer capacities are multiples of 2^-29 of the largest of a row: the value of its set may fall
+    short of the maximum by ``(s + 2 E) 2^-29`` of that.
     """
     s = unary.shape[1]
     A = _symmetric(pairs, attraction, s)
