@@ -196,7 +196,7 @@ def astype(xp: Any, array: Array, dtype: Any) -> Array:
 
 def cumulative_sum(xp: Any, array: Array, axis: int) -> Array:
     """Return the sums of the first 1, 2, ... entries along an axis."""
-    return np.cumsum(array, axis=axis) if xp is np else xp.cumulative_sum(array, axis=axis)
+    return xp.cumsum(array, axis) if hasattr(xp, "cumsum") else xp.cumulative_sum(array, axis=axis)
 
 
 def sort_descending(xp: Any, array: Array) -> Array:

@@ -92,9 +92,10 @@ def _fbeta_terms(k: Any, size: Any, beta: Any) -> tuple[Any, Any]:
     if not is_tensor(beta):
         small = min(beta, 1 / beta) ** 2
         return 1 + small, (small * k + size if beta <= 1 else k + small * size)
-    xp = array_namespace(beta)
-    small = xp.minimum(beta, 1 / beta) ** 2
-    return 1 + small, xp.where(beta <= 1, small * k + size, k + small * size)
+    # by operators alone, which compilers can trace
+    large = (beta > 1) * 1.0
+    small = ((1 - large) * beta + large / beta) ** 2
+    return 1 + small, ((1 - large) * small + large) * k + ((1 - large) + large * small) * size
 
 
 def _ratio(hits: Array, size: Array) -> Array:

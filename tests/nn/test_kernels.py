@@ -47,11 +47,14 @@ print("decode", flush=True)
 for s, sizes, scale in (
     (1, (1,), 1), (5, (1, 2, 3), 2), (6, (2, 5), 80), (3, (), 3), (5, (1, 2, 3, 4, 5), 30),
     (9, (1, 3), 40), (40, tuple(range(1, 11)), 3), (40, tuple(range(1, 11)), 80),
+    (6, (1, 2, 3, 6), 1e3), (6, (1, 2, 4), 1e30), (9, (2, 3, 9), 1e6), (40, (1, 5, 40), 300),
 ):
     for dtype, tolerance in ((torch.float64, 1e-11), (torch.float32, 2e-6)):
         logits = rng.normal(0, scale, size=(n, s + 1 + len(sizes)))
         if scale == 80:
             logits = rng.choice([-80.0, 0.0, 80.0], size=logits.shape)
+        if scale in (1e30, 300):  # labels that are masked by large negative scores
+            logits[:, : s // 2] = np.where(logits[:, : s // 2] > 0, -scale, 1.0)
         z = torch.tensor(logits, dtype=dtype, device=dev)
         y = torch.zeros(n, s, dtype=torch.bool, device=dev)
         for i in range(n):

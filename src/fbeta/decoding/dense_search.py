@@ -37,11 +37,14 @@ class Goal:
         To be maximised in expectation.
     low, high : int
         The smallest and the largest number of labels.
+    n_labels : int
+        The number of labels s that there are.
     """
 
     measure: Measure
     low: int
     high: int
+    n_labels: int
 
 
 class Tables:
@@ -106,7 +109,7 @@ def choose_size(
     return xp.take(xp.asarray(sizes, device=values.device), first), value
 
 
-def largest_labels(xp: Any, scores: Array, size: Array, threshold: Array) -> Array:
+def largest_labels(xp: Any, scores: Array, size: Array, low: Array, high: Array) -> Array:
     """Return the sets of the labels with the largest scores; the first come first among equals.
 
     Parameters
@@ -117,8 +120,9 @@ def largest_labels(xp: Any, scores: Array, size: Array, threshold: Array) -> Arr
         Scores of the labels.
     size : integer array of shape (n,)
         How many labels to take.
-    threshold : array of shape (n,)
-        The score of the last label taken; of no importance where the size is 0.
+    low, high : array of shape (n,)
+        Scores from low to high tie with that of the last label taken; of no importance where the
+        size is 0.
 
     Returns
     -------
@@ -127,11 +131,13 @@ def largest_labels(xp: Any, scores: Array, size: Array, threshold: Array) -> Arr
     Examples
     --------
     >>> scores, size, last = np.array([[1.0, 2.0, 1.0]]), np.array([2]), np.array([1.0])
-    >>> largest_labels(np, scores, size, last).tolist()
+    >>> largest_labels(np, scores, size, last, last).tolist()
     [[1, 1, 0]]
     """
-    limit = xp.where(size > 0, threshold, xp.full_like(threshold, xp.inf))[:, None]
-    above, equal = scores > limit, scores == limit
+    infinite = xp.full_like(low, xp.inf)
+    low, high = (xp.where(size > 0, limit, infinite)[:, None] for limit in (low, high))
+    above = scores > high
+    equal = (scores >= low) & ~above
     missing = size - xp.sum(astype(xp, above, size.dtype), axis=1)
     if xp is np and np.array_equal(equal.sum(axis=1), missing):
         return (above | equal).astype(np.int8)
@@ -171,7 +177,8 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
         return astype(xp, scores, xp.int8), value
     place = xp.arange(n, device=size.device) * s + xp.where(size > 0, size - 1, size)
     threshold = xp.take(xp.reshape(sort_descending(xp, scores), (-1,)), place)
-    return largest_labels(xp, scores, size, threshold), value
+    near = tie(xp, scores.dtype) * xp.abs(threshold)
+    return largest_labels(xp, scores, size, threshold - near, threshold + near), value
 
 
 def _search_one_order(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:

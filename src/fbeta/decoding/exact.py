@@ -235,7 +235,7 @@ def _check_goal(measure: Measure, low: int, high: int | None, s: int) -> Goal:
         raise ValueError(f"min_labels is {low}, but there are only {s} labels")
     if low > high:
         raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
-    return Goal(measure, low, high)
+    return Goal(measure, low, high, s)
 
 
 def _search(form: Form, goal: Goal) -> tuple[Array, Array]:

@@ -7,15 +7,22 @@ in the order of the marginals, and only sums of ``q_jk`` over the first labels a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fbeta._array import Array, astype, cumulative_sum, is_accelerator
+from fbeta._array import Array, astype, host_integers
 from fbeta._threads import map_rows, row_tasks, rows_at_once
 from fbeta.decoding.dense_search import Goal, choose_size, largest_labels, rest_of, tie
-from fbeta.statistics.conditional_bernoulli import largest_sizes
-from fbeta.statistics.factored import Factored, Law, law_bytes, tile
+from fbeta.statistics.conditional_bernoulli import (
+    IndependentLaw,
+    Law,
+    largest_sizes,
+    probabilities,
+)
+from fbeta.statistics.factored import Factored, law_bytes, tile
+from fbeta.statistics.symmetric_polynomials import sums_of_first
 
 
 def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
@@ -38,13 +45,10 @@ def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
     def work(rows: Any) -> tuple[Array, Array]:
         some = form.take(rows)
         ascending = some.sorted()
-        search = _PrefixSearch(some.law(ascending), xp.flip(ascending, axis=0), goal)
-        size, value = search.run()
-        s, n = ascending.shape
-        place = xp.where(size > 0, s - size, size) * n + xp.arange(n, device=size.device)
-        threshold = xp.take(xp.reshape(ascending, (-1,)), place)
-        P = astype(xp, some.P, threshold.dtype)
-        return largest_labels(xp, P, size, threshold), value
+        law = some.law(ascending)
+        size, value = _PrefixSearch(law, xp.flip(ascending, axis=0), goal).run()
+        low, high = _ties(law, ascending, size, goal)
+        return largest_labels(xp, astype(xp, some.P, low.dtype), size, low, high), value
 
     order, tasks = _tasks(form)
     labels, value = map_rows(xp, work, tasks)
@@ -52,6 +56,59 @@ def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
         return labels, value
     back = np.argsort(order)
     return labels[back], value[back]
+
+
+def _ties(law: Law, ascending: Array, size: Array, goal: Goal) -> tuple[Array, Array]:
+    """Return the least and the largest of P that tie with the last label taken, of shape (n,).
+
+    Labels tie where their ``T_jl`` do, as in the search of dense statistics; T grows with P.
+    """
+    xp, (s, n) = law.xp, ascending.shape
+    flat, column = xp.reshape(ascending, (-1,)), xp.arange(n, device=size.device)
+    slack = tie(xp, ascending.dtype)
+
+    def at(place: Array) -> Array:
+        return xp.take(flat, place * n + column)
+
+    last = xp.where(size > 0, s - size, xp.zeros_like(size))
+    score = _score_of(law, size, goal)
+    own = score(at(last)[None, :])[0, :]
+    below = xp.where(last > 0, last - 1, last)
+    if not bool(xp.any((score(at(below)[None, :])[0, :] >= own * (1 - slack)) & (below < last))):
+        return at(last), at(last)
+    # the first of the labels in rising order that ties, and the last, by halving intervals
+    low, high = xp.zeros_like(last), xp.full_like(last, s - 1)
+    first, final = last, last
+    for _ in range(s.bit_length()):
+        lower, upper = (low + first) // 2, (final + high + 1) // 2
+        is_tie = score(at(lower)[None, :])[0, :] >= own * (1 - slack)
+        low, first = xp.where(is_tie, low, lower + 1), xp.where(is_tie, lower, first)
+        low = xp.minimum(low, first)
+        is_tie = score(at(upper)[None, :])[0, :] <= own * (1 + slack)
+        final, high = xp.where(is_tie, upper, final), xp.where(is_tie, high, upper - 1)
+        high = xp.maximum(high, final)
+    return at(first), at(final)
+
+
+def _score_of(law: Law, size: Array, goal: Goal) -> Callable[[Array], Array]:
+    """Return what gives ``T_jl`` of labels of shape (C, n), for the size l of each instance."""
+    xp = law.xp
+    if isinstance(law, IndependentLaw):
+        # it grows with the probability, and is a tie where that is
+        return lambda labels: probabilities(xp, labels, law.log_odds)[0]
+    K, sizes = law.weights.shape[0], sorted(set(host_integers(xp.unique_values(size))))
+    A, _ = goal.measure.tables(np.arange(law.first, law.first + K), sizes, goal.n_labels)
+    table = xp.asarray(A, dtype=law.empty.dtype, device=law.empty.device)
+    place = xp.searchsorted(xp.asarray(sizes, dtype=size.dtype, device=size.device), size)
+    weights = xp.permute_dims(xp.take(table, place, axis=0), (1, 0))
+
+    def score(labels: Array) -> Array:
+        out = xp.zeros_like(labels)
+        for k, q in law.joint(labels, max(K, 1)):
+            out = out + xp.sum(q * weights[k, :], axis=1)
+        return out
+
+    return score
 
 
 def _tasks(form: Factored) -> tuple[Any, list[Any]]:
@@ -62,7 +119,7 @@ def _tasks(form: Factored) -> tuple[Any, list[Any]]:
     xp, (n, s) = form.place[0], form.shape
     if xp is not np or form.sizes is not None:
         return None, row_tasks(form.place, n, law_bytes(s, form.largest_size()))
-    largest = largest_sizes(np, form.P)
+    largest = largest_sizes(np, form.P, form.log_odds)
     order = np.argsort(-largest, kind="stable")
     tasks, start = [], 0
     while start < n:
@@ -113,14 +170,14 @@ class _PrefixSearch:
         P = self.descending[sizes.start - 1 : sizes.stop - 1, :]
         for k, q in self.law.joint(P, at_once):
             last[k, :] += q[-1, :, :]
-            q = _sums_of_first(xp, q)
+            q = sums_of_first(xp, q)
             hits = hits + xp.matmul(A[:, None, k], q)[:, 0, :]
             self.sums[k, :] += q[-1, :, :]
         self._keep(sizes, hits, B)
         return last
 
     def _tables(self, sizes: range) -> tuple[Array, Array]:
-        tables = self.goal.measure.tables(self.cardinalities, sizes, self.descending.shape[0])
+        tables = self.goal.measure.tables(self.cardinalities, sizes, self.goal.n_labels)
         like = self.law.empty
         A, B = (self.xp.asarray(t, dtype=like.dtype, device=like.device) for t in tables)
         return A, B
@@ -151,13 +208,3 @@ class _PrefixSearch:
         bound = xp.minimum(bound, (A[1, :] * k)[:, None] * self.law.weights)
         slack = 1 + tie(xp, last.dtype)
         return bool(xp.all(xp.sum(bound, axis=0) <= self.best * slack))
-
-
-def _sums_of_first(xp: Any, q: Array) -> Array:
-    """Return the sums over the first labels, of shape (C, K, n)."""
-    if is_accelerator(q.device):
-        return cumulative_sum(xp, q, axis=0)
-    # on a processor a cumulative sum along the first axis takes ten times as long
-    for j in range(1, q.shape[0]):
-        q[j, ...] += q[j - 1, ...]
-    return q

@@ -19,7 +19,15 @@ from fbeta._threads import map_rows, row_tasks
 from fbeta.linear.binary import independent_start
 from fbeta.linear.design import Design
 from fbeta.linear.objectives import Objective
-from fbeta.statistics.cardinality_law import backward, forward, second_moments, size_law, tilted
+from fbeta.statistics.cardinality_law import (
+    backward,
+    forward,
+    is_far_apart,
+    mean_of_labels,
+    second_moments,
+    size_law,
+    tilted,
+)
 from fbeta.statistics.factored import labels_first
 from fbeta.statistics.targets import Targets
 
@@ -120,25 +128,30 @@ class Cardinality(Objective):
 
         ``u``, (s + C, n), has the instances in its last axis.
         """
-        xp, s = array_namespace(u), self.n_labels
-        log_total, z, steps = size_law(xp, u[:s, :], self._spread(u[s:, :], -float("inf")))
-        return log_total, z, tilted(xp, u[:s, :], z, steps)
+        xp, (of_labels, of_sizes) = array_namespace(u), self._split(u)
+        log_total, z, steps = size_law(xp, of_labels, of_sizes)
+        return log_total, z, tilted(xp, of_labels, z, steps)
+
+    def _split(self, u: Array) -> tuple[Array, Array]:
+        """Return scores of labels, (s, n), and potentials of all sizes, (1 + K, n)."""
+        return u[: self.n_labels, :], self._spread(u[self.n_labels :, :], -float("inf"))
 
     def probabilities(self, scores: Array) -> Array:
-        """Return the laws of labels, given their number, and of the sizes, (n, s + C).
+        """Return the log-odds of labels, given their number, and the law of sizes, (n, s + C).
 
         Examples
         --------
         >>> law = Cardinality(2, np.array([0, 1]))
         >>> law.probabilities(np.array([[0.0, 0.0, -1.0, 1.0]])).round(2).tolist()
-        [[0.33, 0.33, 0.06, 0.94]]
+        [[0.0, 0.0, 0.06, 0.94]]
         """
         xp = array_namespace(scores)
         u = xp.astype(scores, xp.float64, copy=False)
 
         def work(rows: slice) -> tuple[Array]:
-            _, z, (p, _) = self.law(labels_first(xp, u[rows, :]))
-            return (labels_first(xp, xp.concat([p, self._gather(z)], axis=0)),)
+            of_labels, of_sizes = self._split(labels_first(xp, u[rows, :]))
+            z = size_law(xp, of_labels, of_sizes)[1]
+            return (labels_first(xp, xp.concat([of_labels, self._gather(z)], axis=0)),)
 
         return map_rows(xp, work, self._tasks(u))[0]
 
@@ -154,9 +167,14 @@ class Cardinality(Objective):
             factors = xp.where(reached > 0, z / xp.where(reached > 0, reached, 1.0), 0 * z)
             if self.dense:
                 mean, kept = self._covariance(p, q, factors, z)
-                return log_total, labels_first(xp, mean), labels_first(xp, kept)
-            mean = xp.concat([backward(xp, p, q, A, factors[None, :, :]), self._gather(z)], axis=0)
-            kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
+            else:
+                labels = backward(xp, p, q, A, factors[None, :, :])
+                mean = xp.concat([labels, self._gather(z)], axis=0)
+                kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
+            if is_far_apart(xp, scores[: self.n_labels, :]):
+                # sweeps lose labels whose odds underflow; curvatures may, gradients may not
+                labels = mean_of_labels(xp, *self._split(scores))
+                mean = xp.concat([labels, self._gather(z)], axis=0)
             return log_total, labels_first(xp, mean), labels_first(xp, kept)
 
         log_total, mean, kept = map_rows(xp, work, self._tasks(u))

@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fbeta.nn._law import HALVINGS
-
 # labels up to which an instance is a program of its own
 MOST_LABELS = 4096
 
@@ -69,7 +67,7 @@ def _search(
 def _loss(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     from fbeta.nn._triton import cardinality_loss
 
-    return cardinality_loss(logits, target, sizes, HALVINGS)
+    return cardinality_loss(logits, target, sizes)
 
 
 def _search_shapes(empty: Tensor, joint: Tensor, *_: Any) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from fbeta.decoding.back_ends import register_search
 from fbeta.decoding.dense_search import TIE_UNITS, Goal
 from fbeta.metrics import fbeta_of_counts, fbeta_weight
 from fbeta.nn._kernels import fused_search
-from fbeta.nn._law import leave_one_out, marginals_and_sizes
+from fbeta.nn._law import logits_and_sizes, sort_scores, sorted_joint
 from fbeta.nn._sizes import Sizes, check_width, read_sizes, size_tensor, widest
 from fbeta.nn._tracing import host_decode, is_exporting, is_tracing
 from fbeta.nn.statistics import Statistics, independent_statistics
@@ -137,17 +137,17 @@ def _decode_sized(
     max_labels: Limit,
 ) -> tuple[Tensor, Tensor]:
     if logits.device.type == "cpu" and not is_tracing():
-        P, law = marginals_and_sizes(logits[:, :s], logits[:, s:], sizes)
-        statistics = LabelStatistics.from_marginals(P.numpy(), law.numpy())
+        law = logits_and_sizes(logits[:, :s], logits[:, s:], sizes)
+        statistics = LabelStatistics.from_logits(*law)
         return host_decode(statistics, beta, min_labels, max_labels)
     low, high = _limits(min_labels, max_labels, s)
-    beta = _read_beta(beta, logits.device)
+    beta, dtype = _read_beta(beta, logits.device), widest(logits.device)
 
     def work(rows: Tensor) -> tuple[Tensor, Tensor]:
-        scores = rows[:, :s]
-        descending = scores.sort(1, descending=True).values
-        law, joint = leave_one_out(descending, rows[:, s:], sizes)
-        return _search_prefixes(scores, descending, law[0], joint, sizes, beta, low, high)
+        scores = rows[:, :s].to(dtype)
+        descending = sort_scores(scores)[0]
+        law, joint = sorted_joint(descending, rows[:, s:].to(dtype), sizes)
+        return _search_prefixes(scores, descending.T, law[0], joint, sizes, beta, low, high)
 
     return _by_rows(work, s * max(len(sizes), 8), logits)
 
@@ -157,8 +157,8 @@ def _decode_independent(
 ) -> tuple[Tensor, Tensor]:
     s = logits.shape[1]
     if logits.device.type == "cpu" and not is_tracing():
-        P = torch.sigmoid(logits.double())
-        return host_decode(LabelStatistics.from_marginals(P.numpy()), beta, min_labels, max_labels)
+        statistics = LabelStatistics.from_logits(logits.detach().double().numpy())
+        return host_decode(statistics, beta, min_labels, max_labels)
     low, high = _limits(min_labels, max_labels, s)
     beta = _read_beta(beta, logits.device)
 
@@ -207,7 +207,9 @@ def _search_dense(
     own = weights[(size - 1).clamp(min=0)]
     # not a product of matrices, which may round equal labels differently
     final = (own[:, :, None] * joint).sum(1)
-    return _largest_labels(final, final.sort(1, descending=True).values, size), value
+    last = final.sort(1, descending=True).values.gather(1, (size - 1).clamp(min=0)[:, None])
+    near = TIE_UNITS * torch.finfo(dtype).eps * last.abs()
+    return _largest_labels(final, last - near, last + near, size), value
 
 
 def _search_prefixes(
@@ -224,7 +226,14 @@ def _search_prefixes(
     weights = _weights(cardinalities, scores.shape[1], beta, joint.dtype, joint.device)
     hits = (weights.T[:, :, None] * joint.cumsum(1)).sum(0)
     size, value = _choose(torch.cat([empty[None], hits]).T, low, high)
-    return _largest_labels(scores, descending, size), value
+    # labels tie where their shares of the value do, as those of dense statistics do
+    last = (size - 1).clamp(min=0)
+    share = (weights[last].T[:, None] * joint).sum(0)
+    own = share.gather(0, last[None])
+    near = TIE_UNITS * torch.finfo(share.dtype).eps * own.abs()
+    first, final = (share > own + near).sum(0), (share >= own - near).sum(0) - 1
+    least, most = (descending.gather(1, place[:, None]) for place in (final, first))
+    return _largest_labels(scores, least, most, size), value
 
 
 def _weights(
@@ -253,11 +262,14 @@ def _choose(values: Tensor, low: Any, high: Any) -> tuple[Tensor, Tensor]:
     return size, values.gather(1, size[:, None])[:, 0]
 
 
-def _largest_labels(scores: Tensor, descending: Tensor, size: Tensor) -> Tensor:
-    """Return the sets of so many labels with the largest scores, the first among equals."""
-    last = descending.gather(1, (size - 1).clamp(min=0)[:, None])
+def _largest_labels(scores: Tensor, low: Tensor, high: Tensor, size: Tensor) -> Tensor:
+    """Return the sets of so many labels with the largest scores, the first among equals.
+
+    Scores from low to high, (n, 1) each, tie with that of the last label taken.
+    """
     some = (size > 0)[:, None]
-    above, equal = (scores > last) & some, (scores == last) & some
+    above = (scores > high) & some
+    equal = (scores >= low) & ~above & some
     missing = size[:, None] - above.to(size.dtype).sum(1, keepdim=True)
     order = equal.to(size.dtype).cumsum(1)
     return (above | (equal & (order <= missing))).to(torch.int8)

@@ -44,7 +44,7 @@ from torch.nn.functional import softplus
 
 from fbeta._validation import check_choice
 from fbeta.nn._kernels import fused_loss
-from fbeta.nn._law import Expectations, expectations
+from fbeta.nn._law import Expectations, expectations, loss_and_expectations
 from fbeta.nn._sizes import Sizes, read_logits, read_sizes
 from fbeta.nn._targets import (
     check_rows,
@@ -301,7 +301,10 @@ def _loss_and_residual(
 ) -> tuple[Tensor, Tensor]:
     """Return the cardinality loss of each row, (n,), and its gradient, (n, s + 1 + K)."""
     s = target.shape[1]
-    found = _expectations(logits, s, sizes)
+    if soft or observed is not None:
+        exact, found = None, _expectations(logits, s, sizes)
+    else:
+        exact, found = loss_and_expectations(logits[:, :s], logits[:, s:], target, sizes)
     z = logits.to(found.log_partition.dtype)
     if observed is None:
         seen = moments(target, sizes) if soft else hard_moments(target, sizes, z.dtype)
@@ -314,6 +317,9 @@ def _loss_and_residual(
         means, value = torch.cat(given[1:], dim=1), given.log_partition - offset
     # of a probability, which rounding must not bring above 1
     loss = (found.log_partition - value).clamp(min=0.0)
+    if exact is not None:
+        # a difference of large numbers is left to rows of sizes that are not known
+        loss = torch.where(torch.isfinite(exact), exact, loss)
     residual = torch.cat(found[1:], dim=1) - means
     return loss, residual.to(torch.promote_types(logits.dtype, torch.float32))
 

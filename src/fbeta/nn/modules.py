@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fbeta._validation import check_count
 from fbeta.nn import functional as F
-from fbeta.nn._law import marginals_and_sizes
+from fbeta.nn._law import logits_and_sizes
 from fbeta.nn._sizes import Sizes, read_logits, read_sizes
 from fbeta.nn._targets import check_rows, forbid, forbid_components, hard_moments, place_sizes
 from fbeta.nn.decoding import Limit
@@ -305,12 +305,13 @@ class CardinalityHead(_Head):
     def _initial_bias(self, Y: Tensor) -> Tensor:
         scores = torch.logit((Y.sum(0) + 0.5) / (len(Y) + 1))
         zeros = torch.zeros(1, 1 + len(self.cardinalities), dtype=Y.dtype)
-        _, independent = marginals_and_sizes(scores[None], zeros, self.cardinalities)
+        law = logits_and_sizes(scores[None], zeros, self.cardinalities)[1]
+        independent = torch.from_numpy(law).to(Y.dtype)
         place = place_sizes(Y, self.cardinalities).place
         seen = torch.bincount(place, minlength=zeros.shape[1]) + 0.5
         # the law of the size is that of independent labels times the exponential of these
-        law = independent[0, [0, *self.cardinalities]]
-        return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(law)])
+        known = independent[0, [0, *self.cardinalities]]
+        return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(known)])
 
     def loss(
         self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any

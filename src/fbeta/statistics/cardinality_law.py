@@ -2,27 +2,161 @@
 
 ``P(y) = exp(sum_j y_j u_j + g_|y|) / Z``. Given the number of labels they are independent labels of
 which so many happen to be present; so the law of the number is ``R_k exp(g_k) / Z`` with the
-elementary symmetric polynomials R_k of ``exp(u_j)``, and everything else follows by sweeps over
-the labels, forward and backward, that count how many there are. A constant added to all u_j tilts
-the laws of single labels but, given their number, nothing: sweeps use a tilt at which the labels,
-were they independent, would be about as many as the law says, so that no path that matters
-underflows.
+elementary symmetric polynomials R_k of ``exp(u_j)``. Scores may be any finite numbers: labels are
+sorted, and only differences of neighbours enter (:mod:`fbeta.statistics.symmetric_polynomials`).
+
+Second derivatives follow by sweeps over the labels, forward and backward, that count how many there
+are. A constant added to all u_j tilts the laws of single labels but, given their number, nothing:
+sweeps use a tilt at which the labels, were they independent, would be about as many as the law
+says, so that no path that matters underflows.
 
 Arrays have the instances in their last axis; any library of the array API standard will do.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from fbeta._array import Array, cumulative_sum
-from fbeta.statistics.symmetric_polynomials import size_ratios
+from fbeta._array import Array, cumulative_sum, sort_descending
+from fbeta.statistics.conditional_bernoulli import far_apart_law
+from fbeta.statistics.symmetric_polynomials import (
+    MAX_LOG_ODDS_SPREAD,
+    relative_size_ratios,
+    size_ratios,
+)
 
-FAR = -650.0  # a score that far below the largest counts for no more
+# the largest of numbers that rounding makes equal shows after the difference to one of them
+REFERENCE_CHANGES = 3
+MAX_TILTED_SCORE = 650.0  # beyond it a tilted label is taken for certain or impossible
+
+
+class SizeLaw(NamedTuple):
+    """The law of the number of labels of n instances, of shape (1 + K, n) each."""
+
+    log_probabilities: Array  # ln P(|y| = k) for k in 0..K, -inf for impossible sizes
+    log_ratios: Array  # ln R_k, less the sum of the k largest scores
+    log_partition: Array  # (n,), ln Z
+
+    def probabilities(self, xp: Any) -> Array:
+        """Return ``P(|y| = k)``."""
+        return xp.exp(self.log_probabilities)
+
+
+def law_of_sizes(xp: Any, descending: Array, potentials: Array) -> SizeLaw:
+    """Return the law of the number of labels, right at any finite scores and potentials.
+
+    Parameters
+    ----------
+    xp : module
+        The namespace.
+    descending : array of shape (s, n)
+        Scores of the labels, the largest first.
+    potentials : array of shape (1 + K, n)
+        Of the sizes 0..K, -inf for those that are impossible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> law = law_of_sizes(np, np.array([[1e30], [1.0]]), np.array([[0.0], [-1e30], [-1e30]]))
+    >>> law.probabilities(np)[:, 0].round(3).tolist()
+    [0.212, 0.212, 0.576]
+    """
+    K = potentials.shape[0] - 1
+    nothing = xp.zeros_like(potentials[:1, :])
+    ratios = cumulative_sum(xp, xp.log(relative_size_ratios(xp, descending, K)), axis=0)
+    ratios = xp.concat([nothing, ratios], axis=0)
+    possible = potentials > -xp.inf
+    own = xp.where(possible, potentials, xp.zeros_like(potentials))
+    # scores may cancel potentials of any size: sums are kept with two orders of what rounding lost
+    high, lost = _sums_of_first(xp, descending[:K, :])
+    middle, lost = _sums_of_first(xp, lost)
+    low = cumulative_sum(xp, lost, axis=0)
+    high, middle, low = (xp.concat([nothing, part], axis=0) for part in (high, middle, low))
+    high, error = _two_sum(own, high)
+    middle, error = _two_sum(middle, error)
+    parts: tuple[Array, ...] = (high, middle, low + error + ratios)
+    top = nothing[0, :]
+    for _ in range(REFERENCE_CHANGES):
+        parts, reference = _relative_to_top(xp, parts, possible)
+        top = top + reference
+    logs = _total(xp, parts, possible)
+    log_total = xp.log(xp.sum(xp.exp(logs), axis=0))
+    return SizeLaw(logs - log_total, ratios, top + log_total)
+
+
+def _total(xp: Any, parts: tuple[Array, ...], possible: Array) -> Array:
+    total = parts[0] + (parts[1] + parts[2])
+    return xp.where(possible, total, xp.full_like(total, -xp.inf))
+
+
+def _relative_to_top(
+    xp: Any, parts: tuple[Array, ...], possible: Array
+) -> tuple[tuple[Array, ...], Array]:
+    """Take off numbers, given in parts, the largest, and return it too, of shape (n,).
+
+    Differences of near numbers are exact.
+    """
+    top = xp.argmax(_total(xp, parts, possible), axis=0)[None, :]
+    is_top = xp.arange(possible.shape[0], device=top.device)[:, None] == top
+    own = [xp.sum(xp.where(is_top, part, xp.zeros_like(part)), axis=0) for part in parts]
+    moved = tuple(part - off for part, off in zip(parts, own, strict=True))
+    return moved, own[0] + (own[1] + own[2])
+
+
+def _sums_of_first(xp: Any, terms: Array) -> tuple[Array, Array]:
+    """Return the sums of the first 1, 2, ... terms, and what rounding took off each addition."""
+    sums = cumulative_sum(xp, terms, axis=0)
+    before = xp.concat([xp.zeros_like(terms[:1, :]), sums], axis=0)[:-1, :]
+    rounded, error = _two_sum(before, terms)
+    return sums, (rounded - sums) + error
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return a + b, and what rounding took off it."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def log_likelihood(xp: Any, descending: Array, observed: Array, law: SizeLaw) -> Array:
+    """Return ``ln P(y)`` of label sets, of shape (n,).
+
+    Parameters
+    ----------
+    xp : module
+        The namespace.
+    descending : array of shape (s, n)
+        Scores, the largest first.
+    observed : array of shape (s, n)
+        0/1 in the same order and type.
+    law : SizeLaw
+        Of these scores.
+    """
+    K = law.log_ratios.shape[0] - 1
+    so_far = cumulative_sum(xp, observed, axis=0)
+    number = so_far[-1, :]
+    counts = xp.arange(1, descending.shape[0] + 1, dtype=number.dtype, device=number.device)
+    # the labels of y against as many with the largest scores: a sum of what is not negative
+    missing = xp.minimum(counts[:, None], number) - so_far
+    lost = xp.sum((descending[:-1, :] - descending[1:, :]) * missing[:-1, :], axis=0)
+    sizes = xp.arange(K + 1, dtype=number.dtype, device=number.device)[:, None]
+    own = law.log_probabilities - law.log_ratios
+    of_size = xp.sum(xp.where(sizes == number, own, xp.zeros_like(own)), axis=0)
+    return xp.where(number <= K, of_size, xp.full_like(of_size, -xp.inf)) - lost
+
+
+def expected_labels(xp: Any, descending: Array, law: SizeLaw, *, traced: bool = False) -> Array:
+    """Return ``P(y_j = 1)`` of labels in falling order of their scores, of shape (s, n)."""
+    z = law.probabilities(xp)
+    conditional = far_apart_law(xp, descending, z[0, :], z[1:, :], traced=traced)
+    out = xp.zeros_like(descending)
+    for _, q in conditional.joint(descending, max(1, z.shape[0] - 1)):
+        out = out + xp.sum(q, axis=1)
+    return out
 
 
 def size_law(xp: Any, u: Array, g: Array) -> tuple[Array, Array, Array]:
-    """Return the law of the number of labels.
+    """Return the law of the number of labels, with its normaliser.
 
     Parameters
     ----------
@@ -50,14 +184,41 @@ def size_law(xp: Any, u: Array, g: Array) -> tuple[Array, Array, Array]:
     """
     K = g.shape[0] - 1
     top = xp.max(u, axis=0)
-    ratios = size_ratios(xp, xp.exp(xp.clip(u - top, FAR, None)), K)
-    steps = xp.log(ratios) + top
+    far = is_far_apart(xp, u)
+    if far:
+        descending = _descending(xp, u)
+        steps = xp.log(relative_size_ratios(xp, descending, K)) + descending[:K, :]
+    else:
+        steps = xp.log(size_ratios(xp, xp.exp(u - top), K)) + top
     logs = cumulative_sum(xp, steps, axis=0)
     weights = g + xp.concat([xp.zeros_like(g[:1, :]), logs], axis=0)
     peak = xp.max(weights, axis=0)
     z = xp.exp(weights - peak)
     total = xp.sum(z, axis=0)
-    return peak + xp.log(total), z / total, steps
+    z = law_of_sizes(xp, descending, g).probabilities(xp) if far else z / total
+    return peak + xp.log(total), z, steps
+
+
+def is_far_apart(xp: Any, u: Array) -> bool:
+    """Tell whether scores of shape (s, n) are too far apart for their odds to be in range."""
+    spread = xp.max(u, axis=0) - xp.min(u, axis=0)
+    return not bool(xp.all(spread < MAX_LOG_ODDS_SPREAD))
+
+
+def mean_of_labels(xp: Any, u: Array, g: Array) -> Array:
+    """Return ``P(y_j = 1)``, of shape (s, n), right at any finite scores u and potentials g."""
+    descending = _descending(xp, u)
+    mean = expected_labels(xp, descending, law_of_sizes(xp, descending, g))
+    rank = xp.argsort(xp.argsort(-u, axis=0, stable=True), axis=0)
+    s, n = u.shape
+    place = rank * n + xp.arange(n, device=rank.device)[None, :]
+    return xp.reshape(xp.take(xp.reshape(mean, (-1,)), xp.reshape(place, (-1,))), (s, n))
+
+
+def _descending(xp: Any, u: Array) -> Array:
+    """Return scores of shape (s, n) in falling order."""
+    turned = sort_descending(xp, xp.permute_dims(u, (1, 0)))
+    return xp.permute_dims(turned, (1, 0))
 
 
 def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
@@ -95,7 +256,7 @@ def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
     sizes = xp.arange(K + 1, dtype=z.dtype, device=z.device)[:, None]
     number = xp.clip(xp.ceil(xp.sum(sizes * z, axis=0)), 1.0, float(K))
     tilt = -xp.sum(xp.where(sizes[1:, :] == number, steps, xp.zeros_like(steps)), axis=0)
-    odds = xp.exp(xp.clip(u + tilt, FAR, -FAR))
+    odds = xp.exp(xp.clip(u + tilt, -MAX_TILTED_SCORE, MAX_TILTED_SCORE))
     return odds / (1 + odds), 1 / (1 + odds)
 
 

@@ -241,8 +241,11 @@ class SizedCode(Code):
         P, of shape (n, s + C), has the probabilities of the labels, and of the sizes up to a
         factor.
         """
-        xp, s = array_namespace(P), self.n_labels
-        sizes = P[:, s:]
+        return LabelStatistics.from_marginals(P[:, : self.n_labels], self._law_of_sizes(P))
+
+    def _law_of_sizes(self, P: Any) -> Any:
+        """Return ``P(|y| = k)`` for k in 0..m, of shape (n, m + 1)."""
+        xp, sizes = array_namespace(P), P[:, self.n_labels :]
         total = xp.sum(sizes, axis=1, keepdims=True)
         # what no model thinks possible is a tie
         share = xp.where(total > 0, sizes, xp.ones_like(sizes))
@@ -250,8 +253,7 @@ class SizedCode(Code):
         places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
         places[self.sizes] = np.arange(len(self.sizes))
         padded = xp.concat([share, xp.zeros_like(share[:, :1])], axis=1)
-        law = xp.take(padded, xp.asarray(places, device=P.device), axis=1)
-        return LabelStatistics.from_marginals(P[:, :s], law)
+        return xp.take(padded, xp.asarray(places, device=P.device), axis=1)
 
     def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
         """Return the label or the size that a target stands for."""
@@ -262,11 +264,18 @@ class SizedCode(Code):
 
 @dataclass(frozen=True)
 class CardinalityCode(SizedCode):
-    """:class:`SizedCode` of a model whose last C targets depend on the number of labels."""
+    """Code whose last C targets are the set sizes; its models give log-odds of the labels.
+
+    Probabilities of labels round to 1 where the law of the labels given their number does not.
+    """
 
     def targets(self, Y: Indicator) -> Targets:
         """Return the labels and the sizes of each row, (n, s + C), and what the sizes are."""
         return Targets(super().targets(Y), self.sizes)
+
+    def statistics(self, P: Any) -> LabelStatistics:
+        """Return the statistics of log-odds of the labels and probabilities of sizes, as P."""
+        return LabelStatistics.from_logits(P[:, : self.n_labels], self._law_of_sizes(P))
 
 
 @dataclass(frozen=True)

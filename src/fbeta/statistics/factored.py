@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from fbeta._array import Array, astype, namespace_and_device, take_rows, widest_float
 from fbeta._threads import chunk_elements, map_rows, row_tasks, tile_elements
 from fbeta.statistics.conditional_bernoulli import (
-    ConditionalLaw,
-    IndependentLaw,
+    Law,
     conditional_law,
     independent_law,
     largest_sizes,
+    probabilities,
 )
 from fbeta.statistics.dense import Cardinalities, Dense, Rows
-
-Law: TypeAlias = IndependentLaw | ConditionalLaw
 
 
 @dataclass(frozen=True)
@@ -29,13 +27,16 @@ class Factored:
     Attributes
     ----------
     P : array of shape (n, s)
-        Marginals of the independent labels.
+        Marginals of the independent labels, or their log-odds.
     sizes : array of shape (n, m + 1), or None
         ``P(|y| = k)`` for k in 0..m; None for what the marginals imply.
+    log_odds : bool
+        What P holds.
     """
 
     P: Array
     sizes: Array | None = None
+    log_odds: bool = False
 
     @property
     def cardinalities(self) -> Cardinalities:
@@ -63,16 +64,16 @@ class Factored:
         if self.sizes is not None:
             return int(self.sizes.shape[1]) - 1
         xp = self.place[0]
-        return int(xp.max(largest_sizes(xp, self.P))) if self.shape[0] else 0
+        return int(xp.max(largest_sizes(xp, self.P, self.log_odds))) if self.shape[0] else 0
 
     def take(self, rows: Rows) -> Factored:
         """Return some rows."""
         xp = self.place[0]
         sizes = None if self.sizes is None else take_rows(xp, self.sizes, rows)
-        return Factored(take_rows(xp, self.P, rows), sizes)
+        return Factored(take_rows(xp, self.P, rows), sizes, self.log_odds)
 
     def sorted(self) -> Array:
-        """Return the marginals of each row, the smallest first, of shape (s, n)."""
+        """Return P of each row, the smallest first, of shape (s, n)."""
         xp, device = self.place
         P = astype(xp, self.P, widest_float(xp, device))
         return labels_first(xp, xp.sort(P, axis=1))
@@ -84,14 +85,15 @@ class Factored:
         return labels_first(xp, labels + s * xp.arange(n, device=labels.device)[:, None])
 
     def law(self, ascending: Array) -> Law:
-        """Return the law of the rows, given their sorted marginals."""
+        """Return the law of the rows, given :meth:`sorted`."""
         xp = self.place[0]
         if self.sizes is None:
-            return independent_law(xp, ascending)
+            return independent_law(xp, ascending, self.log_odds)
         sizes = labels_first(xp, astype(xp, self.sizes, ascending.dtype))
         seen = xp.nonzero(xp.any(sizes > 0, axis=1))[0]
         largest = int(xp.max(seen)) if seen.shape[0] else 0
-        return conditional_law(xp, ascending, sizes[0, :], sizes[1 : largest + 1, :])
+        weights = sizes[1 : largest + 1, :]
+        return conditional_law(xp, ascending, sizes[0, :], weights, self.log_odds)
 
     def by_rows(self, work: Callable[[Any], tuple[Array, ...]]) -> tuple[Array, ...]:
         """Do work that takes the law of some rows at a time."""
@@ -119,13 +121,14 @@ class Factored:
         """Return ``P(no labels)``, of shape (n,)."""
         if self.sizes is not None:
             return self.sizes[:, 0]
-        return self.place[0].prod(1 - self.P, axis=1)
+        xp = self.place[0]
+        return xp.prod(probabilities(xp, self.P, self.log_odds)[1], axis=1)
 
     def marginals(self) -> Array:
         """Return ``P(y_j = 1)``, of shape (n, s): those given, unless the sizes change them."""
         xp = self.place[0]
         if self.sizes is None:
-            return self.P + 0
+            return probabilities(xp, self.P + 0, self.log_odds)[0]
 
         def work(rows: Rows) -> tuple[Array]:
             some = self.take(rows)

@@ -34,6 +34,7 @@ from fbeta.statistics.validation import (
     check_cardinalities,
     check_shapes,
     check_statistics,
+    read_logits,
     read_marginals,
     read_sizes,
     read_weights,
@@ -252,6 +253,33 @@ class LabelStatistics:
         """
         P = read_marginals(P)
         return cls._of(Factored(P, None if sizes is None else read_sizes(sizes, P)))
+
+    @classmethod
+    def from_logits(cls, Z: Any, sizes: Any = None) -> LabelStatistics:
+        """Build the statistics of labels that are independent, perhaps given their number.
+
+        As :meth:`from_marginals` with the probabilities ``1 / (1 + exp(-Z))``, without rounding
+        these: given their number, labels are told apart by logits of any size.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n, s)
+            Log-odds of the labels; -inf and inf stand for labels that are never or always there.
+        sizes : array-like of shape (n, m + 1), optional
+            ``P(|y| = k | x_i)`` for k in 0..m, with m <= s.
+
+        Returns
+        -------
+        LabelStatistics
+
+        Examples
+        --------
+        >>> q = LabelStatistics.from_logits([[80.0, 40.0, 0.0]], sizes=[[0.0, 1.0]])
+        >>> q.marginals().round(3).tolist()
+        [[1.0, 0.0, 0.0]]
+        """
+        Z = read_logits(Z)
+        return cls._of(Factored(Z, None if sizes is None else read_sizes(sizes, Z), True))
 
     @classmethod
     def from_samples(cls, S: Any) -> LabelStatistics:

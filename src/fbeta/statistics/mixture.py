@@ -98,7 +98,7 @@ def cast(form: Form, dtype: Any) -> Form:
         return Mixture(tuple(cast(part, dtype) for part in form.parts), form.weights)
     if isinstance(form, Factored):
         sizes = None if form.sizes is None else astype(xp, form.sizes, dtype)
-        return Factored(astype(xp, form.P, dtype), sizes)
+        return Factored(astype(xp, form.P, dtype), sizes, form.log_odds)
     dense = unfold(form)
     empty, joint = (astype(xp, array, dtype) for array in (dense.empty, dense.joint))
     return Dense(empty, joint, dense.cardinalities)
@@ -111,9 +111,10 @@ def concatenate(forms: Sequence[Form]) -> Form:
     xp = forms[0].place[0]
     factored = [form for form in forms if isinstance(form, Factored)]
     sized = [form.sizes for form in factored if form.sizes is not None]
-    if len(factored) == len(forms) and len(sized) in (0, len(forms)):
+    alike = len({form.log_odds for form in factored}) == 1 and len(factored) == len(forms)
+    if alike and len(sized) in (0, len(forms)):
         P = xp.concat([form.P for form in factored], axis=0)
-        return Factored(P, _concatenate_sizes(xp, sized) if sized else None)
+        return Factored(P, _concatenate_sizes(xp, sized) if sized else None, factored[0].log_odds)
     dense = [form.joint.dtype for form in forms if isinstance(form, Dense)]
     dtype = xp.result_type(*dense) if len(dense) == len(forms) else None
     out = _zeros(forms[0], _union(forms), n=sum(form.shape[0] for form in forms), dtype=dtype)

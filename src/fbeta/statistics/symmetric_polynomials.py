@@ -1,33 +1,31 @@
-"""Odds of labels, and the elementary symmetric polynomials R_k of them.
+"""Ratios of the elementary symmetric polynomials of the odds of labels.
 
 ``R_k`` is the sum over all sets of k labels of the product of their odds: up to a factor, how
-likely k independent labels are. Arrays have the instances in their last axis; any library of the
-array API standard will do.
+likely k independent labels are. ``R_k / R_{k-1}`` lies between ``w_(k) / k`` and ``(s - k + 1)
+w_(k)``, with ``w_(k)`` the k-th largest of the odds. So the ratio divided by ``w_(k)`` is in range
+whatever the odds are, and only differences of log-odds are needed to compute it. Arrays have the
+instances in their last axis; any library of the array API standard will do.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from fbeta._array import Array
+import numpy as np
+
+from fbeta._array import Array, cumulative_sum
+
+# log-odds further apart than this are compared by their differences: their odds may overflow
+MAX_LOG_ODDS_SPREAD = 600.0
+# stands for infinite log-odds, beyond all others and equal among themselves
+INFINITE_LOG_ODDS = 1e300
 
 
 def scaled_odds(xp: Any, P: Array) -> Array:
     """Return ``p / (1 - p)`` times a constant that leaves room at both ends.
 
-    Only ratios of odds matter. Certain labels get odds beyond all others, impossible ones below.
-
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    P : array
-        Probabilities.
-
-    Returns
-    -------
-    array
-        Positive numbers whose sums do not overflow.
+    Only ratios of odds matter. Certain labels get odds beyond all others, impossible ones below;
+    no sum of the odds overflows.
     """
     info = xp.finfo(P.dtype)
     least, most = float(info.smallest_normal) * 2**20, float(info.max) / 2**20
@@ -38,25 +36,10 @@ def scaled_odds(xp: Any, P: Array) -> Array:
 
 
 def size_ratios(xp: Any, odds: Array, K: int) -> Array:
-    """Return the ratios of the elementary symmetric polynomials of the odds.
-
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    odds : array of shape (s, n)
-        Positive numbers.
-    K : int
-        The largest size, at most s.
-
-    Returns
-    -------
-    array of shape (K, n)
-        ``R_k / R_{k-1}`` for k in 1..K.
+    """Return ``R_k / R_{k-1}`` for k in 1..K, of shape (K, n), of positive odds of shape (s, n).
 
     Examples
     --------
-    >>> import numpy as np
     >>> size_ratios(np, np.array([[1.0], [2.0]]), 2)[:, 0].round(3).tolist()
     [3.0, 0.667]
     """
@@ -68,3 +51,45 @@ def size_ratios(xp: Any, odds: Array, K: int) -> Array:
         ratios[1:width, :] = ratios[: width - 1, :] * (raised[1:, :] / raised[:-1, :])
         ratios[0, :] = raised[0, :]
     return ratios
+
+
+def relative_size_ratios(xp: Any, descending: Array, K: int) -> Array:
+    """Return ``R_k / (R_{k-1} w_(k))`` for k in 1..K, of shape (K, n), of any finite log-odds.
+
+    With ``e_k(i)`` the polynomial of the first i labels over the product of the k largest odds,
+    ``e_k(i) = e_k(i - 1) + w_(i) / w_(k) e_{k-1}(i - 1)``: sums of non-negative numbers.
+
+    Parameters
+    ----------
+    xp : module
+        The namespace.
+    descending : array of shape (s, n)
+        Log-odds, the largest first.
+    K : int
+        The largest size, at most s.
+
+    Examples
+    --------
+    >>> relative_size_ratios(np, np.array([[1e30], [1e30], [5.0]]), 3)[:, 0].tolist()
+    [2.0, 0.5, 1.0]
+    """
+    apart = descending[:1, :] - descending[-1:, :]
+    if xp is np and (apart < MAX_LOG_ODDS_SPREAD).all():
+        odds = np.exp(descending - (descending[0, :] + descending[-1, :]) / 2)
+        return size_ratios(np, odds, K) / odds[:K, :]
+    ratios, before = [], xp.ones_like(descending)
+    for k in range(K):
+        sums = sums_of_first(xp, xp.exp(descending[k:, :] - descending[k, :]) * before)
+        ratios.append(sums[-1, :])
+        before = sums[:-1, :] / sums[-1, :]
+    return xp.stack(ratios, axis=0) if K else descending[:0, :]
+
+
+def sums_of_first(xp: Any, values: Array) -> Array:
+    """Return the sums of the first 1, 2, ... entries along the first axis; NumPy's in place."""
+    if xp is not np:
+        return cumulative_sum(xp, values, axis=0)
+    # numpy.cumsum along the first axis takes ten times as long
+    for j in range(1, values.shape[0]):
+        values[j, ...] += values[j - 1, ...]
+    return values

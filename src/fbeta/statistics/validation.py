@@ -20,6 +20,7 @@ from fbeta._array import (
 from fbeta._validation import as_real
 from fbeta.labels.matrices import check_binary
 from fbeta.statistics.dense import Form
+from fbeta.statistics.symmetric_polynomials import INFINITE_LOG_ODDS
 
 
 def read_matrix(P: Any) -> Array:
@@ -69,6 +70,17 @@ def read_marginals(P: Any) -> Array:
     if not bool(xp.all((P >= 0) & (P <= 1))):
         raise ValueError("P must hold probabilities in [0, 1]")
     return P
+
+
+def read_logits(Z: Any) -> Array:
+    """Return log-odds of shape (n, s) in a floating type, finite, NumPy's in double precision."""
+    Z = read_matrix(Z)
+    xp, device = namespace_and_device(Z=Z)
+    if bool(xp.any(xp.isnan(Z))):
+        raise ValueError("Z contains NaN")
+    Z = astype(xp, Z, widest_float(xp, device))
+    most = min(INFINITE_LOG_ODDS, float(xp.finfo(Z.dtype).max) / 4)
+    return xp.clip(Z, -most, most)
 
 
 def read_sizes(sizes: Any, P: Array) -> Array:
