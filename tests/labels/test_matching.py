@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from fbeta import FBetaClassifier, FBetaReduction, LabelStatistics, fbeta_score
+from fbeta.blocks import RowBlocks
 from fbeta.decoding.exact import expected_fbeta, expected_measure
 from fbeta.labels.forms import form_of
 from fbeta.metrics import best_thresholds
@@ -154,6 +155,8 @@ MASKED = {
     "samples": lambda: LabelStatistics.from_samples(masked(Y[:, None])),
     "probabilities": lambda: LabelStatistics.from_distribution(masked(np.full((200, 3), 0.3)), Y),
     "scores": lambda: best_thresholds(masked(X[:, :3]), Y),
+    "blocks": lambda: FBetaClassifier().fit(RowBlocks([(masked(X), Y)])),
+    "weights of blocks": lambda: FBetaClassifier().fit(RowBlocks([(X, Y, masked(np.ones(200)))])),
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fbeta._validation import MAX_LARGEST_WEIGHT
 from fbeta.labels.forms import Indicator, LabelForm
 
 __all__ = ["Block", "check_features", "check_labels", "check_weight", "read_ahead"]
@@ -101,7 +102,7 @@ def check_weight(block: Block, n: int) -> NDArray[np.float64] | None:
     weight = np.asarray(block.weight, dtype=np.float64)
     if weight.shape != (n,):
         raise ValueError(f"{block.part}: X has {n} rows and the weights have {weight.shape}")
-    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    bad = np.flatnonzero(~((weight >= 0) & (weight <= MAX_LARGEST_WEIGHT)))
     if len(bad):
         raise ValueError(f"{block.place(int(bad[0]))}: the weight is {weight[bad[0]]}")
     return weight

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fbeta._array import check_unmasked
 from fbeta.blocks.reading import Block, read_ahead
 from fbeta.labels.forms import LabelForm, form_of
 
@@ -293,7 +294,8 @@ def _cut(block: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[Any, Any, Any
 def _slices(X: Any, Y: Any, weight: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
     """Cut arrays into blocks; those of a memory map are read."""
     n = X.shape[0]
-    for name, values in (("y", Y), ("sample_weight", weight)):
+    for name, values in (("X", X), ("y", Y), ("sample_weight", weight)):
+        check_unmasked(name, values)
         length = (
             values.shape[0] if hasattr(values, "shape") else n if values is None else len(values)
         )
