@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fbeta._array import optional_import
-from fbeta.datasets._arff_encode import Nominal
 from fbeta.datasets._registry import BASE_URL, BENCHMARKS, Benchmark, file_names
 from fbeta.datasets.dataset import Dataset
 from fbeta.datasets.files import DatasetError, PathLike
-from fbeta.datasets.mulan import read_mulan
+from fbeta.datasets.mulan import Nominal, read_mulan
 
 _TIMEOUT = 60
 

@@ -6,17 +6,20 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 from xml.parsers import expat
 
+import numpy as np
+from scipy import sparse
+
 from fbeta._validation import check_choice
-from fbeta.datasets._arff import Table, read_table
-from fbeta.datasets._arff_encode import Nominal, encode
-from fbeta.datasets.dataset import Dataset
+from fbeta.datasets.arff import ArffFile, Attribute, read_arff_file
+from fbeta.datasets.dataset import Dataset, Labels, join_split
 from fbeta.datasets.files import Missing, PathLike, fail
 
 __all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
 
+Nominal = Literal["codes", "onehot"]
 _LABEL_COUNT = re.compile(r"(?:^|\s)-[cC]\s+(-?\d{1,9})(?=\s|$)", re.ASCII)
 
 
@@ -89,8 +92,8 @@ def read_mulan(
     _check_options(nominal, missing)
     named = _read_label_names(xml)
 
-    def find(table: Table) -> list[int]:
-        attributes = table.header.attributes
+    def find(table: ArffFile) -> list[int]:
+        attributes = table.attributes
         missing_names = set(named) - {attribute.name for attribute in attributes}
         for label, line in named.items():
             if label in missing_names:
@@ -146,13 +149,12 @@ def read_meka(
     """
     _check_options(nominal, missing)
 
-    def find(table: Table) -> Sequence[int]:
-        header = table.header
+    def find(table: ArffFile) -> Sequence[int]:
         count = _label_count(table) if n_labels is None else n_labels
-        width = len(header.attributes)
+        width = len(table.attributes)
         if not 0 < abs(count) < width:
             expected = f"a number of labels from 1 to {width - 1} (negative if they come last)"
-            raise fail(table.path, header.relation_line, expected, count)
+            raise fail(table.path, table.relation_line, expected, count)
         return range(count) if count > 0 else range(width + count, width)
 
     return _read(path, test, find, nominal, missing, encoding, name)
@@ -185,17 +187,16 @@ def read_arff(
     ([[2.5], [3.0]], [[1], [0]])
     """
     _check_options(nominal, missing)
-    table = read_table(path)
-    attributes = table.header.attributes
-    kept = [j for j, attribute in enumerate(attributes) if attribute.name not in drop]
-    header = replace(table.header, attributes=tuple(attributes[j] for j in kept))
-    place = {attribute.name: j for j, attribute in enumerate(header.attributes)}
+    table = read_arff_file(path)
+    kept = [j for j, attribute in enumerate(table.attributes) if attribute.name not in drop]
+    attributes = tuple(table.attributes[j] for j in kept)
+    place = {attribute.name: j for j, attribute in enumerate(attributes)}
     for label in labels:
         if label not in place:
-            raise fail(path, header.data_line, f"an attribute {label!r}", list(place))
-    table = replace(table, header=header, matrix=table.matrix[:, kept])
+            raise fail(path, table.data_line, f"an attribute {label!r}", list(place))
+    table = replace(table, attributes=attributes, matrix=table.matrix[:, kept])
     chosen = [place[label] for label in labels]
-    return encode([table], chosen, nominal=nominal, missing=missing, name=None)
+    return _encode([table], chosen, nominal=nominal, missing=missing, name=None)
 
 
 def _check_options(nominal: str, missing: str) -> None:
@@ -206,25 +207,141 @@ def _check_options(nominal: str, missing: str) -> None:
 def _read(
     path: PathLike,
     test: PathLike | None,
-    find: Callable[[Table], Sequence[int]],
+    find: Callable[[ArffFile], Sequence[int]],
     nominal: Nominal,
     missing: Missing,
     encoding: str,
     name: str | None,
 ) -> Dataset:
-    tables = [read_table(part, encoding) for part in (path, test) if part is not None]
-    return encode(tables, find(tables[0]), nominal=nominal, missing=missing, name=name)
+    tables = [read_arff_file(part, encoding) for part in (path, test) if part is not None]
+    return _encode(tables, find(tables[0]), nominal=nominal, missing=missing, name=name)
 
 
-def _label_count(table: Table) -> int:
-    header = table.header
-    match = _LABEL_COUNT.search(header.relation)
+def _encode(
+    tables: Sequence[ArffFile],
+    labels: Sequence[int],
+    *,
+    nominal: Nominal,
+    missing: Missing,
+    name: str | None,
+) -> Dataset:
+    """Build the data set of one file, or of a train and a test file with the same attributes."""
+    first = tables[0]
+    for other in tables[1:]:
+        _check_same(first, other)
+    features = [j for j in range(len(first.attributes)) if j not in set(labels)]
+    if not features:
+        raise fail(first.path, None, "at least one attribute that is not a label")
+    _check_declared(first, labels)
+    columns = [first.attributes[j] for j in features]
+    parts = [_features(table, features, missing) for table in tables]
+    if missing == "mean":
+        _fill(parts, columns, first)
+    sets = []
+    for table, part in zip(tables, parts, strict=True):
+        X, names = _expand(part, columns, nominal)
+        sets.append(
+            Dataset(
+                X=X,
+                Y=_label_sets(table, labels),
+                label_names=tuple(first.attributes[j].name for j in labels),
+                feature_names=tuple(names),
+                name=Path(first.path).stem if name is None else name,
+            )
+        )
+    return sets[0] if len(sets) == 1 else join_split(sets[0], sets[1])
+
+
+def _check_same(train: ArffFile, test: ArffFile) -> None:
+    for a, b in zip(train.attributes, test.attributes, strict=False):
+        if (a.name, a.values) != (b.name, b.values):
+            expected = f"attribute {a.name!r} declared as in line {a.line} of {train.path}"
+            raise fail(test.path, b.line, expected, b.name)
+    if len(train.attributes) != len(test.attributes):
+        expected = f"{len(train.attributes)} attributes as in {train.path}"
+        raise fail(test.path, test.data_line, expected, len(test.attributes))
+
+
+def _check_declared(table: ArffFile, labels: Sequence[int]) -> None:
+    for attribute in (table.attributes[j] for j in labels):
+        if attribute.values is not None and not set(attribute.values) <= {"0", "1"}:
+            expected = f"label {attribute.name!r} declared as {{0,1}}"
+            raise fail(table.path, attribute.line, expected, list(attribute.values))
+
+
+def _label_sets(table: ArffFile, labels: Sequence[int]) -> Labels:
+    attributes = [table.attributes[j] for j in labels]
+    bad = table.first(labels, lambda values: (values != 0) & (values != 1))
+    if bad is not None:
+        place, (line, found) = bad
+        expected = f"0 or 1 for label {attributes[place].name!r}"
+        raise fail(table.path, line, expected, "?" if np.isnan(found) else float(found))
+    dense: Any = table.matrix[:, list(labels)].astype(np.int8)
+    result: Labels = dense.toarray() if sparse.issparse(dense) else dense
+    # A label declared {1,0} is stored as a position, which is the wrong way round.
+    flipped = [j for j, a in enumerate(attributes) if a.values is not None and a.values[0] == "1"]
+    result[:, flipped] = 1 - result[:, flipped]
+    return result
+
+
+def _features(table: ArffFile, columns: Sequence[int], missing: Missing) -> Any:
+    bad = table.first(columns, np.isnan) if missing == "error" else None
+    if bad is not None:
+        place, (line, _) = bad
+        name = table.attributes[columns[place]].name
+        expected = f"a value for attribute {name!r} (the option 'missing' fills gaps)"
+        raise fail(table.path, line, expected, "?")
+    return table.matrix[:, list(columns)]
+
+
+def _fill(parts: Sequence[Any], attributes: Sequence[Attribute], train: ArffFile) -> None:
+    """Replace NaN in place by the mean, or the most frequent value, of the first part."""
+    entries = [sparse.coo_array(part) for part in parts]
+    gaps = {int(j) for part in entries for j in part.col[np.isnan(part.data)]}
+    for j in sorted(gaps):
+        column = parts[0][:, [j]]
+        values = (column.toarray() if sparse.issparse(column) else column).ravel()
+        seen = values[~np.isnan(values)]
+        if not seen.size:
+            expected = f"at least one value of attribute {attributes[j].name!r} to take the mean of"
+            raise fail(train.path, attributes[j].line, expected)
+        nominal = attributes[j].values is not None
+        fill = np.bincount(seen.astype(np.intp)).argmax() if nominal else seen.mean()
+        for part in parts:
+            if sparse.issparse(part):
+                part.data[np.isnan(part.data) & (part.indices == j)] = fill
+            else:
+                part[np.isnan(part[:, j]), j] = fill
+
+
+def _expand(X: Any, attributes: Sequence[Attribute], nominal: Nominal) -> tuple[Any, list[str]]:
+    """Give nominal attributes of more than two values one column per value, if wanted."""
+    names: list[str] = []
+    pieces: list[Any] = []
+    for j, attribute in enumerate(attributes):
+        values, column = attribute.values or (), X[:, [j]]
+        if nominal == "codes" or len(values) < 3:
+            names.append(attribute.name)
+            pieces.append(column)
+            continue
+        codes = column.toarray() if sparse.issparse(column) else column
+        indicators = (codes == np.arange(len(values))).astype(np.float64)
+        indicators[np.isnan(codes[:, 0])] = np.nan
+        names += [f"{attribute.name}={value}" for value in values]
+        pieces.append(indicators)
+    if len(names) == len(attributes):
+        return X, names
+    return (sparse.hstack(pieces, format="csr") if sparse.issparse(X) else np.hstack(pieces)), names
+
+
+def _label_count(table: ArffFile) -> int:
+    match = _LABEL_COUNT.search(table.relation)
     if match is None:
         expected = (
             "the number of labels as -C in @relation "
             "(or as an option; Mulan's files come with an XML file of labels)"
         )
-        raise fail(table.path, header.relation_line, expected, header.relation)
+        raise fail(table.path, table.relation_line, expected, table.relation)
     return int(match[1])
 
 

@@ -10,6 +10,7 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -34,6 +35,7 @@ from fbeta.datasets.files import (
     decode_text,
     fail,
     guess_encoding,
+    is_plain,
     quoted,
     read_bytes,
     read_lines,
@@ -116,8 +118,9 @@ class Table:
             row = int(bad[0])
             cell = cells[row].as_py() if is_arrow(cells) else cells[row]
             kind = "a number"
-            if not isinstance(cell, str | list | dict) or str(cell).strip("+-").startswith("inf"):
-                kind, cell = "a finite number", float(cell) if np.ndim(cell) == 0 else cell
+            if not isinstance(cell, str) or is_plain(cell):
+                with suppress(TypeError, ValueError, OverflowError):
+                    kind, cell = "a finite number", float(cell)
             raise fail(self.path, self.place(row), f"{kind} in column {name!r}", cell)
         if missing == "nan" or not gaps.any():
             return values
