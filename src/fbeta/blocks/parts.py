@@ -114,7 +114,13 @@ def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Bl
     streams = [None if file is None else _array_blocks(file, rows) for file in files]
     for X in streams[0] or ():
         others = [None if stream is None else next(stream, None) for stream in streams[1:]]
+        for file, own in zip(files[1:], others, strict=True):
+            if file is not None and (own is None or own.shape[0] != X.shape[0]):
+                raise ValueError(f"{file} does not have as many rows as {files[0]}")
         yield X, others[0], others[1]
+    for file, stream in zip(files[1:], streams[1:], strict=True):
+        if stream is not None and next(stream, None) is not None:
+            raise ValueError(f"{file} has more rows than {files[0]}")
 
 
 def _array_blocks(path: Path, rows: int) -> Iterator[Any]:

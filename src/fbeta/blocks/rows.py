@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
@@ -214,6 +215,8 @@ class RowBlocks:
             raise ValueError("there are no rows: at least one is required")
         if first.Y is None:
             raise ValueError("the blocks have no labels: requires y to be passed")
+        if self.n_features is None and len(np.shape(first.X)) == 2:
+            self.n_features = int(first.X.shape[1])  # from now on blocks have the same rows
         found = _form_of_block(first)
         if found.kind not in ("sets", "single"):
             return found
@@ -291,6 +294,17 @@ def _cut(block: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[Any, Any, Any
     return _slices(X, Y, weight, max(rows, X.shape[0]))
 
 
+def check_mapped_size(values: Any) -> None:
+    """Refuse a memory map whose file was truncated: a read beyond its end kills the process."""
+    if isinstance(values, np.memmap) and values.filename is not None:
+        size = os.stat(values.filename).st_size
+        if size < values.offset + values.nbytes:
+            raise ValueError(
+                f"{values.filename} was truncated: it has {size} bytes where "
+                f"{values.offset + values.nbytes} are mapped"
+            )
+
+
 def _slices(X: Any, Y: Any, weight: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
     """Cut arrays into blocks; those of a memory map are read."""
     n = X.shape[0]
@@ -304,6 +318,8 @@ def _slices(X: Any, Y: Any, weight: Any, rows: int) -> Iterator[tuple[Any, Any, 
     whole = rows >= n
     for start in range(0, n, rows):
         part = slice(start, min(start + rows, n))
+        check_mapped_size(X)
+        check_mapped_size(Y)
         own = X if whole else X.iloc[part] if hasattr(X, "iloc") else X[part]
         if isinstance(own, np.memmap):
             own = np.array(own)  # on the thread that reads ahead

@@ -152,6 +152,7 @@ class Streamed(RowSource):
         self._held: HeldRows | None = None
         self._summary: Summary | None = None
         self._news: dict[str, Any] = {"open": None}
+        self._checksums: dict[int, tuple[int, ...]] = {}  # of the blocks of the first pass
 
     @property
     def passes(self) -> int:  # type: ignore[override]
@@ -168,16 +169,23 @@ class Streamed(RowSource):
         waiting: deque[tuple[Future[Found], int]] = deque()
         at = done = 0
 
-        def run(block: Block, start: int, width: int | None) -> Found:
-            return work(checked(block, form, start, width, first=first))
+        def run(block: Block, number: int, start: int, width: int | None) -> Found:
+            rows = checked(block, form, start, width, first=first)
+            own = rows.checksum()
+            if self._checksums.setdefault(number, own) != own:
+                raise ValueError(
+                    f"{block.place(0)} and after: the rows, labels or weights of this block have "
+                    "changed since the first pass of this fit"
+                )
+            return work(rows)
 
         pool = ThreadPoolExecutor(threads)
         try:
             with one_blas_thread():
-                for block in self.blocks.blocks():
+                for number, block in enumerate(self.blocks.blocks()):
                     if self.blocks.n_features is None and len(np.shape(block.X)) == 2:
                         self.blocks.n_features = int(block.X.shape[1])
-                    task = pool.submit(run, block, at, self.blocks.n_features)
+                    task = pool.submit(run, block, number, at, self.blocks.n_features)
                     waiting.append((task, len(block)))
                     at += len(block)
                     del block

@@ -157,6 +157,18 @@ class CheckedRows:
         weight = None if self.weight is None else self.weight[rows]
         return CheckedRows(self.X[rows], self.Y[rows], weight, self.ids[rows])
 
+    def checksum(self) -> tuple[int, ...]:
+        """Return numbers that change if any entry does, or rows change their places.
+
+        Sums of the bits of all entries, and of the first feature and the labels by their places.
+        """
+        X, Y = self.X, self.Y
+        entries, placed = [Y.indptr], [Y.indices]
+        entries += [X.data, X.indices] if sp.issparse(X) else [X]
+        placed += [X.data] if sp.issparse(X) else [X[:, 0]]
+        placed += [] if self.weight is None else [self.weight]
+        return (*map(_sum_of_bits, entries), *map(_sum_by_place, placed))
+
     @classmethod
     def join(cls, pieces: Sequence[CheckedRows]) -> CheckedRows:
         """Join rows, in the order of their numbers."""
@@ -176,6 +188,20 @@ class CheckedRows:
         if np.array_equal(order, np.arange(len(order))):
             return cls(X, rows.Y, rows.weight, rows.ids)
         return cls(X, rows.Y, rows.weight, rows.ids).take(order)
+
+
+def _sum_of_bits(values: NDArray[Any]) -> int:
+    """Return the sum of the 8-byte words of an array, and of the bytes that are left."""
+    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    end = len(flat) // 8 * 8
+    words = np.add.reduce(flat[:end].view(np.uint64), dtype=np.uint64)
+    return int(words) + int(flat[end:].sum())
+
+
+def _sum_by_place(values: NDArray[Any]) -> int:
+    """Return the sum of the bits of numbers, each times an odd number that depends on its place."""
+    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+    return int(np.add.reduce(bits * np.arange(1, 2 * len(bits), 2, dtype=np.uint64)))
 
 
 @dataclass
