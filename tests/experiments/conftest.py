@@ -41,7 +41,12 @@ def convergence_record(n: int, seed: int, regret: float) -> Record:
 @pytest.fixture
 def filled_store(tmp_path: Path) -> ResultStore:
     """A folder with results of both experiments."""
-    store = ResultStore(tmp_path / "results")
+    return fill_store(tmp_path)
+
+
+def fill_store(folder: Path) -> ResultStore:
+    """Write results of both experiments."""
+    store = ResultStore(folder / "results")
     scores = {("scene", "fbeta"): 0.7435, ("scene", "br"): 0.55, ("birds", "fbeta"): 0.58,
               ("birds", "fbeta-all"): 0.6, ("toy & <co>", "fbeta"): 0.5}  # fmt: skip
     for (dataset, method), score in scores.items():

@@ -14,7 +14,7 @@ from fbeta.experiments.store import ResultStore
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from .conftest import PARAMETERS, score_record
+from .conftest import PARAMETERS, fill_store, score_record
 
 if TYPE_CHECKING:
     from ..browser import Browser
@@ -44,8 +44,13 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_asks_for_nothing(filled_store: ResultStore) -> None:
-    page = html_report(filled_store)
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a filled folder."""
+    return html_report(fill_store(tmp_path_factory.mktemp("report")))
+
+
+def test_the_page_is_whole_and_asks_for_nothing(page: str) -> None:
     outline = Outline()
     outline.feed(page)
     assert outline.open == []
@@ -58,8 +63,7 @@ def test_the_page_is_whole_and_asks_for_nothing(filled_store: ResultStore) -> No
     assert "width=device-width" in page
 
 
-def test_the_page_has_the_numbers(filled_store: ResultStore) -> None:
-    page = html_report(filled_store)
+def test_the_page_has_the_numbers(page: str) -> None:
     assert "<b>0.7435</b> <small>0.7445 =</small>" in page
     assert "<b>0.6000</b> <small>0.5836 ▲</small>" in page
     assert "0.5500 <small>0.6009 ▼</small>" in page
@@ -71,10 +75,10 @@ def test_the_page_has_the_numbers(filled_store: ResultStore) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_browser_shows_it_from_a_phone_to_a_desk(
-    browser: Browser, filled_store: ResultStore, tmp_path: Path, width: int, dark: bool
+    browser: Browser, page: str, tmp_path: Path, width: int, dark: bool
 ) -> None:
     path = tmp_path / "page.html"
-    path.write_text(html_report(filled_store), encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
     browser.open(path.as_uri(), width=width, dark=dark)
     assert browser.run("innerWidth") == width
     assert browser.fits()
@@ -89,11 +93,9 @@ def test_a_browser_shows_it_from_a_phone_to_a_desk(
     assert len(browser.picture()) > 10_000
 
 
-def test_tables_scroll_on_a_phone(
-    browser: Browser, filled_store: ResultStore, tmp_path: Path
-) -> None:
+def test_tables_scroll_on_a_phone(browser: Browser, page: str, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
-    path.write_text(html_report(filled_store), encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
     browser.open(path.as_uri(), width=360)
     # every table is in a box of its own, and the wide ones can be moved in it, by keys as well
     assert browser.run("[...document.querySelectorAll('table')].every(t => t.closest('.scroll'))")
@@ -131,13 +133,11 @@ def test_the_processor_is_read_where_there_is_one(tmp_path: Path) -> None:
     assert "cores" in describe_machine(str(tmp_path / "absent"))
 
 
-def test_calibration_is_explained(filled_store: ResultStore) -> None:
-    page = html_report(filled_store)
+def test_calibration_is_explained(page: str) -> None:
     assert "below it the model is too sure of itself" in page
 
 
-def test_every_point_of_the_beta_plot_is_labelled(filled_store: ResultStore) -> None:
-    page = html_report(filled_store)
+def test_every_point_of_the_beta_plot_is_labelled(page: str) -> None:
     part = page.split("<h2>F_beta against beta</h2>")[1].split("</section>")[0]
     charts = re.findall(r"<svg.*?</svg>", part, flags=re.DOTALL)
     assert len(charts) == 4

@@ -39,7 +39,11 @@ def objective(X, y, coef, intercept, alpha, weight):
 def sklearn_objective(X, y, alpha, weight, fit_intercept=True):
     two = y.max() == 1  # one weight vector there, w / 2 and -w / 2 here
     model = LogisticRegression(
-        C=(2 if two else 1) / alpha, tol=1e-12, max_iter=20_000, fit_intercept=fit_intercept
+        C=(2 if two else 1) / alpha,
+        tol=1e-8,
+        max_iter=1000,
+        fit_intercept=fit_intercept,
+        solver="newton-cholesky",
     ).fit(X, y, sample_weight=weight)
     coef, intercept = model.coef_, model.intercept_
     if two:
