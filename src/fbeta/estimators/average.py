@@ -33,32 +33,15 @@ class AverageCode:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a search has done so far.
+    """An event of a search, for those who show its progress."""
 
-    Attributes
-    ----------
-    name : str
-        What is tried or was tried.
-    event : {"begin", "scored", "left out", "fit", "stopped"}
-        What happened: the trial began, has a score, was left out; the final fit to all rows begins;
-        the search was interrupted.
-    score, best : float or None
-        F_beta of the candidate and the best so far, on held-out rows.
-    elapsed : float
-        Seconds since the search began.
-    limit : float or None
-        Its time limit.
-    detail : str
-        A reason, or what comes next.
-    """
-
-    name: str
-    event: str
-    score: float | None
-    best: float | None
-    elapsed: float
-    limit: float | None
-    detail: str = ""
+    name: str  # of the candidate
+    event: str  # "begin", "scored", "left out", "fit" (to all rows) or "stopped" (interrupted)
+    score: float | None  # F_beta of the candidate on held-out rows
+    best: float | None  # the highest so far
+    elapsed: float  # seconds since the search began
+    limit: float | None  # its time limit
+    detail: str = ""  # a reason
 
     def __str__(self) -> str:
         score = "" if self.score is None else f" {self.score:.4f}, best {self.best:.4f}"
@@ -68,36 +51,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class AverageModel:
-    """Fitted estimators over fitted feature maps, and their weights.
+    """Fitted estimators over fitted feature maps, and their weights."""
 
-    Attributes
-    ----------
-    maps : list
-        Transformers; None for the features as they are.
-    members : list
-        Estimators or pipelines with statistics.
-    places : list of int
-        The map of each member.
-    weights : list of float
-        They sum to 1.
-    calibration : Calibration
-        Of the average, on held-out rows.
-    score : float
-        F_beta of the average on held-out rows.
-    leaderboard : list of dict
-        What was tried.
-    cardinalities : ndarray of shape (K,)
-        Sizes of label sets that have statistics.
-    """
-
-    maps: list[Any]
-    members: list[Any]
-    places: list[int]
-    weights: list[float]
-    calibration: Calibration
-    score: float
-    leaderboard: list[dict[str, Any]] = field(default_factory=list)
-    cardinalities: Any = None
+    maps: list[Any]  # transformers; None for the features as they are
+    members: list[Any]  # estimators or pipelines with statistics
+    places: list[int]  # the map of each member
+    weights: list[float]  # they sum to 1
+    calibration: Calibration  # of the average, on held-out rows
+    score: float  # F_beta of the average on held-out rows
+    leaderboard: list[dict[str, Any]] = field(default_factory=list)  # what was tried
+    cardinalities: Any = None  # (K,), sizes of label sets that have statistics
 
     def statistics(self, X: Any) -> LabelStatistics:
         """Return the average of the statistics for n rows."""

@@ -41,19 +41,10 @@ def is_large(X: Any) -> bool:
 
 
 def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
-    """Return transformers by name, not fitted; those that are likely to do well come first.
+    """Return pipelines by name, not fitted, for X (n, d) which may have gaps (NaN).
 
-    Parameters
-    ----------
-    X : array or csr_array of shape (n, d)
-        Features, which may be missing (NaN).
-    seed : int
-        Of the landmarks of kernels.
-
-    Returns
-    -------
-    dict
-        Pipelines that begin with what fills gaps. ``"raw"`` does no more.
+    Those that are likely to do well come first. All begin with what fills gaps; ``"raw"`` does no
+    more. ``seed`` is that of the landmarks of kernels.
 
     Examples
     --------

@@ -33,23 +33,11 @@ Found = TypeVar("Found")
 def make_folds(
     cv: Any, X: Any, Y: Indicator, weight: Weight = None, groups: Any = None
 ) -> list[Fold]:
-    """Split the rows of multi-label data; rows of weight zero are in no fold.
+    """Return pairs of row indices (train, test); rows of weight zero are in no fold.
 
-    Parameters
-    ----------
-    cv : int, splitter or iterable of (train, test)
-        A number stands for that many shuffled folds of the rows with a positive weight, always the
-        same ones: files of multi-label data are often sorted by label, and label sets cannot be
-        stratified like classes. Splitters get all rows, and Y as a 0/1 array.
-    X, Y : array or csr_array of shape (n, d), csr_array of shape (n, s)
-        Features, and labels as 0/1.
-    weight, groups : array of shape (n,), optional
-        Weights of the rows; groups for splitters that need them.
-
-    Returns
-    -------
-    list of (train, test)
-        Indices of rows.
+    A number stands for that many shuffled folds of the rows with a positive weight, always the same
+    ones: files of multi-label data are often sorted by label, and label sets cannot be stratified
+    like classes. Splitters get all rows, and Y, (n, s), as a 0/1 array.
     """
     rows = np.arange(Y.shape[0]) if weight is None else np.flatnonzero(weight)
     if isinstance(cv, Integral):
@@ -78,25 +66,11 @@ def over_folds(
     n_jobs: int | None = None,
     stop: Callable[[Fold], Callable[[float, Found], bool]] | None = None,
 ) -> list[dict[float, Found]]:
-    """Look at the held-out rows of every fold, for each strength of regularisation.
+    """Return what ``look`` returns for the held-out rows of every fold, by alpha.
 
-    Parameters
-    ----------
-    look : callable
-        Called with what the estimator that was fitted to the other rows says of these - label sets
-        and statistics - and with their indices.
-    estimator, alphas, n_jobs
-        As for :class:`AlphaSearchCV`.
-    X, Y, weight, folds
-        As for :func:`make_folds` and from it; X is validated.
-    stop : callable, optional
-        Called with each fold; what it returns is called with every strength, from the strongest to
-        the weakest, and what ``look`` returned, and tells whether the weaker ones are left out.
-
-    Returns
-    -------
-    list of dict
-        What ``look`` returned, by strength, for each fold.
+    ``look`` is called with the fitted estimator and the held-out rows, and with their indices;
+    ``stop`` with each fold. What ``stop`` returns is called with every alpha, from the strongest to
+    the weakest, and what ``look`` returned, and tells whether weaker ones are left out.
 
     Examples
     --------

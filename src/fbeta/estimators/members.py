@@ -47,81 +47,35 @@ HALF_DECADE = 10**0.5
 
 @dataclass(frozen=True)
 class Candidate:
-    """An estimator with its results on held-out rows.
+    """An estimator with its results on held-out rows."""
 
-    Attributes
-    ----------
-    name : str
-        Of map and model.
-    estimator : estimator
-        Not fitted, with the best alpha.
-    score : float
-        The mean over the folds of its F_beta.
-    seconds : float
-        Time of the trial.
-    statistics : LabelStatistics
-        Of the held-out rows, in single precision.
-    """
-
-    name: str
-    estimator: Any
-    score: float
-    seconds: float
-    statistics: LabelStatistics
+    name: str  # of map and model
+    estimator: Any  # not fitted, with the best alpha
+    score: float  # the mean over the folds of its F_beta
+    seconds: float  # of the trial
+    statistics: LabelStatistics  # of the held-out rows, in single precision
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The rows and folds that estimators are compared on.
+    """The rows and folds that estimators are compared on."""
 
-    Attributes
-    ----------
-    Y : csr_array of shape (n, s)
-        Labels.
-    weight : ndarray of shape (n,), or None
-        Of the rows.
-    folds : sequence of (train, test)
-        Indices of rows.
-    beta : float
-        The measure.
-    n_jobs : int, optional
-        Folds that are run at the same time.
-    kept : ndarray of bool of shape (n,), optional
-        The rows whose statistics are kept; all by default.
-    """
-
-    Y: Indicator
+    Y: Indicator  # (n, s)
     weight: Weight
     folds: Sequence[Fold]
     beta: float
     n_jobs: int | None = None
-    kept: NDArray[np.bool_] | None = None
+    kept: NDArray[np.bool_] | None = None  # (n,), the rows whose statistics are kept; None for all
 
     def try_out(
         self, name: str, estimator: Any, X: Any, alphas: Any, *, more: bool = False
     ) -> list[Candidate]:
         """Fit to the training rows of every fold, and score the held-out rows.
 
-        Parameters
-        ----------
-        name : str
-            Of the candidate.
-        estimator : estimator
-            With ``predict_statistics``; or a pipeline that ends with one, whose transformers are
-            fitted in every fold anew.
-        X : features of n rows
-            As the estimator takes them.
-        alphas : sequence of float, or None
-            The alphas to choose from for estimators that have one; None to leave it as it is. A
-            search for alpha brings its own.
-        more : bool
-            Whether to try half decades beside the best alpha, and independent labels by the same
-            marginals where the estimator has marginals and sizes.
-
-        Returns
-        -------
-        list of Candidate
-            One, or two with independent labels.
+        The transformers of a pipeline are fitted in every fold anew. ``alphas`` are those to choose
+        from for estimators that have one; a search for alpha brings its own. ``more`` also tries
+        half decades beside the best alpha, and a second candidate with other dependence of the
+        labels from the same fits, where the estimator has two kinds.
         """
         begin = perf_counter()
         maps, last = split_pipeline(estimator)

@@ -29,32 +29,14 @@ __all__ = ["SizedClassifier", "SizedLearner", "SizedModel"]
 
 @dataclass(frozen=True)
 class SizedModel:
-    """Classifiers of the labels, and one of the size of label sets.
+    """Classifiers of the labels, and one of the size of label sets."""
 
-    Attributes
-    ----------
-    labels : list
-        One classifier of all distinct labels at once, or one for each of them; None for a label
-        that is constant.
-    together : bool
-        Whether there is one for all.
-    constant : ndarray of shape (m,)
-        The value of a distinct label that is constant, else NaN.
-    place : ndarray of shape (s,)
-        The distinct label that each label equals.
-    size : classifier or None
-        Of the place of the size among those that were seen; None where there is only one, or none
-        is asked for.
-    n_sizes : int
-        Number of sizes C.
-    """
-
-    labels: list[Any]
-    together: bool
-    constant: NDArray[np.float64]
-    place: NDArray[np.intp]
-    size: Any
-    n_sizes: int
+    labels: list[Any]  # of all distinct labels at once, or one for each; None for a constant one
+    together: bool  # whether there is one for all
+    constant: NDArray[np.float64]  # (m,), the value of a constant distinct label, else NaN
+    place: NDArray[np.intp]  # (s,), the distinct label that each label equals
+    size: Any  # of the place of the size among the C seen ones; None where there is nothing to tell
+    n_sizes: int  # C
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities of labels and sizes, of shape (n, s + C)."""

@@ -25,28 +25,13 @@ def stacked_weights(
     beta: float = 1.0,
     share: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the weights with which an average is closest to the truth.
+    """Return weights, (m,), not negative and with the sum 1, for m statistics of n instances.
 
-    A decoder sees of statistics what each label would add to a set of each size, and the
-    probability of no labels. Weights are those with the least squared error of these numbers, a
-    proper score: its minimum is where the average has the right expectations. It is far less noisy
-    than the F_beta of decoded sets, and convex.
-
-    Parameters
-    ----------
-    parts : sequence of LabelStatistics
-        Of the same n instances.
-    truth : csr_array of shape (n, s)
-        Their labels.
-    beta : float > 0
-        The measure.
-    share : ndarray of shape (n,), optional
-        What each instance counts.
-
-    Returns
-    -------
-    ndarray of shape (len(parts),)
-        Not negative, with the sum 1.
+    A decoder needs of statistics what each label would add to a set of each size, and the
+    probability of no labels. Weights are those with the least squared error of these numbers to
+    those of the true labels (n, s), a proper score: its minimum is where the average has the right
+    expectations. It is far less noisy than the F_beta of decoded sets, and convex. ``share``, (n,),
+    weighs the instances.
 
     Examples
     --------
