@@ -129,7 +129,7 @@ def test_a_full_disk_is_told_in_a_line(model: Path, tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
         done = program("evaluate", model, test, stdout=full)
     assert done.returncode == 2
-    assert "No space left on device" in one_line(done.stderr)
+    assert "the standard output: No space left on device" in one_line(done.stderr)
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file(model: Path, tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ def test_what_is_measured_is_what_a_user_would_measure() -> None:
     assert row[-2] == calibration_error(result["calibrated"]) < 0.1
 
 
+def test_each_data_set_has_its_time() -> None:
+    limits = [cell.parameters["time_limit"] for cell in auto_cells(["yeast", "bibtex", "mine"])]
+    assert limits == [300.0, 900.0, 300.0]
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("typer", "rich", "skops", "matplotlib"):
         pytest.importorskip(name)

@@ -60,6 +60,12 @@ def test_a_fixed_intercept_is_not_searched(toy: str) -> None:
     assert compute_benchmark(cell)["fit_intercept"] is False
 
 
+def test_birds_has_the_statistics_of_all_sizes_too() -> None:
+    methods = [cell.method for cell in benchmark_cells(["birds"])]
+    assert methods == ["fbeta", "fbeta-all", "efp", "limo", "br"]
+    assert len(benchmark_cells(["scene"])) == 4
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_by_name(toy: str, method: str) -> None:
     (cell,) = benchmark_cells([toy], [method], alphas=[1.0], cv=2)

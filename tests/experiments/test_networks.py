@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the experiment needs the extra torc
 pytest.importorskip("skorch", reason="the experiment needs the extra torch")
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split  # noqa: E402
-from fbeta.experiments.cells import Cell  # noqa: E402
+from fbeta.experiments.cells import Cell, Record  # noqa: E402
 from fbeta.experiments.network_heads import (  # noqa: E402
     CutHead,
     asymmetric_loss,
@@ -61,6 +61,9 @@ def test_seeds_differ_and_repeat(data):
         for s in (0, 0, 1)
     )
     assert first == same != other
+    cells = [Cell("networks", "yeast", "joint", {"seed": seed}) for seed in (0, 1)]
+    records = [Record(cell, {"score": 0.5 + i / 10}, 1.0, "", {}) for i, cell in enumerate(cells)]
+    assert network_rows(records)[1:] == [["yeast", "joint", 2, 0.55, pytest.approx(0.05)]]
     assert network_rows([])[1:] == []
 
 

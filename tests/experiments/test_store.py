@@ -36,6 +36,8 @@ def test_cells_that_differ_in_anything_have_other_keys() -> None:
     ]
     assert len({cell.key for cell in [base, *others]}) == 7
     assert base.key == Cell("toy", "data", "method", {"beta": 1.0, "seed": 0}).key
+    # results that were stored before are found by it
+    assert Cell("table2", "scene", "fbeta", {"beta": 1.0}).key == "scene-fbeta-e96f10fc"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', "[" * 100_000, '"x"', "null"])

@@ -154,8 +154,9 @@ def _trouble(error: BaseException) -> str:
     if isinstance(error, BrokenExecutor):
         return "a worker was killed, as happens when memory runs out: fewer --jobs need less"
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return f"{where}{error.strerror or error}"
+        # files are named by those who write them: what is left is what was printed
+        where = "the standard output" if error.filename is None else error.filename
+        return f"{where}: {error.strerror or error}"
     return f"out of memory{f': {error}' if str(error) else ''}"
 
 

@@ -83,7 +83,8 @@ def _run(cells: list[Any], compute: Any, folder: Path, as_json: bool, page: bool
         stderr(f"fbeta: {key} failed: {words}")
     with mendable():
         written = write_all(cells[0].experiment, run.records, folder)
-        written += write_report(folder) if page else type(written)()
+        if page:
+            written += write_report(folder)
     counts = {"cells": len(run.records), "computed": run.computed, "failures": run.failures}
     _print(written, folder, as_json, {**counts, "rows": written.rows})
     if run.failures:
@@ -105,20 +106,15 @@ def _datasets(
 ) -> list[str]:
     """Return the data sets that can be loaded; others are reported where nobody asked for them."""
     from fbeta.experiments.outputs import available_datasets
-    from fbeta.experiments.store import ResultStore
 
     # None is the default; no name at all is a mistake
     wanted = () if chosen is None else o.names(chosen, _dataset_names(), "--datasets")
-    if data is not None and not data.is_dir():
-        raise UserError(f"--data {data}: there is no such folder")
     with mendable():
-        found, left_out = available_datasets(wanted, default, data)
-        for name, why in left_out.items():
-            stderr(f"fbeta: {name} is left out: {why}")
-        if not found:
-            raise UserError("there is no data set: give their folder with --data")
-        if left_out:
-            ResultStore(folder).note_left_out(left_out)
+        found, left_out = available_datasets(wanted, default, data, folder)
+    for name, why in left_out.items():
+        stderr(f"fbeta: {name} is left out: {why}")
+    if not found:
+        raise UserError("there is no data set: give their folder with --data")
     return found
 
 

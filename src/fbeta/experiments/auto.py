@@ -39,13 +39,7 @@ def auto_cells(
     beta: float = 1.0,
     cv: int = 5,
 ) -> list[Cell]:
-    """List one fit for each data set and seed; limits are those of ``AUTO_SECONDS`` by default.
-
-    Examples
-    --------
-    >>> [cell.parameters["time_limit"] for cell in auto_cells(["yeast", "bibtex"])]
-    [300.0, 900.0]
-    """
+    """List one fit for each data set and seed; limits are those of ``AUTO_SECONDS`` by default."""
     shared = {"beta": float(beta), "cv": cv}
     limits = {
         name: float(time_limit or AUTO_SECONDS.get(name, _DEFAULT_SECONDS)) for name in datasets
@@ -63,12 +57,6 @@ def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]
     Returns ``score`` and ``cv_score``; ``paper``, the score of :class:`fbeta.FBetaClassifierCV` on
     the raw features, None where that is too large; ``seconds`` of fit and predict; ``calibrated``
     and ``raw``, ten groups of test rows by their expected F_beta; and ``leaderboard``.
-
-    Examples
-    --------
-    >>> cell, = auto_cells(["calibrated"], time_limit=1e-3, cv=2)
-    >>> sorted(compute_auto(cell))[:4]
-    ['calibrated', 'cv_score', 'leaderboard', 'paper']
     """
     X, Y, X_test, Y_test = load_dataset(cell.dataset, data_home).split
     p = cell.parameters

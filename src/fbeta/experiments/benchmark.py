@@ -48,13 +48,7 @@ def known_datasets() -> tuple[str, ...]:
 # a data set of the paper is read once, to see whether it is there and for all its cells
 @lru_cache(maxsize=8)
 def load_dataset(name: str, data_home: Path | None = None) -> Dataset:
-    """Load a data set by name; `data_home` is that of :func:`fbeta.datasets.load`.
-
-    Examples
-    --------
-    >>> load_dataset("calibrated")
-    Dataset('calibrated', 3000 samples, 50 features, 4 labels, 1000 train + 2000 test)
-    """
+    """Load a data set by name; `data_home` is that of :func:`fbeta.datasets.load`."""
     return _LOADERS[name]() if name in _LOADERS else load(name, data_home=data_home)
 
 
@@ -85,11 +79,6 @@ def benchmark_cells(
     set sizes, as in the paper. Methods with intercepts choose whether to have them: some rivals do
     better without on some data, and each is to be at its best. Seeds are those of the folds, and of
     methods that draw random numbers.
-
-    Examples
-    --------
-    >>> [cell.method for cell in benchmark_cells(["birds"])]
-    ['fbeta', 'fbeta-all', 'efp', 'limo', 'br']
     """
     cells = []
     for dataset in datasets:
@@ -122,13 +111,6 @@ def compute_benchmark(
     model for several beta), ``calibration`` of the expected F_beta where the method has one and
     ``calibrated``, the same after calibration on held-out rows, ``seconds``, ``shape`` and
     ``warnings``.
-
-    Examples
-    --------
-    >>> cell, = benchmark_cells(["calibrated"], ["fbeta"], alphas=[0.1, 1.0], cv=3)
-    >>> result = compute_benchmark(cell)
-    >>> 0.5 < result["scores"]["fbeta"] < 1, result["alpha"] in (0.1, 1.0)
-    (True, True)
     """
     data = load_dataset(cell.dataset, data_home)
     X, Y, X_test, Y_test = data.split

@@ -48,11 +48,6 @@ class Cell:
 
     ``experiment`` is ``"figure1"``, ``"table2"`` and so on; ``parameters`` has everything else that
     the result depends on, as JSON.
-
-    Examples
-    --------
-    >>> Cell("table2", "scene", "fbeta", {"beta": 1.0}).key
-    'scene-fbeta-e96f10fc'
     """
 
     experiment: str
@@ -134,13 +129,7 @@ def _check_fields(content: Any, needed: Mapping[str, Any]) -> None:
 
 
 def describe_machine(cpuinfo: str = "/proc/cpuinfo") -> dict[str, str]:
-    """Return processor, usable cores, memory and system, as far as the system tells them.
-
-    Examples
-    --------
-    >>> sorted(describe_machine())[0]
-    'cores'
-    """
+    """Return processor, usable cores, memory and system, as far as the system tells them."""
     processor, memory = platform.processor(), ""
     with suppress(OSError):
         text = Path(cpuinfo).read_text(encoding="utf-8", errors="replace")

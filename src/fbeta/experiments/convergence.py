@@ -33,13 +33,7 @@ def convergence_cells(
     n_features: int = 100,
     n_test: int = N_TEST,
 ) -> list[Cell]:
-    """List one fit for each sample size and seed; law and test set stay the same.
-
-    Examples
-    --------
-    >>> [cell.parameters["n_train"] for cell in convergence_cells([100, 200])]
-    [100, 200]
-    """
+    """List one fit for each sample size and seed; law and test set stay the same."""
     shared = {
         "alpha": float(alpha),
         "beta": float(beta),
@@ -59,13 +53,6 @@ def compute_convergence(cell: Cell) -> dict[str, Any]:
 
     Returns ``score`` (F_beta on the drawn labels), ``expected`` (over all labels that the law could
     have drawn), ``bayes`` and ``regret``.
-
-    Examples
-    --------
-    >>> cell, = convergence_cells([100], n_labels=3, n_features=10, n_test=200)
-    >>> result = compute_convergence(cell)
-    >>> 0 <= result["regret"] < result["bayes"] < 1
-    True
     """
     p = cell.parameters
     law = CalibratedLaw(p["n_labels"], p["n_features"], np.random.default_rng(_LAW_SEED))

@@ -35,13 +35,7 @@ WIDTH, DROPOUT = 256, 0.4
 def network_cells(
     datasets: Iterable[str], methods: Iterable[str], seeds: Iterable[int], **parameters: Any
 ) -> list[Cell]:
-    """Return the cells of the table.
-
-    Examples
-    --------
-    >>> [cell.method for cell in network_cells(["yeast"], ["joint", "bce-half"], [0], epochs=5)]
-    ['joint', 'bce-half']
-    """
+    """Return the cells of the table."""
     chosen = list(methods)
     unknown = [name for name in chosen if name not in NETWORKS]
     if unknown:
@@ -109,14 +103,7 @@ def _dense(part: Any) -> NDArray[Any]:
 
 
 def network_rows(records: Sequence[Record]) -> list[list[Any]]:
-    """Return the table, a header first: mean and spread over the seeds.
-
-    Examples
-    --------
-    >>> cell = Cell("networks", "yeast", "joint", {"seed": 0})
-    >>> network_rows([Record(cell, {"score": 0.5}, 1.0, "", {})])[1]
-    ['yeast', 'joint', 1, 0.5, 0.0]
-    """
+    """Return the table, a header first: mean and spread over the seeds."""
     scores: dict[tuple[str, str], list[float]] = {}
     for record in records:
         key = (record.cell.dataset, record.cell.method)

@@ -34,12 +34,14 @@ class Output:
 
 
 def available_datasets(
-    chosen: Sequence[str], default: Sequence[str], data: Path | None
+    chosen: Sequence[str], default: Sequence[str], data: Path | None, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the data sets that can be loaded, and why others cannot.
+    """Return the data sets that can be loaded, and why others cannot, for the report as well.
 
     Only data sets that were not asked for by name may be absent.
     """
+    if data is not None and not data.is_dir():
+        raise ValueError(f"--data {data}: there is no such folder")
     left_out: dict[str, str] = {}
     for name in chosen or default:
         try:
@@ -48,7 +50,10 @@ def available_datasets(
             if chosen:
                 raise
             left_out[name] = " ".join(str(error).split())
-    return [name for name in chosen or default if name not in left_out], left_out
+    found = [name for name in chosen or default if name not in left_out]
+    if found and left_out:
+        ResultStore(folder).note_left_out(left_out)
+    return found, left_out
 
 
 def write_all(experiment: str, records: Sequence[Record], folder: Path) -> Output:

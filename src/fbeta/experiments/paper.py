@@ -23,13 +23,6 @@ def paper_score(dataset: str, method: str, beta: float = 1.0) -> float | None:
 
     The starred number of Birds belongs to the estimation of all label set sizes, ``fbeta-all``; for
     EFP, sizes that were never seen have no class to estimate.
-
-    Examples
-    --------
-    >>> paper_score("scene", "fbeta"), paper_score("birds", "fbeta")
-    (0.7445, None)
-    >>> paper_score("birds", "fbeta-all")
-    0.5836
     """
     base, _, variant = method.partition("-")
     starred = dataset == "birds" and base == "fbeta"

@@ -38,16 +38,6 @@ def run_cells(
     Cells that another run of the same folder is working on are left to it; where that run ends
     without a result, this one takes them over. A cell whose computation raises an error does not
     stop the others; nothing is stored for it, so that the next run tries again.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> cells = [Cell("toy", "data", "method", {"seed": seed}) for seed in range(3)]
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first = run_cells(cells[:2], lambda cell: {"score": 0.5}, ResultStore(folder))
-    ...     second = run_cells(cells, lambda cell: {"score": 0.6}, ResultStore(folder))
-    >>> second.computed, [record.result["score"] for record in second.records]
-    (1, [0.5, 0.5, 0.6])
     """
     found: dict[str, Record] = {}
     failures: dict[str, str] = {}

@@ -20,16 +20,6 @@ class ResultStore:
     A cell is the file ``cells/EXPERIMENT/KEY.json``, which appears all at once when the cell has
     finished. While a run works on a cell it holds a lock of the operating system on
     ``cells/EXPERIMENT/KEY.lock``: however the run ends, the lock ends with it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> cell = Cell("mine", "toy", "br", {"seed": 0})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = ResultStore(folder)
-    ...     store.write(Record.now(cell, {"score": 0.5}, 1.0))
-    ...     store.find(cell).result, len(store.records("mine"))
-    ({'score': 0.5}, 1)
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
