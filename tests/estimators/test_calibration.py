@@ -78,7 +78,7 @@ def test_methods_without_expectations_have_none():
 
 
 def error(expected, Y, predicted):
-    bins = calibration_bins(expected, Y, predicted)
+    bins = calibration_bins(expected, fbeta_per_instance(Y, predicted))
     return np.mean([abs(group["expected"] - group["actual"]) for group in bins])
 
 

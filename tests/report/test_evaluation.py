@@ -51,7 +51,7 @@ def test_calibration_groups_are_of_one_size_and_sorted() -> None:
     rng = np.random.default_rng(1)
     expected = rng.random(25)
     Y, P = (rng.random((25, 3)) < 0.5 for _ in range(2))
-    bins = calibration_bins(expected, Y, P, n_bins=4)
+    bins = calibration_bins(expected, f1_rows(Y, P), n_bins=4)
     assert [group["count"] for group in bins] == [7, 6, 6, 6]
     assert [group["expected"] for group in bins] == sorted(group["expected"] for group in bins)
     for key, values in (("expected", expected), ("actual", f1_rows(Y, P))):

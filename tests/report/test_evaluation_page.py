@@ -118,7 +118,8 @@ def test_a_link_opens_at_a_beta(
 def test_everything_else_follows_the_slider(browser: Browser, made: Path) -> None:
     browser.open((made / "page.html").as_uri() + "#beta=4")
     stored, (X, Y) = load_model(made / "m.skops"), TEST
-    bins = calibration_bins(stored.expected_fbeta(X, 4.0), Y, stored.predict(X, 4.0), 4.0)
+    got = fbeta_per_instance(Y, stored.predict(X, 4.0), 4.0)
+    bins = calibration_bins(stored.expected_fbeta(X, 4.0), got)
     shown = browser.run("""[...document.querySelectorAll("#calibration circle title")]
                         .map(e => e.textContent)""")
     points = [tuple(map(float, words.removeprefix("this model: ").split(", "))) for words in shown]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -154,9 +155,10 @@ def _trouble(error: BaseException) -> str:
     if isinstance(error, BrokenExecutor):
         return "a worker was killed, as happens when memory runs out: fewer --jobs need less"
     if isinstance(error, OSError):
-        # files are named by those who write them: what is left is what was printed
-        where = "the standard output" if error.filename is None else error.filename
-        return f"{where}: {error.strerror or error}"
+        where = f"{error.filename}: " if error.filename is not None else ""
+        if not where and error.errno == errno.ENOSPC:
+            where = "the standard output: "  # files are named by the functions that write them
+        return f"{where}{error.strerror or error}"
     return f"out of memory{f': {error}' if str(error) else ''}"
 
 

@@ -17,6 +17,7 @@ from fbeta.cli.console import mendable, print_table, stderr
 from fbeta.cli.reports import by_label, load_model, print_by_label, unseen_words
 from fbeta.datasets.table_writing import plain_values
 from fbeta.datasets.training import InputRows, ModelInput
+from fbeta.metrics import fbeta_per_instance
 from fbeta.report.charts import beta_chart, calibration_chart, colour_of
 from fbeta.report.drawing import save_picture
 from fbeta.report.evaluation import (
@@ -112,6 +113,7 @@ def _draw(
         lines = {name: stored.expected_fbeta(test.X, beta)}
         if getattr(classifier, "calibration_", None) is not None:
             lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
-        bins = {n: calibration_bins(e, test.Y, predicted, beta) for n, e in lines.items()}
+        actual = fbeta_per_instance(test.Y, predicted, beta)
+        bins = {n: calibration_bins(e, actual) for n, e in lines.items()}
         chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fbeta.estimators import FBetaAuto, FBetaClassifierCV
 from fbeta.experiments.benchmark import load_dataset
 from fbeta.experiments.cells import Cell, Record
-from fbeta.metrics import fbeta_score
+from fbeta.metrics import fbeta_per_instance, fbeta_score
 from fbeta.report.evaluation import calibration_bins
 
 __all__ = ["AUTO_SECONDS", "auto_cells", "auto_rows", "compute_auto"]
@@ -69,7 +69,7 @@ def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]
 
     def bins(calibrated: bool) -> list[dict[str, float]]:
         expected = model.expected_fbeta(X_test, calibrated=calibrated)
-        return calibration_bins(expected, Y_test, predicted, p["beta"])
+        return calibration_bins(expected, fbeta_per_instance(Y_test, predicted, p["beta"]))
 
     return {
         "score": fbeta_score(Y_test, predicted, p["beta"]),

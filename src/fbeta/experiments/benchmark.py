@@ -19,6 +19,7 @@ from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
 from fbeta.experiments.cells import Cell
 from fbeta.experiments.paper import PAPER_DATASETS, PAPER_METHODS
 from fbeta.methods import METHODS, make_method
+from fbeta.metrics import fbeta_per_instance
 from fbeta.report.evaluation import calibration_bins, measure, scores_by_beta
 
 __all__ = [
@@ -124,12 +125,13 @@ def compute_benchmark(
         done = time.perf_counter()
         by_beta = scores_by_beta(model, X_test, Y_test)
         calibration = calibrated = None
+        actual = fbeta_per_instance(Y_test, predicted, beta)
         if hasattr(model, "expected_fbeta"):
             raw = model.decide(X_test, [beta], calibrated=False).expected[beta]
-            calibration = calibration_bins(np.asarray(raw), Y_test, predicted, beta)
+            calibration = calibration_bins(np.asarray(raw), actual)
             if search.calibration_ is not None:
                 expected = search.expected_fbeta(X_test)
-                calibrated = calibration_bins(expected, Y_test, predicted, beta)
+                calibrated = calibration_bins(expected, actual)
     return {
         **found,
         "scores": measure(Y_test, predicted, beta),

@@ -7,14 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.metrics import (
-    averaged_fbeta,
-    fbeta_of_counts,
-    fbeta_per_instance,
-    fbeta_score,
-    precision_score,
-    recall_score,
-)
+from fbeta.labels.forms import common_indicators
+from fbeta.metrics import fbeta_of_counts, fbeta_per_instance, fbeta_score
 
 __all__ = [
     "BETAS",
@@ -23,6 +17,7 @@ __all__ = [
     "calibration_words",
     "label_scores",
     "measure",
+    "measure_sets",
     "scores_by_beta",
 ]
 
@@ -49,40 +44,46 @@ def measure(Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0) -> dict
     >>> scores["precision"], scores["recall"], scores["hamming"], scores["subset_accuracy"]
     (1.0, 0.75, 0.25, 0.5)
     """
-    by_label = {
-        average: float(np.mean(averaged_fbeta(Y, predicted, beta, average=average)))
-        for average in ("micro", "macro")
+    true, pred = (part.toarray() > 0 for part in common_indicators(Y, predicted))
+    return measure_sets(true, pred, beta)[0]
+
+
+def measure_sets(
+    true: NDArray[np.bool_], pred: NDArray[np.bool_], beta: float
+) -> tuple[dict[str, float], NDArray[np.float64]]:
+    """Return the ``MEASURES`` of boolean arrays of shape (n, s), and F_beta of each row (n,)."""
+    hits, wrong = true & pred, true != pred
+    (h, t, p), labels = ([part.sum(axis=k) for part in (hits, true, pred)] for k in (1, 0))
+    fbeta = fbeta_of_counts(h, t, p, beta)
+    scores = {
+        "fbeta": fbeta.mean(),
+        "precision": _ratio(h, p).mean(),
+        "recall": _ratio(h, t).mean(),
+        "micro_fbeta": fbeta_of_counts(h.sum(), t.sum(), p.sum(), beta),
+        "macro_fbeta": fbeta_of_counts(labels[0], labels[1], labels[2], beta).mean(),
+        "hamming": wrong.mean(),
+        "subset_accuracy": (~wrong.any(axis=1)).mean(),
     }
-    wrong = np.asarray(Y, dtype=bool) != np.asarray(predicted, dtype=bool)
-    return {
-        "fbeta": fbeta_score(Y, predicted, beta),
-        "precision": precision_score(Y, predicted),
-        "recall": recall_score(Y, predicted),
-        "micro_fbeta": by_label["micro"],
-        "macro_fbeta": by_label["macro"],
-        "hamming": float(wrong.mean()),
-        "subset_accuracy": float((~wrong.any(axis=1)).mean()),
-    }
+    return {key: float(value) for key, value in scores.items()}, fbeta
+
+
+def _ratio(counts: NDArray[Any], totals: NDArray[Any]) -> NDArray[np.float64]:
+    """Divide, with 0/0 = 1."""
+    found: NDArray[np.float64] = np.ones(np.shape(totals))
+    np.divide(counts, totals, out=found, where=totals > 0)
+    return found
 
 
 def calibration_bins(
-    expected: NDArray[np.float64],
-    Y: NDArray[Any],
-    predicted: NDArray[Any],
-    beta: float = 1.0,
-    n_bins: int = 10,
+    expected: NDArray[np.float64], actual: NDArray[np.float64], n_bins: int = 10
 ) -> list[dict[str, float]]:
-    """Compare expected F_beta (n,) with that of predictions (n, s), in groups of equal size.
-
-    Rows are sorted by `expected`; each group has its means ``expected`` and ``actual`` and its
-    ``count``.
+    """Compare expected and actual F_beta (n,) in groups of equal size, by the expected one.
 
     Examples
     --------
-    >>> calibration_bins(np.array([0.9, 0.4]), np.eye(2), np.array([[1, 0], [1, 0]]), n_bins=2)
+    >>> calibration_bins(np.array([0.9, 0.4]), np.array([1.0, 0.0]), n_bins=2)
     [{'expected': 0.4, 'actual': 0.0, 'count': 1}, {'expected': 0.9, 'actual': 1.0, 'count': 1}]
     """
-    actual = fbeta_per_instance(Y, predicted, beta)
     order = np.argsort(expected, kind="stable")
     return [
         {
@@ -108,7 +109,8 @@ def calibration_words(
     The model expects F_1 = 0.900 of these rows and gets 0.500: 0.400 too much
     For 2 rows, chance can explain that (the standard error is 0.500).
     """
-    difference = expected - fbeta_per_instance(Y, predicted, beta)
+    actual = fbeta_per_instance(Y, predicted, beta)
+    difference = expected - actual
     n, mean = len(difference), float(difference.mean())
     error = float(difference.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
     words = (
@@ -120,7 +122,7 @@ def calibration_words(
     else:
         sure = "too sure of its predictions" if mean > 0 else "better than it thinks"
         words += f"It is {sure}: the standard error is only {error:.3f}."
-    groups = calibration_bins(expected, Y, predicted, beta)
+    groups = calibration_bins(expected, actual)
     if n < 10 * len(groups):
         return words
     low, high = groups[0], groups[-1]
@@ -147,12 +149,11 @@ def label_scores(
     """
     Y, predicted = (np.asarray(A, dtype=np.float64) for A in (Y, predicted))
     hits, true, pred = (A.sum(axis=0) for A in (Y * predicted, Y, predicted))
-    ones = np.ones_like(hits)
     return {
         "true": true,
         "predicted": pred,
-        "precision": np.divide(hits, pred, out=ones.copy(), where=pred > 0),
-        "recall": np.divide(hits, true, out=ones.copy(), where=true > 0),
+        "precision": _ratio(hits, pred),
+        "recall": _ratio(hits, true),
         "fbeta": fbeta_of_counts(hits, true, pred, beta),
     }
 

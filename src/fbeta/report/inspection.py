@@ -15,8 +15,7 @@ from sklearn.metrics import precision_recall_curve
 from fbeta.datasets import TableEncoder
 from fbeta.datasets.column_encoders import TextColumn
 from fbeta.decoding.exact import decode
-from fbeta.metrics import fbeta_per_instance
-from fbeta.report.evaluation import calibration_bins, measure
+from fbeta.report.evaluation import calibration_bins, measure_sets
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.storage.model_files import StoredModel
 
@@ -142,11 +141,9 @@ def inspect_betas(
     half = None if marginals is None else marginals > 0.5
     views = []
     for at, found in labels.items():
-        fixed: dict[str, Any] = {"constant": np.broadcast_to(decode(law, at), true.shape)}
+        fixed = {"constant": np.broadcast_to(decode(law, at) > 0, true.shape)}
         fixed |= {} if half is None else {"half": half}
-        baselines = {
-            key: float(fbeta_per_instance(true, sets, at).mean()) for key, sets in fixed.items()
-        }
+        baselines = {key: measure_sets(true, sets, at)[0]["fbeta"] for key, sets in fixed.items()}
         views.append(_view(at, true, found.toarray() > 0, expected.get(at), baselines, n_rows))
     return views, marginals
 
@@ -190,7 +187,7 @@ def _view(
     n_rows: int,
 ) -> BetaView:
     """Measure predictions of shape (n, s) at one beta."""
-    actual = fbeta_per_instance(true, predicted, beta)
+    scores, actual = measure_sets(true, predicted, beta)
     groups: dict[str, list[RowView]] = {"surest": [], "unsurest": [], "overconfident": []}
     if expected is not None:
         for group, keys in zip(groups, (-expected, expected, actual - expected), strict=True):
@@ -206,14 +203,14 @@ def _view(
             ]
     return BetaView(
         beta=beta,
-        scores=measure(true, predicted, beta),
+        scores=scores,
         standard_error=float(actual.std(ddof=1) / np.sqrt(len(actual))) if len(actual) > 1 else 0.0,
         baselines=baselines,
         mean_size=float(predicted.sum(axis=1).mean()),
         predicted=predicted.sum(axis=0),
         hits=(true & predicted).sum(axis=0),
         confusions=_confusions(true & ~predicted, predicted & ~true),
-        bins=None if expected is None else calibration_bins(expected, true, predicted, beta),
+        bins=None if expected is None else calibration_bins(expected, actual),
         rows=groups,
     )
 
