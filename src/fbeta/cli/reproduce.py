@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fbeta._files import make_folder
 from fbeta.cli import options as o
 from fbeta.cli.app import app, show_help
 from fbeta.cli.console import UserError, mendable, print_table, progress_bar, stderr
@@ -64,12 +63,9 @@ MethodList = Annotated[
 
 def _run(cells: list[Any], compute: Any, folder: Path, as_json: bool, page: bool = True) -> None:
     """Run cells under a progress bar, write and print their tables; fail where a cell failed."""
-    from fbeta.experiments.outputs import write_all, write_report
-    from fbeta.experiments.runner import run_cells
-    from fbeta.experiments.store import ResultStore
+    from fbeta.experiments.outputs import run_and_write
 
     with mendable(), progress_bar(len(cells), "cells") as bar:
-        make_folder(folder)
         task = bar.task_ids[0]
 
         def progress(cell: Any, ended: bool) -> None:
@@ -78,13 +74,9 @@ def _run(cells: list[Any], compute: Any, folder: Path, as_json: bool, page: bool
             else:
                 bar.update(task, description=f"{cell.dataset}, {cell.method}")
 
-        run = run_cells(cells, compute, ResultStore(folder), progress)
+        run, written = run_and_write(cells, compute, folder, progress, page=page)
     for key, words in run.failures.items():
         stderr(f"fbeta: {key} failed: {words}")
-    with mendable():
-        written = write_all(cells[0].experiment, run.records, folder)
-        if page:
-            written += write_report(folder)
     counts = {"cells": len(run.records), "computed": run.computed, "failures": run.failures}
     _print(written, folder, as_json, {**counts, "rows": written.rows})
     if run.failures:
@@ -98,7 +90,8 @@ def _print(written: Any, folder: Path, as_json: bool, summary: dict[str, Any]) -
         return
     for table in written.tables:
         print_table(*table)
-    typer.echo(f"wrote {', '.join(file.name for file in written.files)} in {folder}")
+    if written.files:
+        typer.echo(f"wrote {', '.join(file.name for file in written.files)} in {folder}")
 
 
 def _datasets(

@@ -7,18 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fbeta._files import to_csv, write_text
+from fbeta._files import make_folder, to_csv, write_text
 from fbeta.experiments import benchmark
 from fbeta.experiments.auto import auto_rows
-from fbeta.experiments.cells import Record, ResultError
+from fbeta.experiments.cells import Cell, Record, ResultError
 from fbeta.experiments.charts import convergence_charts, score_charts
 from fbeta.experiments.networks import NETWORKS, network_rows
 from fbeta.experiments.report import html_report
+from fbeta.experiments.runner import Compute, Progress, Run, run_cells
 from fbeta.experiments.store import ResultStore
 from fbeta.experiments.tables import convergence_rows, score_tables
 from fbeta.report.drawing import save_picture
 
-__all__ = ["Output", "available_datasets", "write_all", "write_report"]
+__all__ = ["Output", "available_datasets", "run_and_write", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,17 @@ def available_datasets(
     if found and left_out:
         ResultStore(folder).note_left_out(left_out)
     return found, left_out
+
+
+def run_and_write(
+    cells: Sequence[Cell], compute: Compute, folder: Path, progress: Progress, *, page: bool
+) -> tuple[Run, Output]:
+    """Run the cells of one experiment, and write its tables and figures, and the report."""
+    run = run_cells(cells, compute, ResultStore(make_folder(folder)), progress)
+    if not run.records:
+        return run, Output()
+    output = write_all(cells[0].experiment, run.records, folder)
+    return run, output + (write_report(folder) if page else Output())
 
 
 def write_all(experiment: str, records: Sequence[Record], folder: Path) -> Output:

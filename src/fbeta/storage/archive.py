@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-__all__ = ["read_archive", "read_leaves", "unfolded_bound", "write_archive"]
+__all__ = ["json_objects", "read_archive", "read_leaves", "unfolded_bound", "write_archive"]
 
 MODEL, SCHEMA, PARTS = "model.json", "schema.json", "parts.skops"
 _BASE_BYTES, _BYTES_PER_FILE_BYTE = 2**30, 8
@@ -102,21 +102,26 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return members
 
 
-def _references(schema: Any) -> Iterator[str]:
-    """Yield the member for each object that is loaded from one; equal identities load once."""
-    seen: set[tuple[str, str]] = set()
-    nodes = [schema]
+def json_objects(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a tree of JSON, whatever its depth."""
+    nodes = [tree]
     while nodes:
         node = nodes.pop()
         if isinstance(node, dict):
-            if "file" in node:
-                name, identity = str(node["file"]), node.get("__id__")
-                if identity is None or (str(identity), name) not in seen:
-                    seen.add((str(identity), name))
-                    yield name
+            yield node
             nodes += node.values()
         elif isinstance(node, list):
             nodes += node
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Yield the member for each object that is loaded from one; equal identities load once."""
+    seen: set[tuple[str, str]] = set()
+    for node in json_objects(schema):
+        key = (str(node.get("__id__")), str(node.get("file")))
+        if "file" in node and (node.get("__id__") is None or key not in seen):
+            seen.add(key)
+            yield key[1]
 
 
 def _cost(content: bytes, name: str, left: int) -> int:

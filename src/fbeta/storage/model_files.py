@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from fbeta.statistics.codes import MarginalCode
 from fbeta.storage.archive import (
     MODEL,
     SCHEMA,
+    json_objects,
     read_archive,
     read_leaves,
     unfolded_bound,
@@ -245,7 +246,11 @@ def _check_file(data: bytes, name: str) -> tuple[dict[str, Any], list[str]]:
     """Return the JSON members of a file and the types for skops to make; refuse other types."""
     try:
         found = read_archive(data)
-        types = set(_types(found.get(SCHEMA)))
+        types = {
+            (str(node["__loader__"]), f"{node.get('__module__')}.{node.get('__class__')}")
+            for node in json_objects(found.get(SCHEMA))
+            if "__loader__" in node
+        }
         number = _format_of(found)
     except Exception as error:
         raise ModelFileError(f"{name}: not a model of fbeta: {error}") from error
@@ -273,17 +278,6 @@ def _format_of(found: Mapping[str, Any]) -> Any:
     return number if kind == _KIND else None
 
 
-def _types(node: Any) -> Iterator[tuple[str, str]]:
-    """Yield the loader and the type of every object that a schema describes."""
-    if isinstance(node, dict):
-        if "__loader__" in node:
-            yield str(node["__loader__"]), f"{node.get('__module__')}.{node.get('__class__')}"
-        node = list(node.values())
-    if isinstance(node, list):
-        for part in node:
-            yield from _types(part)
-
-
 def _check_ours(classifier: Any) -> None:
     if not isinstance(classifier, BaseEstimator) or part_name(type(classifier)) is None:
         raise ModelFileError(f"{type(classifier).__name__} is not an estimator of fbeta")
@@ -294,7 +288,9 @@ def _read_content(content: Any, bound: int) -> StoredModel:
     if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise ValueError("it holds something else")
     n_labels = len(content["label_names"])
-    if any(number != n_labels for number in _label_counts(content["estimator"])):
+    keys, objects = ("n_labels", "n_labels_"), json_objects(content["estimator"])
+    counts = {repr(node[key]) for node in objects for key in keys if key in node}
+    if counts - {repr(n_labels)}:
         # before anything is made for so many labels
         raise ValueError(f"it has {n_labels} names for its labels")
     estimator = from_state(content["estimator"], content["leaves"])
@@ -323,16 +319,6 @@ def _read_content(content: Any, bound: int) -> StoredModel:
     if hasattr(stored.classifier, "expected_fbeta"):
         stored.expected_fbeta(row)
     return stored
-
-
-def _label_counts(state: Any) -> Iterator[Any]:
-    """Yield every number of labels that a state claims."""
-    if isinstance(state, dict):
-        yield from (state[key] for key in ("n_labels", "n_labels_") if key in state)
-        state = list(state.values())
-    if isinstance(state, list):
-        for part in state:
-            yield from _label_counts(part)
 
 
 def _statistics_of(classifier: Any) -> int:
