@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from fbeta._array import array_namespace, is_tensor, to_numpy
 from fbeta.labels.frames import (
     LIBRARIES,
-    Table,
+    FrameColumns,
     as_rows,
     as_table,
     column_type,
@@ -376,7 +376,7 @@ def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
     return classes
 
 
-def _check_cells(table: Table, name: str) -> None:
+def _check_cells(table: FrameColumns, name: str) -> None:
     """Refuse a data frame with a column that holds whole label sets, with the right words."""
     if table.values.dtype.kind != "O" or not len(table.values):
         return

@@ -17,7 +17,7 @@ LIBRARIES = {"polars": "polars", "pyarrow": "data"}
 
 
 @dataclass(frozen=True)
-class Table:
+class FrameColumns:
     """The names (s,), values (n, s) and types of the columns of a data frame.
 
     ``values`` are those of NumPy. A type is NumPy's where NumPy has it, else that of the library.
@@ -42,7 +42,7 @@ def is_table(data: Any) -> bool:
     return hasattr(type(data), "columns") and (hasattr(data, "iloc") or bool(library_of(data)))
 
 
-def as_table(data: Any, name: str) -> Table:
+def as_table(data: Any, name: str) -> FrameColumns:
     """Read a data frame, whose columns must have unique names; messages call it ``name``."""
     library = library_of(data)
     if hasattr(data, "collect"):
@@ -54,7 +54,7 @@ def as_table(data: Any, name: str) -> Table:
             _text_type(values[:, j]) if dtype is np.dtype(object) else dtype
             for j, dtype in enumerate(data.dtypes)
         )
-        return Table(np.asarray(data.columns), values, dtypes)
+        return FrameColumns(np.asarray(data.columns), values, dtypes)
     labels = list(data.columns if library == "polars" else data.column_names)
     _check_unique(labels, name)
     series = data.get_columns() if library == "polars" else data.columns
@@ -65,7 +65,7 @@ def as_table(data: Any, name: str) -> Table:
     )
     names = np.array(labels, dtype=object)
     values = np.column_stack(columns) if columns else np.zeros((len(data), 0))
-    return Table(names, values, types, library)
+    return FrameColumns(names, values, types, library)
 
 
 def _text_type(cells: NDArray[Any]) -> np.dtype[Any]:
