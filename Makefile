@@ -14,7 +14,8 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # processes that tests run in: as many as there are cores
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8
-COVERAGE := --cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95
+# COVER=1 measures what of src the tests cover, and asks for 95 %
+COVERAGE := $(if $(COVER),--cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95)
 
 # the Markdown extension of the documentation is beside its pages
 SITE := PYTHONPATH=docs $(BIN)/zensical
@@ -28,7 +29,7 @@ CORE_TESTS := $(addprefix tests/,labels statistics decoding linear estimators ri
 demo: $(DEMO_STAMP)
 	$(BIN)/fbeta demo --output demo
 
-# all but the slow ones, with what of src they cover
+# all but the slow ones
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(COVERAGE)
 

@@ -298,6 +298,7 @@ def test_the_sidebar_works_on_a_phone(site, browser):
     assert browser.run("document.querySelector('h1').textContent").startswith("Methods")
 
 
+@pytest.mark.slow
 def test_make_serve_serves_the_site(tmp_path):
     missing = [name for name in MODULES if not importable(name)]
     if missing:

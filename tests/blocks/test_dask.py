@@ -176,6 +176,7 @@ def make_part(number, rows):
     return X, (rng.random(rows) < 1 / (1 + np.exp(-u)))[:, None].astype(np.int8)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing_but_the_time(client, monkeypatch):
     X, Y = make_rows(3000, s=2, dtype=np.float32)
     evaluate = distributed.Distributed.evaluate
@@ -196,7 +197,9 @@ def test_a_killed_worker_changes_nothing_but_the_time(client, monkeypatch):
     close(found, FBetaClassifier().fit(X, Y))
 
 
-@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+@pytest.mark.parametrize(
+    "scheduler", ["synchronous", pytest.param("threads", marks=pytest.mark.slow)]
+)
 def test_without_a_cluster(scheduler):
     X, Y = make_rows(2500)
     with dask.config.set(scheduler=scheduler):

@@ -93,6 +93,7 @@ def test_a_place_that_cannot_be_is_told_before_the_fit(
     assert run("reproduce", "figure1", "-o", tmp_path / "a" / "b")[0] == 2
 
 
+@pytest.mark.slow
 def test_a_model_goes_to_the_standard_output_and_comes_from_a_pipe(tmp_path: Path) -> None:
     train = write_csv(tmp_path / "train.csv", *TRAIN)
     for output in ("-", "/dev/stdout"):
@@ -116,6 +117,7 @@ def test_links_and_modes_of_outputs_stay(model: Path, tmp_path: Path, run: Run) 
     assert stat.S_IMODE(real.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_in_a_line(model: Path, tmp_path: Path) -> None:
     test = write_csv(tmp_path / "t.csv", *TEST)
     device = os.stat("/dev/full")
