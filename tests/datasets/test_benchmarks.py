@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from fbeta.datasets import DatasetError, list_datasets, load, read_mulan
-from fbeta.datasets._registry import BENCHMARKS
+from fbeta.datasets.benchmarks import BENCHMARKS
 
 pytest.importorskip("arff", reason="liac-arff is not installed")
 

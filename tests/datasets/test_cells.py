@@ -17,16 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbeta.datasets.cells import (
-    DATE_ORDERS,
     columns_of,
-    days,
     missing,
     numbers,
     object_cells,
-    read_days,
     read_numbers,
     to_number,
 )
+from fbeta.datasets.dates import DATE_ORDERS, days, read_days
 
 
 @given(st.one_of(st.text(max_size=8), st.from_regex(r"[+-]?[0-9.,eE_٠-٩+-]{1,8}", fullmatch=True)))

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fbeta.datasets import DatasetError, benchmarks, load
-from fbeta.datasets._registry import Benchmark
+from fbeta.datasets.benchmarks import Benchmark
 
 pytest.importorskip("pooch", reason="pooch is not installed")
 pytest.importorskip("arff", reason="liac-arff is not installed")

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from fbeta.datasets import DatasetError
-from fbeta.datasets.label_columns import LabelColumns, TagForm, find_tag_form, read_tags
+from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.table_files import frame_table
+from fbeta.datasets.tags import TagForm, find_tag_form, read_tags
 
 TAGS: dict[str, tuple[list[Any], list[list[str]]]] = {
     "semicolons": (["a;b;", " c ", ""], [["a", "b"], ["c"], []]),

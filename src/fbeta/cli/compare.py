@@ -13,7 +13,8 @@ from fbeta.cli.app import app
 from fbeta.cli.console import mendable, print_table, progress_bar, search_words, stderr
 from fbeta.cli.fitting import Strategy
 from fbeta.cli.reports import print_training, unseen_words
-from fbeta.datasets.training import ModelInput, read_training
+from fbeta.datasets.model_input import ModelInput
+from fbeta.datasets.training import read_training
 from fbeta.estimators.alpha_search import ALPHAS
 from fbeta.methods import METHODS, make_method, method_title
 from fbeta.report.evaluation import MEASURES, measure

@@ -15,8 +15,8 @@ from fbeta.cli import options as o
 from fbeta.cli.app import app
 from fbeta.cli.console import mendable, print_table, stderr
 from fbeta.cli.reports import by_label, load_model, print_by_label, unseen_words
+from fbeta.datasets.model_input import InputRows, ModelInput
 from fbeta.datasets.table_writing import plain_values
-from fbeta.datasets.training import InputRows, ModelInput
 from fbeta.metrics import fbeta_per_instance
 from fbeta.report.charts import beta_chart, calibration_chart, colour_of
 from fbeta.report.drawing import save_picture

@@ -13,7 +13,7 @@ from fbeta.cli.app import app
 from fbeta.cli.console import UserError, mendable, print_table, stderr
 from fbeta.cli.reports import load_model
 from fbeta.datasets.files import quoted
-from fbeta.datasets.training import ModelInput
+from fbeta.datasets.model_input import ModelInput
 from fbeta.report.inspection import speaking_features
 
 

@@ -17,8 +17,8 @@ from fbeta.cli.console import UserError, echo_data, mendable, stderr
 from fbeta.cli.reports import load_model
 from fbeta.cli.streaming import stream_predict
 from fbeta.datasets.files import quoted
+from fbeta.datasets.model_input import InputRows, ModelInput
 from fbeta.datasets.table_writing import OUTPUT_FORMATS, plain_values, save_table, table_text
-from fbeta.datasets.training import InputRows, ModelInput
 from fbeta.storage.model_files import StoredModel
 
 _TYPED_FORMATS = ("json", "jsonl", "parquet", "xlsx")

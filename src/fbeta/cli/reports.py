@@ -12,7 +12,8 @@ import typer
 from fbeta.cli.console import UserError, print_table, printable
 from fbeta.datasets import Dataset
 from fbeta.datasets.files import quoted
-from fbeta.datasets.training import InputRows, TrainingData
+from fbeta.datasets.model_input import InputRows
+from fbeta.datasets.training import TrainingData
 from fbeta.report.evaluation import label_scores
 from fbeta.storage import model_files
 from fbeta.storage.model_files import ModelFileError, StoredModel

@@ -17,12 +17,11 @@ from fbeta.blocks.rows import MEMORY, parse_memory
 from fbeta.cli.console import printable, stderr
 from fbeta.cli.fitting import Strategy
 from fbeta.datasets import TableEncoder
+from fbeta.datasets.model_input import InputRows, ModelInput
 from fbeta.datasets.table_files import TABLE_FORMATS
 from fbeta.datasets.table_writing import table_text
 from fbeta.datasets.tables import column_kinds
 from fbeta.datasets.training import (
-    InputRows,
-    ModelInput,
     TrainingOptions,
     fit_encoder,
     remember,

@@ -3,16 +3,116 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fbeta._array import optional_import
-from fbeta.datasets._registry import BASE_URL, BENCHMARKS, Benchmark, file_names
 from fbeta.datasets.dataset import Dataset
 from fbeta.datasets.files import DatasetError, PathLike
 from fbeta.datasets.mulan import Nominal, read_mulan
 
-_TIMEOUT = 60
+_TIMEOUT_SECONDS = 60
+BASE_URL = "https://raw.githubusercontent.com/tsoumakas/mulan/master/data/multi-label"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What is known of one data set.
+
+    Parameters
+    ----------
+    n_train, n_test, n_features, n_labels : int
+        Its size; nominal attributes count as one feature.
+    sha256 : mapping from str to str
+        Checksum of each file; empty where none is known, and nothing is downloaded then.
+    """
+
+    n_train: int
+    n_test: int
+    n_features: int
+    n_labels: int
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+def file_names(name: str) -> tuple[str, str, str]:
+    """Name the training, test and label file of a data set.
+
+    Parameters
+    ----------
+    name : str
+        Name of the data set.
+
+    Returns
+    -------
+    tuple of str
+        The three file names.
+
+    Examples
+    --------
+    >>> file_names("yeast")
+    ('yeast-train.arff', 'yeast-test.arff', 'yeast.xml')
+    """
+    return f"{name}-train.arff", f"{name}-test.arff", f"{name}.xml"
+
+
+def _known(name: str, size: tuple[int, int, int, int], *sha256: str) -> Benchmark:
+    return Benchmark(*size, dict(zip(file_names(name), sha256, strict=True)))
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "scene": _known(
+        "scene",
+        (1211, 1196, 294, 6),
+        "b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d",
+        "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
+        "55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5",
+    ),
+    "yeast": _known(
+        "yeast",
+        (1500, 917, 103, 14),
+        "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
+        "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
+        "c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247",
+    ),
+    "birds": _known(
+        "birds",
+        (322, 323, 260, 19),
+        "8f215db6ee163149901e753977f631ba8bea0e0e8e1abc42b234414822f8ae36",
+        "51ba6326d65ccdd7c755b6461280eb6d2769c7f59d8e12fd4250f91e6ca28326",
+        "0f4ea547b2b3d538c8402662daf689e0d4520cc8b4f5ba113c2e7c01700f010f",
+    ),
+    "medical": _known(
+        "medical",
+        (333, 645, 1449, 45),
+        "c764f45756ab1c553b8b4eaaf5605a5610a43bbbcf37492d0f1a12bf9c9e2244",
+        "6be472e75a6c0b0916187f343a398011b1b26f8f0ddc682c575312ad3532f6c4",
+        "51fa9d5c09e48caff3f0a0c75db1c9aa85944f8e35451f3ad8bd56fc422286ce",
+    ),
+    "enron": _known(
+        "enron",
+        (1123, 579, 1001, 53),
+        "2988cefc1cdf7a8004a20ef84615cc8fa1b5d7434c16687283b41454e2d9d194",
+        "2f3aad54a8f54caaab4ab01246fe9dd385ba944a2633028f52747b57eac5474e",
+        "ed40c92d7f613eed51714912cab10dddc4ce456262137d8fef230d44c7f4457b",
+    ),
+    "mediamill": Benchmark(30993, 12914, 120, 101),
+    "bibtex": _known(
+        "bibtex",
+        (4880, 2515, 1836, 159),
+        "8dcc9de6e0b2cebaec8c1f4fac78431adeeb73cfd3ab879b530a66d366e59174",
+        "9b03329cde64d3f994bdf7fbbac3f3b10fe185c311cb9ae725475f59c7f3f922",
+        "08fe20013c1e75dcf1888c185f5187c95e76495b8518ce289b4d3afce38d1232",
+    ),
+    "delicious": _known(
+        "delicious",
+        (12920, 3185, 500, 983),
+        "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
+        "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
+        "4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2",
+    ),
+}
 
 
 def list_datasets() -> tuple[str, ...]:
@@ -135,7 +235,7 @@ def _retrieve(pooch: Any, url: str, checksum: str, path: Path) -> Path:
     downloader = None
     if url.startswith("http"):
         # Streaming would leave the connection open after a refusal such as 404.
-        downloader = pooch.HTTPDownloader(timeout=_TIMEOUT, stream=False)
+        downloader = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, stream=False)
     try:
         pooch.retrieve(
             url,

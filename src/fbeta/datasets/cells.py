@@ -1,4 +1,4 @@
-"""Cells of columns: missing values, numbers, dates and categories, as files and frames have them.
+"""Cells of columns: missing values, numbers and categories, as files and frames have them.
 
 A column is one of four: a NumPy array of numbers or truth values, one of ``datetime64[us]``, an
 Arrow array of strings or of lists of strings, or a list of anything else. NaN, NaT and null are
@@ -42,30 +42,11 @@ _GROUPED = {
     ".": rf"^[+-]?[1-9][0-9]{{0,2}}(?:[,{_GROUPS}][0-9]{{3}})+(?:\.[0-9]+)?$",
     ",": rf"^[+-]?[1-9][0-9]{{0,2}}(?:[.{_GROUPS}][0-9]{{3}})+(?:,[0-9]+)?$",
 }
-_TIME = (
-    r"(?:[T ]+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}(?:[.,][0-9]{1,9})?))?"
-    r" ?(?P<z>Z|[+-][0-9]{2}:?[0-9]{2})?)?"
-)
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NAMED = r"(?P<m>[A-Za-z]{3})[a-z]*\.?"
-_DAY, _YEAR = "(?P<d>[0-9]{1,2})", "(?P<y>[0-9]{4}|[0-9]{2})"
-_DATES = {
-    "iso": r"(?P<y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})",
-    "ymd": rf"(?P<y>[0-9]{{4}})[/.](?P<m>[0-9]{{1,2}})[/.]{_DAY}",
-    "dmy": rf"{_DAY}[/.-](?P<m>[0-9]{{1,2}})[/.-]{_YEAR}",
-    "mdy": rf"(?P<m>[0-9]{{1,2}})[/.-]{_DAY}[/.-]{_YEAR}",
-    "dby": rf"{_DAY}(?:st|nd|rd|th|\.)?[ -]+{_NAMED},?[ -]+{_YEAR}",
-    "bdy": rf"{_NAMED} +{_DAY}(?:st|nd|rd|th)?,? +{_YEAR}",
-}
-#: Orders of year, month (``b``: by its English name) and day; the first that fits is taken.
-DATE_ORDERS = tuple(_DATES)
-# years of two digits below this are those of 2000 and after, as in POSIX
-_CENTURY_PIVOT = 69
 _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
-_MICROSECONDS_PER_DAY = 86_400e6
 
 
-def _arrow() -> tuple[Any, Any]:
+def arrow_modules() -> tuple[Any, Any]:
+    """Return ``pyarrow`` and ``pyarrow.compute``."""
     purpose = "reading tables"
     return (
         optional_import("pyarrow", "data", purpose),
@@ -94,7 +75,7 @@ def columns_of(table: Any) -> tuple[list[str], list[Cells]]:
         names = [str(name) for name in table.columns]
         return names, [_series_cells(table.iloc[:, j]) for j in range(len(names))]
     if hasattr(table, "columns") and hasattr(table, "__arrow_c_stream__"):
-        arrow = _arrow()[0].table(table)
+        arrow = arrow_modules()[0].table(table)
         return list(arrow.column_names), [arrow_cells(column) for column in arrow.columns]
     array = np.asarray(table, dtype=None if hasattr(table, "dtype") else object)
     if array.ndim != 2:
@@ -110,12 +91,12 @@ def _series_cells(series: Any) -> Cells:
         return object_cells(series.tolist())
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
         return series.to_numpy()
-    return arrow_cells(_arrow()[0].array(series, from_pandas=True))
+    return arrow_cells(arrow_modules()[0].array(series, from_pandas=True))
 
 
 def arrow_cells(column: Any) -> Cells:
     """Return the cells of an Arrow column."""
-    arrow, compute = _arrow()
+    arrow, compute = arrow_modules()
     kinds = arrow.types
     if isinstance(column, arrow.ChunkedArray):
         column = column.combine_chunks()
@@ -144,7 +125,7 @@ def arrow_cells(column: Any) -> Cells:
 
 def object_cells(values: list[Any]) -> Cells:
     """Return Python objects as cells; mixed ones as text, lists and mappings as they are."""
-    arrow = _arrow()[0]
+    arrow = arrow_modules()[0]
     known = [value for value in values if not is_gap(value)]
     types = {type(value) for value in known}
     if any(not _is_scalar(value) for value in known):
@@ -210,7 +191,7 @@ def is_gap(cell: Any) -> bool:
 
 def without_gaps(cells: Any) -> Any:
     """Return Arrow strings without blanks at their ends, with null for missing values."""
-    arrow, compute = _arrow()
+    arrow, compute = arrow_modules()
     trimmed = compute.utf8_trim_whitespace(cells)
     gaps = compute.is_in(trimmed, value_set=arrow.array(GAPS))
     return compute.if_else(gaps, arrow.scalar(None, arrow.string()), trimmed)
@@ -284,7 +265,7 @@ def cast_numbers(cells: Cells) -> FloatArray | None:
     """Return text as numbers if Arrow reads every cell that is not missing as one, else None."""
     if not is_text(cells):
         return None
-    arrow, compute = _arrow()
+    arrow, compute = arrow_modules()
     for part in (cells[:_SAMPLE_CELLS], cells):
         gaps = compute.is_in(part, value_set=arrow.array(GAPS))
         known = compute.if_else(gaps, arrow.scalar(None, arrow.string()), part)
@@ -298,7 +279,7 @@ def cast_numbers(cells: Cells) -> FloatArray | None:
 
 
 def _parsed_numbers(text: Any, decimal: str, plain: bool) -> FloatArray:
-    arrow, compute = _arrow()
+    arrow, compute = arrow_modules()
     for word, digit in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         text = compute.replace_substring_regex(text, word, digit)
     readable = compute.match_substring_regex(text, _PLAIN[decimal])
@@ -330,113 +311,32 @@ def read_numbers(cells: Cells, first: str = ".") -> tuple[str, FloatArray, NDArr
     if found is not None:
         return first, found, np.zeros(len(cells), dtype=np.bool_)
     gaps = missing(cells)
-    worth = not is_text(cells) or _is_worth_reading(cells, partial(numbers, decimal=first))
+    worth = not is_text(cells) or is_worth_reading(cells, partial(numbers, decimal=first))
     found = numbers(cells, first) if worth else np.full(len(cells), np.nan)
     unread = np.isnan(found) & ~gaps
     other = DECIMALS[1 - DECIMALS.index(first)]
-    if (
-        unread.any()
-        and is_text(cells)
-        and _is_worth_reading(cells, partial(numbers, decimal=other))
-    ):
+    if unread.any() and is_text(cells) and is_worth_reading(cells, partial(numbers, decimal=other)):
         second = numbers(cells, other)
         if np.isnan(second).sum() < np.isnan(found).sum():
             return other, second, np.isnan(second) & ~gaps
     return first, found, unread
 
 
-def _is_worth_reading(cells: Any, read: Callable[[Any], FloatArray]) -> bool:
+def sample_of(cells: Any) -> Any:
+    """Return evenly spaced cells of a long column."""
+    if len(cells) <= 2 * _SAMPLE_CELLS:
+        return cells
+    return cells.take(arrow_modules()[0].array(range(0, len(cells), len(cells) // _SAMPLE_CELLS)))
+
+
+def is_worth_reading(cells: Any, read: Callable[[Any], FloatArray]) -> bool:
     """Return whether some of a sample of the cells can be read."""
-    sample = cells
-    if len(cells) > 2 * _SAMPLE_CELLS:
-        places = range(0, len(cells), len(cells) // _SAMPLE_CELLS)
-        sample = cells.take(_arrow()[0].array(places))
-    return not bool(np.isnan(read(sample)).all())
-
-
-def days(cells: Cells, order: str = "iso") -> FloatArray:
-    """Return cells as days since 1970; NaN where they are missing or no dates.
-
-    Examples
-    --------
-    >>> import pyarrow
-    >>> days(pyarrow.array(["1970-01-02T12:00", "x"])).tolist()
-    [1.5, nan]
-    >>> [days(pyarrow.array([text]), order)[0] for text, order in
-    ...  (("3.1.1970", "dmy"), ("1/3/70", "mdy"), ("3 Jan 1970", "dby"))]
-    [np.float64(2.0), np.float64(2.0), np.float64(2.0)]
-    """
-    if is_text(cells):
-        return _parsed_days(without_gaps(cells), order)
-    found = np.full(len(cells), np.nan)
-    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
-        known = ~np.isnat(cells)
-        found[known] = cells[known].astype(np.int64) / _MICROSECONDS_PER_DAY
-    return found
-
-
-def _parsed_days(text: Any, order: str) -> FloatArray:
-    arrow, compute = _arrow()
-    parts = compute.extract_regex(text, f"^{_DATES[order]}{_TIME}$")
-
-    def part(name: str) -> FloatArray:
-        field = compute.struct_field(parts, name)
-        if name == "m" and "b" in order:
-            months = arrow.array(_MONTHS)
-            place = compute.index_in(compute.utf8_lower(field), value_set=months)
-            return np.asarray(1 + place.cast(arrow.float64()).to_numpy(zero_copy_only=False))
-        field = compute.if_else(compute.equal(field, ""), "0", field)
-        field = compute.replace_substring(field, ",", ".")
-        return np.asarray(field.cast(arrow.float64()).to_numpy(zero_copy_only=False))
-
-    year, month, day = part("y"), part("m"), part("d")
-    hour, minute, second = part("H"), part("M"), part("S")
-    if order not in ("iso", "ymd"):
-        length = compute.utf8_length(compute.struct_field(parts, "y"))
-        two_digits = np.asarray(compute.fill_null(compute.equal(length, 2), False))
-        pivot = np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
-        year = year + np.where(two_digits, pivot, 0.0)
-    sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
-    sound &= (hour < 24) & (minute < 60) & (second < 60)
-    months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
-    first = months.astype("datetime64[D]")
-    last = ((months + 1).astype("datetime64[D]") - first).astype(np.float64)
-    clock = ((second / 60 + minute) / 60 + hour) / 24 - _zone_days(compute.struct_field(parts, "z"))
-    found = first.astype(np.float64) + day - 1 + clock
-    return np.where(sound & (day <= last), found, np.nan)
-
-
-def _zone_days(zone: Any) -> FloatArray:
-    """Return how far the clocks of time zones are ahead, in days."""
-    arrow, compute = _arrow()
-    known = compute.fill_null(compute.match_substring_regex(zone, "^[+-]"), False)
-    digits = compute.replace_substring(compute.if_else(known, zone, "+0000"), ":", "")
-    signed = compute.replace_substring(digits, "+", "").cast(arrow.int64()).to_numpy()
-    hours, minutes = np.divmod(np.abs(signed), 100)
-    return np.asarray(np.sign(signed) * (hours + minutes / 60) / 24)
-
-
-def read_days(cells: Cells, first: str = "iso") -> tuple[str, FloatArray, NDArray[np.bool_]]:
-    """Read dates in the order that reads most cells, ``first`` among equals, as `read_numbers`."""
-    gaps = missing(cells)
-    if not is_text(cells):
-        found = days(cells)
-        return first, found, np.isnan(found) & ~gaps
-    best, found = first, np.full(len(cells), np.nan)
-    for order in (first, *DATE_ORDERS):
-        if not _is_worth_reading(cells, partial(days, order=order)):
-            continue
-        other = days(cells, order)
-        if np.isnan(other).sum() < np.isnan(found).sum():
-            best, found = order, other
-        if not (np.isnan(found) & ~gaps).any():
-            break
-    return best, found, np.isnan(found) & ~gaps
+    return not bool(np.isnan(read(sample_of(cells))).all())
 
 
 def categories(cells: Cells) -> Any:
     """Return cells as an Arrow array of strings, with an empty one for missing values."""
-    arrow, compute = _arrow()
+    arrow, compute = arrow_modules()
     if isinstance(cells, list) or is_list(cells):
         cells = arrow.array([None if is_gap(cell) else str(cell) for cell in cells])
     elif not is_arrow(cells):

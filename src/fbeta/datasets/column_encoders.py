@@ -19,15 +19,14 @@ from sklearn.preprocessing import StandardScaler
 
 from fbeta._array import optional_import
 from fbeta.datasets.cells import (
-    DATE_ORDERS,
     DECIMALS,
     Cells,
     FloatArray,
     categories,
-    read_days,
     read_numbers,
     texts,
 )
+from fbeta.datasets.dates import DATE_ORDERS, read_days
 
 __all__ = ["CategoryColumn", "ColumnPart", "DateColumn", "NumberColumn", "TextColumn"]
 

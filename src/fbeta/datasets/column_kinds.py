@@ -14,15 +14,14 @@ from fbeta.datasets.cells import (
     FloatArray,
     cast_numbers,
     categories,
-    days,
     is_arrow,
     is_gap,
     is_list,
     is_text,
     numbers,
-    read_days,
     read_numbers,
 )
+from fbeta.datasets.dates import days, read_days
 
 __all__ = ["KINDS", "ColumnKind", "infer_kind"]
 
@@ -40,6 +39,7 @@ _FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
 # that many words in a cell, or that share of different cells, make a column of text
 _MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
 _WORD_SAMPLE_ROWS = 1_000
+_COUNTED_ROWS = 10_000
 _ID_NAME = re.compile(
     r"(?i:(row|record|sample|item|case|user)?[_ -]?(id|uuid|guid|key|index|idx|no|nr|number))"
     r"|.*[_ -](?i:id|uuid|guid)|.*[a-z]I[dD]|(?i:unnamed: [0-9]+)"
@@ -60,7 +60,7 @@ class ColumnKind:
     gaps : int
         Cells without a value.
     distinct : int
-        Different values.
+        Different values; in long columns of fractions, those of the first 10,000 rows.
     note : str
         What else is to be said.
     detail : str
@@ -110,6 +110,15 @@ def infer_kind(name: str, cells: Cells, kind: str | None = None) -> ColumnKind:
     return _Inference.of(name, cells).column_kind(kind)
 
 
+def _count_numbers(values: FloatArray) -> int:
+    """Count different numbers; in long columns of fractions, those of the first rows."""
+    head = values[:_COUNTED_ROWS]
+    if len(values) > len(head) and (head == np.floor(head)).all():
+        head = values
+    compute = optional_import("pyarrow.compute", "data", "reading tables")
+    return int(compute.count_distinct(head).as_py())
+
+
 @dataclass(frozen=True)
 class _Inference:
     """Cells of a column that are not missing, their numbers, and questions about them."""
@@ -132,7 +141,7 @@ class _Inference:
         compute = optional_import("pyarrow.compute", "data", "reading tables")
         known = compute.filter(cells, there) if is_text(cells) else cells[there]
         if not unread.any():
-            distinct = compute.count_distinct(values[there]).as_py()
+            distinct = _count_numbers(values[there])
         elif is_text(cells):
             known = compute.utf8_trim_whitespace(known)
             distinct = compute.count_distinct(known).as_py()

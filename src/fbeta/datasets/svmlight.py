@@ -15,7 +15,7 @@ from sklearn.datasets import load_svmlight_file
 
 from fbeta.datasets.dataset import Dataset
 from fbeta.datasets.files import DatasetError, PathLike, fail, read_bytes
-from fbeta.datasets.label_columns import Tags
+from fbeta.datasets.tags import Tags
 
 _NUMBER = rb"[+-]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?\d{1,5}+)?"
 _LABELS = re.compile(rb"-?\d{1,15}(?:,-?\d{1,15})*")
