@@ -31,21 +31,22 @@ def test_same_sets_as_the_estimator(inputs, empty, device):
     head = DecoderHead(decoder).to(device)
     X, _ = draw(inputs, seed=1)
     outputs = torch.tensor(X, device=device)
-    labels, expected = head.decode(outputs, return_expected=True)
+    logits = head(outputs)
+    labels, expected = head.decode(logits, return_expected=True)
     np.testing.assert_array_equal(labels.cpu(), decoder.predict(X))
     np.testing.assert_allclose(expected.cpu(), decoder.expected_fbeta(X), rtol=1e-9)
-    within = head.decode(outputs, 0.5, min_labels=1, max_labels=2)
+    within = head.decode(logits, 0.5, min_labels=1, max_labels=2)
     np.testing.assert_array_equal(
         within.cpu(), decoder.predict(X, beta=0.5, min_labels=1, max_labels=2)
     )
-    marginals = head.statistics(outputs).marginals()
+    marginals = head.statistics(logits).marginals()
     np.testing.assert_allclose(marginals.cpu(), decoder.predict_proba(X), rtol=1e-9)
     again = DecoderHead(head.state_dict())
-    assert torch.equal(again.decode(outputs.cpu()), labels.cpu())
-    assert head.decode(outputs.reshape(2, -1, 6)).shape == (2, 150, 6)
+    assert torch.equal(again.decode(again(outputs.cpu())), labels.cpu())
+    assert head.decode(head(outputs.reshape(2, -1, 6))).shape == (2, 150, 6)
     mask = torch.ones(6, dtype=torch.bool, device=device)
     mask[2] = False
-    assert not head.decode(outputs, 5.0, label_mask=mask)[:, 2].any()
+    assert not head.decode(logits, 5.0, label_mask=mask)[:, 2].any()
 
 
 class Whole(torch.nn.Module):
@@ -56,7 +57,7 @@ class Whole(torch.nn.Module):
         self.head = head
 
     def forward(self, x, beta, low, high):
-        return self.head.decode(x, beta, min_labels=low, max_labels=high)
+        return self.head.decode(self.head(x), beta, min_labels=low, max_labels=high)
 
 
 @FORMS

@@ -55,7 +55,7 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
     """
     torch = optional_import("torch", "torch", "the experiment on networks")
     optional_import("skorch", "torch", "the experiment on networks")
-    from fbeta.nn.net import Network, Training, two_layers
+    from fbeta.nn.training import Network, Training, two_layers
 
     X, Y, X_test, Y_test = (_dense(part) for part in data.split)
     if not sp.issparse(data.X):

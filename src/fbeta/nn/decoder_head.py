@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +11,17 @@ from torch import Tensor, nn
 
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.nn._sizes import read_logits, widest
-from fbeta.nn._targets import forbid
 from fbeta.nn._tracing import is_exporting
-from fbeta.nn.decoding import Limit, decode_cardinality
-from fbeta.nn.statistics import Statistics, cardinality_statistics
+from fbeta.nn.modules import CardinalityHead
 
 __all__ = ["DecoderHead"]
 
 
-class DecoderHead(nn.Module):
+class DecoderHead(CardinalityHead):
     """The decoder of a network that was trained with BCE, on the device of its logits.
 
-    It recalibrates the logits as the fitted decoder does, and finds the same label sets. It has no
+    ``head(outputs)`` recalibrates the outputs of the network as the fitted decoder does, to logits
+    of the cardinality model; ``head.decode(head(outputs))`` finds the same label sets. It has no
     parameters to train.
 
     Parameters
@@ -50,7 +48,8 @@ class DecoderHead(nn.Module):
     >>> logits = rng.normal(size=(200, 3)); Y = (rng.random((200, 3)) < 0.5).astype(int)
     >>> decoder = FBetaDecoder(inputs="logits").fit(logits, Y)
     >>> head = DecoderHead(decoder)
-    >>> bool((head.decode(torch.tensor(logits)).numpy() == decoder.predict(logits)).all())
+    >>> labels = head.decode(head(torch.tensor(logits)))
+    >>> bool((labels.numpy() == decoder.predict(logits)).all())
     True
     >>> DecoderHead(head.state_dict()).cardinalities == head.cardinalities
     True
@@ -64,12 +63,12 @@ class DecoderHead(nn.Module):
     settings: Tensor
 
     def __init__(self, decoder: FBetaDecoder | Mapping[str, Tensor]) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # there is no linear layer
         state = decoder if isinstance(decoder, Mapping) else _state_of(decoder)
         for name in ("knots", "values", "slope", "offset", "potential", "sizes", "settings"):
             self.register_buffer(name, state[name].detach().clone())
-        self.n_labels = len(self.slope)
-        self.cardinalities = tuple(k for k in state["sizes"].tolist() if k > 0)
+        self.n_labels, self.options = len(self.slope), {}
+        self.cardinalities = tuple(state["sizes"].tolist())
         self.beta, floor = state["settings"][:2].tolist()
         # logits have no least probability
         self.probability_floor = floor if floor > 0 else None
@@ -103,59 +102,6 @@ class DecoderHead(nn.Module):
             potentials = torch.cat([never, potentials], dim=-1)
         return torch.cat([scores, potentials], dim=-1)
 
-    def statistics(self, outputs: Tensor, label_mask: Tensor | None = None) -> Statistics:
-        """Return the label statistics of outputs of shape (n, s)."""
-        logits = self._masked(outputs, label_mask)
-        return cardinality_statistics(logits, self.n_labels, self.cardinalities)
-
-    def _masked(self, outputs: Tensor, label_mask: Tensor | None) -> Tensor:
-        logits: Tensor = self(outputs)
-        if label_mask is None:
-            return logits
-        return forbid(logits, label_mask.expand(outputs.shape), self.cardinalities)
-
-    def decode(
-        self,
-        outputs: Tensor,
-        beta: float | Tensor | None = None,
-        *,
-        min_labels: Limit = 0,
-        max_labels: Limit = None,
-        label_mask: Tensor | None = None,
-        return_expected: bool = False,
-    ) -> Any:
-        """Find the label set with the highest expected F_beta for each instance.
-
-        Parameters
-        ----------
-        outputs : tensor of shape (..., s)
-            Of the network, as in ``fit`` of the decoder.
-        beta, min_labels, max_labels, label_mask, return_expected
-            As for :meth:`fbeta.nn.CardinalityHead.decode`; beta is that of the decoder by default.
-
-        Returns
-        -------
-        labels : int8 tensor of shape (..., s)
-        expected : tensor of shape (...,)
-            Only with ``return_expected=True``.
-        """
-        logits = self._masked(outputs, label_mask)
-        labels, expected = decode_cardinality(
-            logits.reshape(-1, logits.shape[-1]),
-            self.n_labels,
-            self.cardinalities,
-            self.beta if beta is None else beta,
-            min_labels=min_labels,
-            max_labels=max_labels,
-            return_expected=True,
-        )
-        labels = labels.reshape(outputs.shape)
-        return (labels, expected.reshape(outputs.shape[:-1])) if return_expected else labels
-
-    def extra_repr(self) -> str:
-        """Say how many labels there are, and which sizes."""
-        return f"n_labels={self.n_labels}, cardinalities={self.cardinalities}"
-
 
 def _state_of(decoder: FBetaDecoder) -> dict[str, Tensor]:
     """Return the numbers of a fitted decoder."""
@@ -165,4 +111,5 @@ def _state_of(decoder: FBetaDecoder) -> dict[str, Tensor]:
     settings = [decoder.beta, floor, model.rest, model.centre, model.scale]
     names = ("knots", "values", "slope", "offset", "potential", "sizes")
     arrays = {name: torch.from_numpy(np.array(getattr(model, name))) for name in names}
+    arrays["sizes"] = arrays["sizes"][arrays["sizes"] > 0]
     return {**arrays, "settings": torch.tensor(settings, dtype=torch.float64)}

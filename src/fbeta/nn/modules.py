@@ -78,6 +78,7 @@ class _Head(nn.Module, ABC):
     """A linear layer to logits, the loss of these, their statistics and the decode."""
 
     sizes: Tensor
+    beta = 1.0  # of a decode that is not told another
 
     def __init__(
         self, in_features: int, n_labels: int, cardinalities: Sizes, **options: Any
@@ -155,7 +156,7 @@ class _Head(nn.Module, ABC):
     def decode(
         self,
         logits: Tensor | Statistics,
-        beta: float | Tensor = 1.0,
+        beta: float | Tensor | None = None,
         *,
         min_labels: Limit = 0,
         max_labels: Limit = None,
@@ -168,7 +169,8 @@ class _Head(nn.Module, ABC):
         ----------
         logits : tensor of shape (..., n_logits), or Statistics
         beta, min_labels, max_labels, return_expected
-            As for :func:`fbeta.nn.functional.decode`.
+            As for :func:`fbeta.nn.functional.decode`; beta is 1 by default, and that of the decoder
+            for :class:`DecoderHead`.
         label_mask : bool tensor that broadcasts to (..., s), optional
             Labels that may be predicted; only with logits.
 
@@ -180,6 +182,7 @@ class _Head(nn.Module, ABC):
             estimates, and their sum may exceed 1: it is cut there.
         """
         limits: dict[str, Any] = {"min_labels": min_labels, "max_labels": max_labels}
+        beta = self.beta if beta is None else beta
         if isinstance(logits, Tensor):
             leading = logits.shape[:-1]
             if label_mask is not None:

@@ -23,44 +23,17 @@ from fbeta.estimators.features import all_or_nothing
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator, form_of
 from fbeta.linear.learner import Weight
-from fbeta.nn.decoding import decode, fbeta_of_rows
+from fbeta.nn.decoding import decode
 from fbeta.nn.modules import CardinalityHead, JointHead
 from fbeta.nn.statistics import Statistics
+from fbeta.nn.training import Network, Training, two_layers, with_weights
 from fbeta.statistics.codes import JointCode
 
-__all__ = ["FBetaNet", "Network", "Training", "two_layers"]
+__all__ = ["FBetaNet"]
 
 HEADS = {"cardinality": CardinalityHead, "joint": JointHead}
 # rows that are predicted at once
 PREDICTED_ROWS = 4096
-# with batch_size="auto": limits of the rows of a step, and steps of a pass between these
-MIN_BATCH, MAX_BATCH, PASS_STEPS = 32, 256, 60
-
-
-class Network(nn.Module):
-    """A body and a head."""
-
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.head = body, head
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Return the logits."""
-        logits: Tensor = self.head(self.body(X))
-        return logits
-
-
-class _HeadLoss(nn.Module):
-    """The loss of a head as skorch's criterion; the last column of the target has the weights."""
-
-    def __init__(self, loss: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        target = target.to(logits.device)
-        losses = self.loss(logits, target[:, :-1], reduction="none")
-        return (losses * target[:, -1]).mean()
 
 
 class _Averaged(nn.Module):
@@ -106,78 +79,6 @@ class NetworkModel:
                 q = whole.statistics(rows.to(self.device))
             parts.append(torch.cat([q.empty[:, None], q.joint.flatten(1)], dim=1).cpu().numpy())
         return np.concatenate(parts)
-
-
-@dataclass(frozen=True)
-class Training:
-    """How networks are trained by skorch; the fields are parameters of :class:`FBetaNet`."""
-
-    beta: float = 1.0
-    lr: float = 1e-3
-    weight_decay: float = 1e-2
-    batch_size: int | str = "auto"
-    max_epochs: int = 200
-    patience: int = 20
-    validation_fraction: float = 0.15
-    device: str = "cpu"
-    verbose: int = 0
-    callbacks: Any = None
-
-    def trainer(self, network: Network, n: int, seed: int, held_out: Any = None) -> Any:
-        """Return skorch's trainer of a network for n rows; ``held_out`` are X and y of others."""
-        skorch = optional_import("skorch", "torch", "FBetaNet")
-        from skorch.callbacks import EarlyStopping, EpochScoring
-        from skorch.dataset import ValidSplit
-        from skorch.helper import predefined_split
-
-        few = int(self.validation_fraction * n)
-        split = ValidSplit(few / n, random_state=seed) if few else None
-        if held_out is not None:
-            split = predefined_split(skorch.dataset.Dataset(*held_out))
-        callbacks: list[Any] = []
-        if split is not None:
-            name = "valid_fbeta"
-            score = EpochScoring(_scoring(self.beta), lower_is_better=False, name=name)
-            stop = EarlyStopping(
-                name,
-                patience=self.patience,
-                lower_is_better=False,
-                threshold=0.0,
-                load_best=True,
-                sink=print if self.verbose else _ignore,
-            )
-            callbacks = [("score", score), ("stop", stop)]
-        batch = self.batch_size
-        if batch == "auto":
-            batch = min(max(n // PASS_STEPS, MIN_BATCH), MAX_BATCH)
-        return skorch.NeuralNet(
-            network,
-            _HeadLoss(network.head.loss),  # type: ignore[arg-type]
-            optimizer=torch.optim.AdamW,
-            lr=self.lr,
-            optimizer__weight_decay=self.weight_decay,
-            batch_size=batch,
-            max_epochs=self.max_epochs,
-            iterator_train__shuffle=True,
-            callbacks=[*callbacks, *deepcopy(list(self.callbacks or []))],
-            train_split=split,
-            device=self.device,
-            verbose=self.verbose,
-        )
-
-    def run(
-        self, network: Network, X: Any, Y: Any, weight: Any, seed: int, held_out: Any = None
-    ) -> tuple[int, Any]:
-        """Train a network in place, and return its best epoch and the history."""
-        trainer = self.trainer(network, len(X), seed, held_out)
-        trainer.fit(X, with_weights(Y, weight))
-        stopper = dict(trainer.callbacks_).get("stop")
-        if stopper is None:
-            return len(trainer.history), trainer.history
-        # where max_epochs ended the training, the best epoch may be an earlier one as well
-        if stopper.best_model_weights_ is not None:
-            trainer.module_.load_state_dict(stopper.best_model_weights_)
-        return int(stopper.best_epoch_), trainer.history
 
 
 @dataclass(eq=False, repr=False)
@@ -449,29 +350,9 @@ class FBetaNet(StatisticsClassifier):
         return model
 
 
-def two_layers(d: int, hidden: int, dropout: float) -> nn.Sequential:
-    """Return two layers with ReLU and dropout.
-
-    Examples
-    --------
-    >>> two_layers(3, 8, 0.5)(torch.zeros(2, 3)).shape
-    torch.Size([2, 8])
-    """
-    layers: list[nn.Module] = []
-    for width in (d, hidden):
-        layers += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]
-    return nn.Sequential(*layers)
-
-
 def dense(X: Any, input_type: str) -> NDArray[Any]:
     """Return X as a dense array of a type."""
     return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=input_type)
-
-
-def with_weights(Y: NDArray[Any], weight: Weight) -> NDArray[np.float32]:
-    """Return labels of shape (n, s), and weights with the mean 1 in a further column."""
-    share = np.ones(len(Y)) if weight is None else weight * (len(weight) / weight.sum())
-    return np.column_stack([Y, share]).astype(np.float32)
 
 
 @contextmanager
@@ -481,22 +362,3 @@ def _seeded(seed: int, device: str) -> Iterator[None]:
     with torch.random.fork_rng(devices=[on_device] if on_device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
-
-
-def _ignore(*_: Any) -> None:
-    """Print nothing."""
-
-
-def _scoring(beta: float) -> Any:
-    """Return the score of validation rows: the weighted F_beta of their decoded logits."""
-
-    def score(net: Any, X: Any, y: Any) -> float:
-        logits = torch.cat(list(net.forward_iter(X)))
-        target = torch.as_tensor(np.asarray(y), device=logits.device)
-        with torch.no_grad():
-            labels = net.module_.head.decode(logits, beta)
-        weight = target[:, -1].double()
-        scores = fbeta_of_rows(labels, target[:, :-1], beta)
-        return float((scores * weight).sum() / weight.sum())
-
-    return score
