@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,9 @@ from fbeta.cli.console import UserError, mendable, print_table, stderr
 from fbeta.cli.reports import load_model
 from fbeta.datasets.files import quoted
 from fbeta.datasets.model_input import ModelInput
-from fbeta.report.inspection import speaking_features
+from fbeta.estimators.importance import label_importances
+
+_MAX_ROWS = 1_000  # that effects are measured on
 
 
 @app.command(epilog="Example: [bold]fbeta explain model.skops train.csv --only sea,sky[/bold]")
@@ -37,21 +39,20 @@ def explain(
         unknown = [name for name in wanted if name not in labels]
         if unknown:
             raise UserError(f"--only: the model has no label {quoted(unknown)}")
-        X, marginals = rows.X, stored.predict_proba(rows.X)
-        names: Any = stored.feature_names
-        for step in stored.steps:
-            X = step.transform(X)
-            names = step.get_feature_names_out(names) if hasattr(step, "parts_") else names
-        if names is None or len(names) != X.shape[1]:
-            names = [f"feature {j + 1}" for j in range(X.shape[1])]
-        found = dict(zip(labels, speaking_features(X, marginals, names), strict=True))
+        names = None if stored.steps else stored.feature_names
+        X = rows.X.iloc[:_MAX_ROWS] if hasattr(rows.X, "iloc") else rows.X[:_MAX_ROWS]
+        effects = label_importances(stored.estimator, X, feature_names=names).values()
+        found = dict(zip(labels, effects, strict=True))
     for note in rows.notes:
         stderr(f"fbeta: {note}")
     if as_json:
-        typer.echo(json.dumps({name: dict(found[name]) for name in wanted}))
+        shown = {n: {f.feature: f.effect for f in found[n]} for n in wanted}
+        typer.echo(json.dumps(shown))
         return
-    shown = [[n, ", ".join(f"{f} ({v:.2f})" for f, v in found[n]) or "none"] for n in wanted]
+    table = [
+        [n, ", ".join(f"{f.feature} ({f.effect:+.2f})" for f in found[n]) or "none"] for n in wanted
+    ]
     title = (
-        f"Features that go with a high probability of a label on {rows.n_samples} rows of {data}"
+        f"Features with the largest effects on the labels, by {min(rows.n_samples, _MAX_ROWS)} rows"
     )
-    print_table(f"{title}, by correlation", ["label", "features"], shown, texts=(0, 1))
+    print_table(f"{title} of {data}", ["label", "features"], table, texts=(0, 1))
