@@ -20,6 +20,7 @@ from fbeta.labels.frames import (
     is_table,
     library_of,
     name_key,
+    text_type,
     write_column,
     write_table,
 )
@@ -241,13 +242,7 @@ def read_dense(Y: Any, n_labels: int, name: str) -> NDArray[np.bool_]:
 
 
 def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
-    """Read what an estimator with these ``classes_`` predicted, as a 0/1 csr_array (n, s).
-
-    Examples
-    --------
-    >>> read_predictions([["sea"], []], np.array(["sea", "sky"])).toarray().tolist()
-    [[1, 0], [0, 0]]
-    """
+    """Read predictions of an estimator with these ``classes_``, as a 0/1 csr_array (n, s)."""
     other, values = _parse(materialise(Y), "the prediction")
     kind: Kind = other.kind if other.kind in ("sets", "single") else "array"
     return LabelForm(kind, classes).match(other, values, "the prediction", known="seen in fit")
@@ -300,14 +295,13 @@ def _parse(Y: Any, name: str, fitted_labels: int | None = None) -> tuple[LabelFo
         return _parse_sets(Y, name, container)
     array = as_array(as_rows(Y), name)
     if array.ndim == 1:
-        # after a fit to label sets they are refused below, by a message that names both
-        known = _binary_classes if fitted_labels is None else _distinct
-        classes = known(array, name)
+        if fitted_labels is None:
+            classes = _binary_classes(array, name)
+        else:  # refused by a message that names both
+            classes = np.array(list(dict.fromkeys(array.tolist())), dtype=object)
         return LabelForm("single", classes, column_type(Y), container), array
-    matrix, dtype = read_matrix(array, name), array.dtype
-    if dtype.kind == "O":
-        text = any(isinstance(cell, str) for cell in array.ravel().tolist())
-        dtype = np.dtype("U1" if text else np.float64)
+    matrix = read_matrix(array, name)
+    dtype = array.dtype if array.dtype.kind != "O" else text_type(array, np.float64)
     return LabelForm("array", np.arange(array.shape[1]), dtype), matrix
 
 
@@ -351,11 +345,6 @@ def _common_classes(true: NDArray[Any], pred: NDArray[Any], names: tuple[str, st
             f"{true.dtype} and {pred.dtype}"
         )
     return _binary_classes(np.concatenate([true, pred]), names[0])
-
-
-def _distinct(y: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return the classes of a 1-D target, of any number, in the order of their occurrence."""
-    return np.array(list(dict.fromkeys(y.tolist())), dtype=object)
 
 
 def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:

@@ -50,17 +50,19 @@ def as_table(data: Any, name: str) -> FrameColumns:
     if not library:
         _check_unique(list(data.columns), name)
         values = np.asarray(data)
-        dtypes = tuple(
-            _text_type(values[:, j]) if dtype is np.dtype(object) else dtype
-            for j, dtype in enumerate(data.dtypes)
+        pairs = zip(data.dtypes, values.T, strict=True)
+        dtypes = (
+            text_type(cells) if dtype is np.dtype(object) else dtype for dtype, cells in pairs
         )
-        return FrameColumns(np.asarray(data.columns), values, dtypes)
+        return FrameColumns(np.asarray(data.columns), values, tuple(dtypes))
     labels = list(data.columns if library == "polars" else data.column_names)
     _check_unique(labels, name)
     series = data.get_columns() if library == "polars" else data.columns
     columns = [np.asarray(column.to_numpy()) for column in series]
     types = tuple(
-        column.dtype if column.dtype.kind in "biuf" else _type_of(original)
+        column.dtype
+        if column.dtype.kind in "biuf"
+        else (original.dtype if library == "polars" else original.type)
         for column, original in zip(columns, series, strict=True)
     )
     names = np.array(labels, dtype=object)
@@ -68,14 +70,10 @@ def as_table(data: Any, name: str) -> FrameColumns:
     return FrameColumns(names, values, types, library)
 
 
-def _text_type(cells: NDArray[Any]) -> np.dtype[Any]:
-    """Return the type to write cells in that are kept as objects: strings or objects."""
-    return np.dtype("U1" if any(isinstance(cell, str) for cell in cells.tolist()) else object)
-
-
-def _type_of(column: Any) -> Any:
-    """Return the type of a column in its own library."""
-    return column.type if hasattr(column, "type") else column.dtype
+def text_type(cells: NDArray[Any], otherwise: Any = object) -> np.dtype[Any]:
+    """Return the type to write cells in that are kept as objects: strings, or another type."""
+    text = any(isinstance(cell, str) for cell in cells.ravel().tolist())
+    return np.dtype("U1" if text else otherwise)
 
 
 def _check_unique(names: list[Any], name: str) -> None:
@@ -160,7 +158,8 @@ def column_type(column: Any) -> Any:
     library = library_of(column)
     if not library:
         return None
-    module, dtype = _module(library), _type_of(column)
+    module = _module(library)
+    dtype = column.dtype if library == "polars" else column.type
     if library == "polars":
         inner = getattr(dtype, "inner", dtype)
         return dtype if inner in (module.Categorical, module.Enum, module.Decimal) else None
