@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -277,6 +278,21 @@ def test_ids_and_texts_of_rows_and_words_that_speak_for_a_tag(
         spoken = browser.run("document.querySelector('#features').textContent")
         assert all(word in spoken for word in words[tag].split())
     assert browser.complaints() == []
+
+
+def test_a_classifier_of_data_frames() -> None:
+    rng = np.random.default_rng(0)
+    words = [
+        " ".join(rng.choice(["wave", "boat", "cloud", "star", "street"], 5)) for _ in range(80)
+    ]
+    frame = pd.DataFrame({"size": rng.normal(size=80), "text": words})
+    Y = np.column_stack([frame["size"] > 0, frame["text"].str.contains("wave")]).astype(int)
+    stored = StoredModel(FBetaClassifier().fit(frame, Y), ("large", "sea"), ("size", "text"))
+    html = evaluation_page(stored, frame, Y, title="t")
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', html)[0])
+    assert [found[0][0] for found in data["features"]] == ["size", "text: wave"]
+    assert data["columns"] == ["text"]
+    assert all(row["cells"] == [words[int(number)]] for number, row in data["rows"].items())
 
 
 @pytest.mark.parametrize("beta", [1e-300, 1e300])

@@ -209,15 +209,15 @@ function showConfusions() {
 // ---- one label ----------------------------------------------------------------------------------
 
 function showLabel() {
-  if (!data.about.curves.length) return;
+  if (!data.curves) return;
   const j = Number(get("label").value);
   const cells = labelRows()[j];
   const now = { name: "now", points: [[cells[4], cells[3]]], colour: 1, errors: [], large: true };
-  const curve = { name: data.labels[j], points: data.about.curves[j] ?? [], colour: 0, errors: [] };
+  const curve = { name: data.labels[j], points: data.curves[j] ?? [], colour: 0, errors: [] };
   const corners = { name: "", points: [[0, 0], [1, 1]], colour: null, errors: [], loose: true };
   const chart = { x_label: "recall", y_label: "precision", equal: true };
   drawChart(get("curve"), { ...chart, series: [corners, curve, now] });
-  const found = data.about.features[j] ?? [];
+  const found = data.features[j] ?? [];
   get("features").hidden = !found.length;
   get("features").querySelector(".tag-list").replaceChildren(
     ...found.map(([name, strength]) => {

@@ -21,6 +21,7 @@ from fbeta.report.inspection import (
     alpha_scores,
     inspect_betas,
     leaderboard,
+    named_features,
     precision_recall_curves,
     speaking_features,
     text_cells,
@@ -90,7 +91,10 @@ def evaluation_page(
     columns = {**(ids or {}), **dict(text_cells(stored, X))}
     choice, candidates, alphas = _choice(stored)
     data = {**_data(names, Y, views, columns), "start": start, "alphas": alphas}
-    data["about"] = _about_labels(stored, features, Y, marginals)
+    if marginals is not None:
+        matrix, feature_names = named_features(stored, features)
+        data["curves"] = precision_recall_curves(Y, marginals)
+        data["features"] = speaking_features(matrix, marginals, feature_names)
     date = date or datetime.now().astimezone().strftime("%Y-%m-%d")
     buttons = [f'<button type="button">{escape(name)}</button>' for name in _LABEL_COLUMNS]
     row_head = ["row", *map(escape, columns), *_ROW_COLUMNS]
@@ -117,20 +121,6 @@ def evaluation_page(
     )
     style, script = resource("evaluation.css"), resource("evaluation.js")
     return page(title, content, style=style, script=script)
-
-
-def _about_labels(
-    stored: StoredModel, features: Any, Y: NDArray[Any], marginals: NDArray[np.float64] | None
-) -> dict[str, Any]:
-    """Return the precision-recall curve and the speaking features of each label, where known."""
-    if marginals is None:
-        return {"curves": [], "features": []}
-    names = stored.names_of_features()
-    known = names is not None and len(names) == features.shape[1]
-    return {
-        "curves": precision_recall_curves(Y, marginals),
-        "features": speaking_features(features, marginals, names or ()) if known else [],
-    }
 
 
 def _grid_words(views: Sequence[BetaView]) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "alpha_scores",
     "inspect_betas",
     "leaderboard",
+    "named_features",
     "precision_recall_curves",
     "speaking_features",
     "text_cells",
@@ -295,9 +296,26 @@ def speaking_features(
     return found
 
 
+def named_features(stored: StoredModel, features: Any) -> tuple[Any, list[str]]:
+    """Return the features (n, d) as numbers, with names, of what the classifier takes."""
+    names: Any = stored.names_of_features()
+    encoder = _frame_encoder(stored)
+    if encoder is not None:
+        features, names = encoder.transform(features), encoder.get_feature_names_out()
+    if names is None or len(names) != features.shape[1]:
+        names = [f"feature {j + 1}" for j in range(features.shape[1])]
+    return features, [str(name) for name in names]
+
+
+def _frame_encoder(stored: StoredModel) -> Any:
+    """Return the encoder of a classifier that was fitted to data frames, or None."""
+    classifier = getattr(stored.classifier, "best_estimator_", stored.classifier)
+    return getattr(classifier, "table_encoder_", None)
+
+
 def text_cells(stored: StoredModel, X: Any) -> Iterator[tuple[str, Sequence[Any]]]:
     """Yield the name and the n cells of each text column of a table that a model encodes."""
-    encoder = next(iter(stored.steps), None)
+    encoder = next(iter(stored.steps), _frame_encoder(stored))
     if not isinstance(encoder, TableEncoder) or len(np.shape(X)) != 2:
         return
     for j, (name, part) in enumerate(zip(encoder.feature_names_in_, encoder.parts_, strict=True)):
