@@ -29,13 +29,8 @@ class CheckpointError(ValueError):
 class Checkpoint:
     """A file that is written whole after each pass, and read if it exists at the start.
 
-    Parameters
-    ----------
-    path : path, or None
-        None for no file.
-    fingerprint : dict of str to str
-        Digests of data and parameters by what they are of; the file of a fit in which one differs
-        is refused.
+    ``fingerprint`` has digests of data and parameters by what they are of: the file of a fit in
+    which one differs is refused. There is no file without a path.
     """
 
     def __init__(self, path: str | PathLike[str] | None, fingerprint: Mapping[str, str]) -> None:

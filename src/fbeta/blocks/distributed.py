@@ -22,7 +22,7 @@ from fbeta._threads import n_threads
 from fbeta.blocks import tasks
 from fbeta.blocks.held import HeldRows
 from fbeta.blocks.rows import MEMORY, parse_memory
-from fbeta.blocks.source import Layout, RowSource
+from fbeta.blocks.source import Layout, RowSource, tally_folds
 from fbeta.blocks.summary import CheckedRows, Summary, Tally
 from fbeta.blocks.sums import Draw, Sums, TrialPoint
 from fbeta.labels.forms import LabelForm
@@ -140,7 +140,7 @@ class Distributed(RowSource):
 
     def _shared(self, value: Any) -> Any:
         """Return a value as a task of its own, which many can depend on."""
-        return self.dask.delayed(tasks.same, pure=False, traverse=False)(value)
+        return self.dask.delayed(_identity, pure=False, traverse=False)(value)
 
     def _tree(self, parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
         """Add up results in a tree of tasks."""
@@ -177,7 +177,7 @@ class Distributed(RowSource):
         """Count the labels of each fold."""
         self._deal(folds)
         count = int(folds.max()) + 1
-        tally = self._delay(partial(tasks.tally_chunk, count=count))
+        tally = self._delay(partial(tally_folds, count=count))
         own = [tally(rows, fold) for rows, fold in zip(self._rows, self._own_folds(), strict=True)]
         self.passes += 1
         [out] = self.dask.compute(self._tree(own, tasks.add_lists))
@@ -211,11 +211,11 @@ class Distributed(RowSource):
             self._delay(tasks.evaluate_chunk)(rows, fold, task)
             for rows, fold in zip(self._rows, own, strict=True)
         ]
-        sums = self._tree([self._delay(tasks.first_of)(pair) for pair in found], tasks.add_lists)
+        sums = self._tree([pair[0] for pair in found], tasks.add_lists)
         self.passes += 1
         if draw is None:
             return list(self.dask.compute(sums)[0])
-        drawn = [self._delay(tasks.second_of)(pair) for pair in found]
+        drawn = [pair[1] for pair in found]
         held = self._delay(tasks.renew)(self._held, drawn, own, task)
         done, self._held = self.dask.persist(sums, held)
         return list(self.dask.compute(done)[0])
@@ -243,7 +243,7 @@ class Distributed(RowSource):
         held = self._delay(partial(tasks.build, build))(self._summary, own)
         [self._held] = self.dask.persist(held)
         self._summary = None
-        [coordinates] = self.dask.compute(self._delay(tasks.coordinates)(self._held))
+        [coordinates] = self.dask.compute(self._held.coordinates)
         return coordinates
 
     def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
@@ -251,6 +251,10 @@ class Distributed(RowSource):
         _spread(self._held)  # each time: Dask takes copies away that nobody waits for
         run = self._delay(partial(tasks.with_held, work))
         return list(self.dask.compute(*[run(self._held, item) for item in items]))
+
+
+def _identity(value: Any) -> Any:
+    return value
 
 
 def _spread(value: Any) -> None:

@@ -124,18 +124,7 @@ def deal_folds(n: int, cv: Any) -> NDArray[np.int16]:
 
 
 class BlockSearch:
-    """The problems of all folds and alphas over the rows of a source.
-
-    Parameters
-    ----------
-    scanned : Scanned
-    learner : SolverLearner
-    code : Code
-        Of all rows.
-    alphas : sequence of float
-    cv : int
-        Number of folds.
-    """
+    """The problems of all folds (``cv`` of them) and alphas over the rows of a source."""
 
     def __init__(
         self, scanned: Scanned, learner: Any, code: Code, alphas: Sequence[float], cv: Any

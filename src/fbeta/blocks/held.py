@@ -53,14 +53,9 @@ MIN_SLOPE_SHARE = 0.01  # of the slope along the Newton direction that a correct
 class GroupState(State):
     """Problems on the rows outside a fold, with one alpha; ``names`` are columns of the targets.
 
-    Attributes
-    ----------
-    newton : ndarray of shape (p, M)
-        The Newton direction by the held rows at the last accepted point.
-    curvature_sum : ndarray of shape (M,)
-        The curvature of all rows together, by the held rows.
-    pairs : ndarray of shape (k, 3, p, M)
-        Steps, differences of gradients, and these multiplied with H_S^-1.
+    ``newton``, (p, M), is the Newton direction by the held rows at the last accepted point,
+    ``curvature_sum``, (M,), the curvature of all rows together by the held rows, and ``pairs``, (k,
+    3, p, M), steps, differences of gradients, and these multiplied with H_S^-1.
     """
 
     newton: Array = None
@@ -95,23 +90,10 @@ class _Weighted:
 class HeldRows(Oracle):
     """Rows of all kinds, drawn at random, in the coordinates in which the problems are solved.
 
-    Attributes
-    ----------
-    design : Design
-        Without weights, with every coordinate.
-    targets : csr_array of shape (n, M)
-    weight, chance : ndarray of shape (n,)
-        Weights of the rows, and the probability with which each was drawn.
-    fold : ndarray of shape (n,), or None
-        The fold that holds each row out.
-    totals : ndarray
-        For each fold, and last for all, the total weight of the rows that count.
-    memory : int
-        Bytes of working memory.
-    objective : Objective
-        Of all problems.
-    scale : ndarray of shape (d,)
-        The spread of each feature about its mean.
+    The design has no weights and every coordinate. Each row was drawn with the probability
+    ``chance``; ``fold`` holds it out; ``totals`` has for each fold, and last for all, the total
+    weight of the rows that count; ``memory`` is that of the work, in bytes; ``scale``, (d,), the
+    spread of the features.
     """
 
     rule = STEP_RULE

@@ -34,21 +34,10 @@ def is_blocks(X: Any) -> bool:
 
 
 def answer(work: Callable[[Any], Any], X: Any, kind: str, form: LabelForm) -> Any:
-    """Return what a fitted estimator says of each block of X, when it is asked for.
+    """Return what a fitted estimator says of each block of X, computed when it is asked for.
 
-    Parameters
-    ----------
-    work : callable
-        From rows of X to the answer.
-    X : RowBlocks, or collection of Dask
-    kind : {"labels", "matrix", "vector", "statistics"}
-        What the answers are: label sets, (n, s) or (n,) numbers, or label statistics.
-    form : LabelForm
-        Of the labels.
-
-    Returns
-    -------
-    BlockResults, or collection of Dask
+    ``work`` goes from rows of X to the answer; ``kind`` is "labels", "matrix", "vector" or
+    "statistics": label sets, (n, s) or (n,) numbers, or label statistics.
     """
     if isinstance(X, RowBlocks):
         return BlockResults(work, X)

@@ -39,20 +39,10 @@ SINGLE_ERROR_SHARE = 0.01
 
 
 class BlockProblems:
-    """The problems of a code over the rows of a source.
+    """The problems of a code over the rows of a source, after its first pass.
 
-    Parameters
-    ----------
-    source : RowSource
-        After its first pass.
-    summary : Summary
-        Of that pass.
-    code : Code
-    learner : SolverLearner
-    folds : integer ndarray of shape (n,), optional
-        For cross-validation: the fold that holds each row out, by its number.
-    tallies : list of Tally
-        Of the rows that each fold holds out.
+    For cross-validation ``folds``, (n,), tells which fold holds each row out, and ``tallies`` are
+    those of the rows that each fold holds out.
     """
 
     purpose = "a fit to blocks of rows"

@@ -49,14 +49,7 @@ def row_capacity(memory: int, X: Any) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which targets a block of label sets has.
-
-    Attributes
-    ----------
-    code : Code
-    distinct : ndarray of shape (m,)
-        The targets of the code that differ from each other.
-    """
+    """The targets of a code that differ from each other, (m,), of a block of label sets."""
 
     code: Code
     distinct: NDArray[np.intp]
@@ -78,14 +71,8 @@ class Layout:
 class RowSource(ABC):
     """Rows somewhere, of which sums are asked for.
 
-    Attributes
-    ----------
-    memory : int
-        Bytes that the rows held and what is done with them may use.
-    checkpoint : path or None
-    passes : int
-        How often all rows were gone through.
-    feature_names : ndarray of shape (d,), or None
+    The held rows and the work with them may use ``memory`` bytes; ``passes`` counts how often all
+    rows were gone through.
     """
 
     memory: int

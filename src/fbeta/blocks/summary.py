@@ -40,20 +40,12 @@ def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts, weights and fingerprints of the rows that have a label, for each size of label set.
+    """Counts, weights and keys of the rows that have a label, for each of K sizes of label sets.
 
-    Attributes
-    ----------
-    sizes : ndarray of shape (K,)
-        Sizes of label sets that occur, increasing; 0 may be one of them.
-    rows : int64 ndarray of shape (K,)
-        Rows of each size.
-    counts : int64 ndarray of shape (K, s)
-        Rows of a size that have a label; for size 0, in the first column, rows without labels.
-    weights : float64 ndarray of shape (K, s)
-        Their total weights.
-    keys : uint64 ndarray of shape (2, K, s)
-        Sums of the random bits of the rows: where two agree, the rows are the same.
+    ``sizes`` are those that occur, increasing, with so many ``rows``; ``counts`` and ``weights``,
+    (K, s), are of the rows of a size that have a label, for size 0 in the first column of all rows;
+    ``keys``, (2, K, s), sums of the random bits of the rows: where two agree, the rows are the
+    same.
     """
 
     sizes: NDArray[np.intp]
@@ -206,32 +198,12 @@ def _sum_by_place(values: NDArray[Any]) -> int:
 
 @dataclass
 class Summary:
-    """What a pass found out about its rows; summaries of disjoint rows add up.
+    """What a pass found out about n rows; summaries of disjoint rows add up.
 
-    Attributes
-    ----------
-    n, n_features : int
-    dtype : floating type
-        Of X.
-    weight : float
-        The total weight.
-    sums, squares : ndarray of shape (d,)
-        Sums of the features, and of their squares.
-    positions : ndarray of shape (d + 1,)
-        Sums of the features and of the weight, times numbers that depend on where a row is: other
-        rows, or the same ones in another order, have others.
-    max_abs : float
-        The largest absolute value of a feature.
-    tally : Tally
-        Of the labels.
-    capacity : int
-        How many rows are held, about.
-    by_size : bool
-        Whether targets are pairs of a size and a label, or labels.
-    pieces : list of CheckedRows
-        Those that are held.
-    complete : bool
-        Whether these are all.
+    ``sums`` and ``squares``, (d,), are those of the features; ``positions``, (d + 1,), sums of
+    features and weight times numbers that depend on where a row is: the same rows in another order
+    have others. About ``capacity`` rows are held, in ``pieces``; ``complete`` tells whether these
+    are all, ``by_size`` whether targets are pairs of a size and a label.
     """
 
     n: int

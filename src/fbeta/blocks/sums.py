@@ -24,17 +24,7 @@ MAX_EXP_SCORE = 80.0  # score up to which exp does not overflow in single precis
 
 @dataclass(frozen=True)
 class BlockTargets:
-    """Checked rows with their targets.
-
-    Attributes
-    ----------
-    X : ndarray or csr_array of shape (n, d)
-    targets : csr_array of shape (n, M)
-    weight : ndarray of shape (n,), or None
-        Positive weights.
-    fold : integer ndarray of shape (n,), or None
-        The fold that holds each row out, in cross-validation.
-    """
+    """Checked rows (n, d), targets (n, M), positive weights, and the folds that hold rows out."""
 
     X: Any
     targets: sp.csr_array
@@ -44,19 +34,10 @@ class BlockTargets:
 
 @dataclass(frozen=True)
 class TrialPoint:
-    """Where some problems are to be evaluated: at the scores ``(X - mean) coef + offset``.
+    """Where m problems, c columns each, are evaluated: at the scores ``(X - mean) coef + offset``.
 
-    Attributes
-    ----------
-    objective : Objective
-        Of m problems with c columns each.
-    names : ndarray of shape (m,)
-        Their columns of the targets.
-    coef, offset : ndarray of shape (d, m c), ndarray of shape (m c,)
-    mean : ndarray of shape (d,), or None
-        The same for all points of a pass.
-    fold : int
-        The fold whose rows do not count; -1 for none.
+    ``names``, (m,), are their columns of the targets; the mean is the same for all points of a
+    pass; rows of ``fold`` do not count (-1 for none).
     """
 
     objective: Objective
@@ -126,18 +107,9 @@ class MergedPoints:
 class Draw:
     """How to draw the rows to be held: those that make up the Hessians of active problems.
 
-    Attributes
-    ----------
-    totals : list of ndarray of shape (m c,)
-        For each point, an estimate of the sum of the curvatures of all rows.
-    scale : ndarray of shape (d,)
-        The spread of each feature.
-    wanted : float
-        Rows that are drawn by their share in the Hessians.
-    base : float
-        The probability that every row has beside that.
-    seed : int
-        Of the draw.
+    ``totals`` estimates for each point the sums of the curvatures of all rows, (m c,); ``scale`` is
+    the spread of each feature; ``wanted`` rows are drawn by their share in the Hessians, and every
+    row has the probability ``base`` beside that.
     """
 
     totals: list[Array]
@@ -164,31 +136,17 @@ class Draw:
 def add_up(
     rows: BlockTargets, points: Sequence[TrialPoint], dtype: Any, draw: Draw | None = None
 ) -> tuple[list[Sums], Array | None]:
-    """Evaluate problems on a block of rows.
+    """Return the sums of each point over a block of rows, and the chances to be drawn, (n,).
 
-    Parameters
-    ----------
-    rows : BlockTargets
-    points : sequence of TrialPoint
-    dtype : floating type
-        Of scores and residuals for dense X; sums are in double precision, and so is all of it for
-        sparse X, which is centred by arithmetic.
-    draw : Draw, optional
-        For the probability that a row is held from now on.
-
-    Returns
-    -------
-    sums : list of Sums
-        For each point.
-    chance : ndarray of shape (n,), or None
+    ``dtype`` is that of scores and residuals for dense X; sums are in double precision, and so is
+    all of it for sparse X, which is centred by arithmetic.
 
     Examples
     --------
     >>> rows = BlockTargets(np.array([[1.0], [-1.0]]), sp.csr_array([[1], [0]]))
-    >>> objective, zero = Binary(LogisticLoss()), np.zeros((1, 1))
-    >>> [sums], _ = add_up(
-    ...     rows, [TrialPoint(objective, np.array([0]), zero, np.zeros(1), None)], np.float64
-    ... )
+    >>> zero = np.zeros((1, 1)), np.zeros(1), None
+    >>> point = TrialPoint(Binary(LogisticLoss()), np.array([0]), *zero)
+    >>> [sums], _ = add_up(rows, [point], np.float64)
     >>> sums.value.round(3).tolist(), sums.gradient.tolist(), sums.total.tolist()
     ([1.386], [[-1.0]], [0.0])
     """

@@ -20,26 +20,10 @@ from fbeta.blocks.source import (
     folds_of,
     renewed,
     row_capacity,
-    tally_folds,
     thinned,
 )
-from fbeta.blocks.summary import CheckedRows, Summary, Tally
+from fbeta.blocks.summary import CheckedRows, Summary
 from fbeta.labels.forms import LabelForm, form_of
-
-
-def same(value: Any) -> Any:
-    """Return the value: a task that others depend on."""
-    return value
-
-
-def first_of(pair: Any) -> Any:
-    """Return the sums of a pair."""
-    return pair[0]
-
-
-def second_of(pair: Any) -> Any:
-    """Return the rows drawn of a pair."""
-    return pair[1]
 
 
 def pack(number: int, X: Any, Y: Any, weight: Any) -> Block:
@@ -124,11 +108,6 @@ def add_lists(found: list[Any]) -> Any:
     return total
 
 
-def tally_chunk(rows: CheckedRows, folds: Any, count: int) -> list[Tally]:
-    """Count the labels of each fold."""
-    return tally_folds(rows, folds, count)
-
-
 def evaluate_chunk(rows: CheckedRows, folds: Any, task: tuple[Any, ...]) -> Any:
     """Evaluate problems on a chunk."""
     layout, points, dtype, draw = task
@@ -144,7 +123,7 @@ def renew(held: HeldRows, drawn: list[Any], folds: list[Any], task: tuple[Any, .
 
 
 def build(make: Callable[..., HeldRows], summary: Summary, folds: list[Any] | None) -> HeldRows:
-    """Make the sample of the rows that the first round picked."""
+    """Build the held rows from those that the first round picked."""
     own = replace(summary, pieces=list(summary.pieces))
     with one_blas_thread():
         return make(own.rows(), folds=None if folds is None else PartFolds(folds))
@@ -170,13 +149,8 @@ class PartFolds:
         return out
 
 
-def coordinates(held: HeldRows) -> Any:
-    """Return the coordinates of a sample."""
-    return held.coordinates
-
-
 def with_held(work: Callable[[HeldRows, Any], Any], held: HeldRows, item: Any) -> Any:
-    """Do some work with the sample."""
+    """Do some work with the held rows."""
     with one_blas_thread():
         return work(held, item)
 

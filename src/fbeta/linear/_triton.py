@@ -74,20 +74,10 @@ def advance(
 ) -> None:  # fmt: skip
     """Take a step of conjugate gradients, in place.
 
-    Parameters
-    ----------
-    arrays : x, r and p, of shape (p, m)
-        Contiguous; they are written to.
-    q : tensor of shape (p, m)
-        The Hessians without the penalty, times p.
-    fixed : penalty, inverse, means, small
-        Of shapes (p, 1), (p, m), (p, m) and (m,): the penalty, and the preconditioner.
-    state : rz, lower, upper, active
-        Of shape (m,), in double precision and as bytes; they are written to.
-    thresholds : limit, share
-        Of shape (m,), in double precision.
-    numbers : inverse_norm, forcing, unseen_radius
-        As of the estimates.
+    ``arrays`` are x, r and p, (p, m), contiguous; ``q`` the Hessians without the penalty times p;
+    ``fixed`` penalty (p, 1), inverse and means (p, m) and small (m,) of the preconditioner;
+    ``state`` rz, lower, upper and active, (m,); ``thresholds`` limit and share, (m,); ``numbers``
+    the assumed norm of the inverse, forcing and the unseen radius.
     """
     n, m = arrays[0].shape
     height = triton.next_power_of_2(n)
@@ -137,23 +127,10 @@ def _logistic_kernel(
 
 
 def logistic(y: Tensor, u: Tensor, cautious: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Evaluate the logistic loss.
+    """Return sums of logistic losses (m,), derivatives and curvatures (n, m), and their sums.
 
-    Parameters
-    ----------
-    y, u : tensor of shape (n, m)
-        Targets and scores.
-    cautious : bool tensor of shape (m,), or None
-        Problems whose rows on the wrong side get their average curvature on the way to score 0.
-
-    Returns
-    -------
-    value : tensor of shape (m,)
-        Sums of the losses, in double precision.
-    g, h : tensor of shape (n, m)
-        Derivative and curvature.
-    total : tensor of shape (m,)
-        Sums of the curvature, in double precision.
+    Takes targets and scores, (n, m), and the problems, (m,) or None for none, whose rows on the
+    wrong side get their average curvature on the way to score 0. Sums are in double precision.
     """
     n, m = u.shape
     y, u = y.contiguous(), u.contiguous()

@@ -48,22 +48,11 @@ class Evaluation:
 
 
 class ProblemBatch:
-    """Problems over the same rows that are evaluated together.
+    """m problems over the n rows of a design that are evaluated together.
 
-    Parameters
-    ----------
-    design : Design
-        With n rows and p columns.
-    light : Design
-        The same in single precision, or the design itself where that is not accurate enough.
-    objective : Objective
-        With c columns for each problem.
-    targets : array of shape (n, m)
-        As the objective takes them.
-    alpha : float >= 0
-        Regularisation strength.
-    dtype : floating type, optional
-        Of scores and residuals, double precision by default. Only that is certified.
+    ``light`` is the design in single precision, or the design itself where that is not accurate
+    enough; ``targets``, (n, m), are as the objective takes them. Scores and residuals are in
+    ``dtype``, double precision by default: only that is certified.
     """
 
     def __init__(
@@ -210,13 +199,7 @@ def take_problems(values: Any, problems: Array, m: int) -> Any:
 
 
 class Compaction:
-    """Collects the results of problems that leave a shrinking batch.
-
-    Parameters
-    ----------
-    names : integer array of shape (m,)
-        The places of the problems in the results.
-    """
+    """Collects the results of problems, called ``names``, that leave a shrinking batch."""
 
     def __init__(self, names: Array) -> None:
         self.names = names

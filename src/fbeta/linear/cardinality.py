@@ -43,19 +43,11 @@ CONSTANT_SCORE = 12.0  # score, above ln n, that a constant label starts with
 class Cardinality(Objective):
     """The exact log-linear law of labels with scores, and potentials of their number.
 
-    The first s scores are those of the labels, the others those of the sizes; y holds 0/1 for
-    both, (rows, s + C). Each row's Hessian is the covariance of y under its law. The curvature is
-    kept as the labels' probabilities of presence and absence under a tilt, the potentials as
-    factors, and the expectations of y; or, where it is small enough, as the covariance itself.
-
-    Parameters
-    ----------
-    n_labels : int
-        Labels s.
-    sizes : int ndarray of shape (C,)
-        Increasing sizes that are possible.
-    dense : bool
-        Whether to keep covariances: more work at each point, and less for each product.
+    The first s scores are those of the labels, the others those of the C increasing ``sizes``; y
+    holds 0/1 for both, (rows, s + C). Each row's Hessian is the covariance of y under its law. The
+    curvature is kept as the labels' probabilities of presence and absence under a tilt, the
+    potentials as factors, and the expectations of y; or, if ``dense``, as the covariance itself:
+    more work at each point, and less for each product.
     """
 
     kind = "cardinality"

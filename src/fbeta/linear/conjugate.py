@@ -49,29 +49,11 @@ def conjugate_gradients(
 ) -> Directions:
     """Solve ``H x = -g`` until x is accurate enough, or ``g' H^-1 g`` is known to be below a limit.
 
-    Parameters
-    ----------
-    batch : ProblemBatch
-        For products with the Hessians.
-    at : Evaluation
-        Gradient and curvature.
-    preconditioner : Preconditioner
-        With a lower bound of the spectrum.
-    limit : array of shape (m,)
-        What the upper bound is compared with.
-    cautious : bool array of shape (m,)
-        Problems far from their optimum, which do not end here.
-    max_steps : int
-        The largest number of steps.
-    unseen_radius : float
-        Where ``g' H^-1 g`` is below so many limits, the step is taken without another evaluation,
-        and the direction has to be accurate. If positive, bounds are replaced by estimates.
-    forcing : float
-        Share of the Newton decrement that a direction may leave.
-
-    Returns
-    -------
-    Directions
+    ``limit``, (m,), is compared with the upper bound; problems that are ``cautious``, (m,), do not
+    end here. Where ``g' H^-1 g`` is below ``unseen_radius`` limits, the step is taken without
+    another evaluation, and the direction has to be accurate; with a positive radius there are
+    estimates in place of bounds. ``forcing`` is the share of the decrement that a direction may
+    leave.
     """
     xp = batch.xp
     z, size, most = preconditioner.apply(-at.gradient)
@@ -110,16 +92,9 @@ def conjugate_gradients(
 class Iterates:
     """The iterates of conjugate gradients for m problems.
 
-    Attributes
-    ----------
-    x, r, p : array of shape (p, M)
-        Solution, residual and direction.
-    rz : array of shape (m,)
-        Squared norm of the residual, by the preconditioner.
-    limit, share : array of shape (m,)
-        What the upper bound is compared with, and the share of the decrement that may be left.
-    active : bool array of shape (m,)
-        Problems that need another step.
+    x, r and p, (p, M), are solution, residual and direction; rz, (m,), the squared norm of the
+    residual by the preconditioner; ``share``, (m,), the share of the decrement that may be left;
+    ``active``, (m,), the problems that need another step.
     """
 
     batch: ProblemBatch

@@ -76,14 +76,11 @@ class Design:
         rotate: bool = True,
         complete: bool = False,
     ) -> Design:
-        """Prepare X.
+        """Prepare X, (n, d), float32 or float64, dense or csr, with positive weights of the rows.
 
         Parameters
         ----------
-        X : array or csr_array of shape (n, d)
-            Features, float32 or float64.
-        weight : array of shape (n,), optional
-            Positive weights of the rows.
+        X, weight : array or csr_array of shape (n, d); array of shape (n,), optional
         intercept : bool
             Whether the models have an intercept, which is not penalised.
         rotate : bool

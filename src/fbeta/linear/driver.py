@@ -56,25 +56,12 @@ def effective_tol(tol: float) -> float:
 
 
 def objective_floor(total_weight: float, null_loss: float) -> float:
-    """Return what is added to an objective that decreases are compared with.
-
-    ``null_loss`` is the loss of a row by a model that predicts nothing.
-    """
+    """Return what is added to an objective, given the loss of a row that is predicted at random."""
     return FLOOR_SHARE * total_weight * null_loss
 
 
 def check_requirements(solver: Any, **parts: Any) -> None:
-    """Raise a TypeError where a part lacks an attribute that ``solver.requires`` lists for it.
-
-    Examples
-    --------
-    >>> class Solver:
-    ...     requires = {"objective": ("slopes",)}
-    >>> check_requirements(Solver, objective=object())
-    Traceback (most recent call last):
-        ...
-    TypeError: Solver requires an objective with slopes, and object has none
-    """
+    """Raise a TypeError where a part lacks an attribute that ``solver.requires`` lists for it."""
     for role, names in solver.requires.items():
         part = parts[role]
         for name in names:
@@ -91,17 +78,10 @@ def check_requirements(solver: Any, **parts: Any) -> None:
 class StepRule:
     """Which steps along a direction are accepted, and which is tried next.
 
-    A step is accepted where the slope has all but vanished and the objective has not risen, or
-    where the objective has fallen by a share of what the slope at the start promises.
-
-    Attributes
-    ----------
-    slope_before, slope_beyond : float
-        Shares of the slope at the start that may be left before and beyond the minimum.
-    armijo : float
-        Share of the promised decrease.
-    shortest, longest : float
-        Limits of the next step, as a share of the way between two steps.
+    A step is accepted where the slope has all but vanished - shares ``slope_before`` and
+    ``slope_beyond`` of it may be left before and beyond the minimum - and the objective has not
+    risen, or where the objective has fallen by the share ``armijo`` of what the slope promises. The
+    next step is within ``shortest`` and ``longest``, as a share of the way between two steps.
     """
 
     slope_before: float
@@ -134,24 +114,10 @@ class State:
     """Where m active problems are, with M columns of coefficients, and those that have ended.
 
     Arrays have m or M as their last axis; subclasses may add such arrays, and lists of them.
-
-    Attributes
-    ----------
-    names : integer array of shape (m,)
-        What the problems are called.
-    W, gradient, direction : array of shape (p, M)
-        The last accepted point, its gradient, and the direction of the next trial.
-    value, step, slope : array of shape (m,)
-        Objective there, length of the next trial, and slope along the direction.
-    n_iter, budget, stalled, shortened : integer array of shape (m,)
-        Accepted points; evaluations left; points without a visible decrease; trials along this
-        direction.
-    cautious : bool array of shape (m,)
-        Problems far from their optimum.
-    floor : float
-        Of the objectives.
-    finished : list of (names, W, n_iter, converged, abandoned)
-        The results of problems that have ended.
+    ``step`` and ``slope`` are those of the next trial; ``n_iter`` counts accepted points,
+    ``budget`` evaluations that are left, ``stalled`` points without a visible decrease,
+    ``shortened`` trials along this direction. ``cautious`` problems are far from their optimum.
+    ``finished`` lists names, W, n_iter, converged and abandoned of problems that have ended.
     """
 
     names: Array
@@ -297,22 +263,10 @@ def minimise(
     tol: float,
     after_round: Callable[[list[Any]], None] | None = None,
 ) -> list[Any]:
-    """Advance groups of problems, all in each round, until every problem has ended.
+    """Advance groups of problems, one state each, all in each round, until every problem has ended.
 
-    Parameters
-    ----------
-    evaluator : Evaluator
-    states : sequence of State
-        One for each group.
-    tol : float
-        A problem has converged once its Newton decrement is certified to be at most ``tol`` times
-        its objective plus the floor.
-    after_round : callable, optional
-        Called with all states after each round, for checkpoints.
-
-    Returns
-    -------
-    list of State
+    A problem has converged once its Newton decrement is certified to be at most ``tol`` times its
+    objective plus the floor. ``after_round`` is called with all states after each round.
     """
     states, work = list(states), partial(advance, tol=effective_tol(tol))
     while places := [at for at, state in enumerate(states) if len(state)]:

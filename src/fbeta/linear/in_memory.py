@@ -36,19 +36,10 @@ class ArrayState(State):
 
 
 class ArrayOracle(Evaluator, Oracle):
-    """Evaluations, steps and directions of a batch of problems.
+    """Evaluations, steps and directions of a batch of problems, which shrinks as problems end.
 
-    Parameters
-    ----------
-    batch : ProblemBatch
-        It shrinks as problems end.
-    max_steps : int
-        Of conjugate gradients for one direction; a problem that needs more is abandoned, unless
-        ``factorised``.
-    tol : float
-        Of the driver.
-    factorised : bool
-        Precondition with factorised Hessians.
+    A problem whose direction takes more than ``max_steps`` of conjugate gradients is abandoned,
+    unless ``factorised`` Hessians are the preconditioner. ``tol`` is that of the driver.
     """
 
     rule = STEP_RULE

@@ -70,8 +70,8 @@ class Learner(ABC):
     def fit(self, X: Any, targets: Any, weight: Weight, alpha: Any, name: Names = str) -> Model:
         """Fit a model of the targets, as the code makes them, of n rows of X.
 
-        ``weight`` holds positive weights of the rows, ``alpha`` is the regularisation strength, for
-        learners that have one, and ``name`` says what a target is called in a warning.
+        ``weight`` holds positive weights, ``alpha`` is the regularisation strength of learners that
+        have one, and ``name`` says what a target is called in a warning.
         """
 
     def share(self, X: Any, weight: Weight) -> Any:
@@ -81,8 +81,8 @@ class Learner(ABC):
     def path(self, shared: Any, targets: Any, weight: Weight, rows: Rows, alphas: Alphas) -> Path:
         """Fit to some rows for each alpha, and yield alpha and the model.
 
-        The models take rows of ``shared`` in place of X. The targets are those of the given rows,
-        the weights those of all.
+        Models take rows of ``shared`` in place of X; targets are those of the given rows, weights
+        of all.
         """
         X, own = take_rows(shared, rows), None if weight is None else weight[rows]
         for alpha in alphas:
@@ -104,14 +104,9 @@ class Solved:
 
 @dataclass(frozen=True)
 class SolverLearner(Learner):
-    """Models that :mod:`fbeta.linear` solves for, by the objective that their targets have.
+    """Models that :mod:`fbeta.linear` solves for.
 
-    Attributes
-    ----------
-    fit_intercept, tol, max_iter
-        Of the solver.
-    objective : type of Objective
-        With a class method ``of`` from targets to the objective.
+    ``objective`` is a type with a class method ``of`` from targets to the objective.
     """
 
     fit_intercept: bool = True

@@ -23,19 +23,10 @@ def take_along(values: Any, places: NDArray[np.intp], axis: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """Linear scores, and the objective that they were fitted by.
+    """Linear scores ``X @ coef.T + intercept``, and the objective that makes them probabilities.
 
-    Attributes
-    ----------
-    coef : array of shape (M, d)
-        One row for each column of scores.
-    intercept : array
-        Of shape (M,), or as the objective has them.
-    n_iter : ndarray of shape (m,)
-        Newton iterations of each problem; 0 where nothing had to be solved.
-    converged : bool ndarray of shape (m,)
-    objective : Objective
-        Which makes probabilities of the scores.
+    ``n_iter`` and ``converged``, (m,), are the Newton iterations of each problem, 0 where nothing
+    had to be solved, and whether it was certified.
     """
 
     coef: Array

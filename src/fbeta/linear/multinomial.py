@@ -23,13 +23,9 @@ __all__ = ["Multinomial", "softmax"]
 class Multinomial(Objective):
     """The logarithm of the softmax of a problem's scores; y holds class numbers, (rows, m).
 
-    The curvature is kept as the probabilities p of the classes: each row's Hessian is ``diag(p) -
-    p p'``. Problems with fewer classes than the widest are filled up with classes of probability 0.
-
-    Parameters
-    ----------
-    class_counts : int ndarray of shape (m,)
-        Classes of each problem: 0, 1, ..., each of which occurs.
+    The curvature is kept as the probabilities p of the classes: each row's Hessian is ``diag(p) - p
+    p'``. Problems with fewer classes (``class_counts``, (m,)) than the widest are filled up with
+    classes of probability 0.
     """
 
     kind = "multinomial"

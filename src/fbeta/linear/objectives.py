@@ -39,20 +39,16 @@ class Objective(ABC):
     kind : str
         What problems are called in warnings.
     preconditioners : tuple of str
-        Those that the Hessians allow, by their names in
-        :data:`fbeta.linear.preconditioners.PRECONDITIONERS`, the usual one first. Without
-        ``"factorised"``, problems that conjugate gradients abandon do not converge.
-    always_rotates : bool
-        Whether the rotation of X always pays.
-    separates_columns : bool
-        Whether each column of the targets is a problem of its own.
+        Those that the Hessians allow, by name, the usual one first. Without ``"factorised"``,
+        problems that conjugate gradients abandon do not converge.
+    always_rotates, separates_columns : bool
+        Whether the rotation of X always pays; whether each column of targets is a problem.
     null_loss : float
         Loss of a row by a model that predicts nothing.
     width : int
         Columns c of a problem.
     intercept_penalty, min_alpha : float
-        Penalty of intercepts, and the least one of other coefficients, where the losses alone do
-        not bound them.
+        Penalty of intercepts and the least one of others, where losses do not bound them.
     """
 
     kind: ClassVar[str]
@@ -73,18 +69,18 @@ class Objective(ABC):
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return losses (rows, m), their gradients (rows, m c) and the curvature (rows, m c).
 
-        ``cautious``, (m,) or (m c,), marks problems far from their optimum, for which a curvature
-        that is too low would lead to steps that are too long. The representation of the curvature
-        is private to the objective; it is not negative, and Hessians grow with each entry.
+        ``cautious``, (m,) or (m c,), marks problems far from their optimum, where a curvature that
+        is too low gives steps that are too long. Only the objective knows what the curvature
+        consists of; Hessians grow with each of its entries, which are not negative.
         """
 
     def summed(
         self, y: Array, u: Array, cautious: Array | None, weight: Array | None
     ) -> tuple[Array, Array, Array, Array]:
-        """Evaluate rows with weights, (rows, 1), and sum over them.
+        """Evaluate rows with weights, (rows, 1), and sum over them in double precision.
 
-        Returns the sums of the losses, (m,), the weighted gradients, the curvature without weights
-        and the sums of its weighted diagonal, (m c,); sums are in double precision.
+        Returns sums of the losses, (m,), weighted gradients, the curvature without weights and sums
+        of its weighted diagonal, (m c,).
         """
         xp = array_namespace(u)
         f, g, h = self.evaluate(y, u, cautious)

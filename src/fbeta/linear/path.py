@@ -18,24 +18,10 @@ SECOND_ORDER_SHARE = 0.5
 def solve_path(
     problems: Problems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100
 ) -> Iterator[tuple[float, Solution]]:
-    """Solve the problems for each alpha, from the strongest to the weakest.
+    """Solve the problems for each alpha, from the strongest to the weakest, and yield both.
 
     Each solve starts where the solutions before it lead, as a function of ``ln alpha``: the
     coefficients of separable problems grow like ``ln(1 / alpha)``.
-
-    Parameters
-    ----------
-    problems : Problems
-        Over one design.
-    alphas : sequence of float
-        In any order.
-    tol, max_iter
-        As for :meth:`Problems.solve`.
-
-    Yields
-    ------
-    alpha : float
-    solution : Solution
     """
     known: list[tuple[float, Array]] = []
     for alpha in sorted(set(alphas), reverse=True):

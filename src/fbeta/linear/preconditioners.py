@@ -28,12 +28,8 @@ TINY = 1e-150  # added where a zero would be divided by
 class Preconditioner(ABC):
     """An approximation M of the Hessians of m problems, with M^-1.
 
-    Attributes
-    ----------
-    smallest : array of shape (m,)
-        No eigenvalue of ``M^-1 H`` is below it; 0 where nothing is known.
-    single_precision : bool
-        Whether single precision is accurate enough for products with H.
+    No eigenvalue of ``M^-1 H`` is below ``smallest``, (m,), which is 0 where nothing is known;
+    ``single_precision`` says whether that is accurate enough for products with H.
     """
 
     smallest: Array
@@ -301,14 +297,7 @@ PRECONDITIONERS: dict[str, type[Preconditioner]] = {
 def _inverse_hessians(
     batch: ProblemBatch, at: Evaluation, problems: NDArray[np.intp]
 ) -> tuple[Array, Array]:
-    """Invert the Hessians of some problems.
-
-    Returns
-    -------
-    inverses : array of shape (k, c p, c p)
-    sound : array of shape (k,)
-        1 where they can be relied upon, 0 elsewhere.
-    """
+    """Invert the Hessians of k problems, (k, c p, c p); 1 where that is accurate, else 0, (k,)."""
     xp = batch.xp
     H = _hessians(batch, at, problems)
     order = H.shape[-1]

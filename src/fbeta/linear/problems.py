@@ -38,15 +38,7 @@ LAUNCH_FLOPS = 6e10  # operations of an accelerator in the time that the kernels
 
 @dataclass(frozen=True)
 class Solution:
-    """Solutions of the problems, in the coordinates of the design.
-
-    Attributes
-    ----------
-    W : array of shape (p, M)
-        In double precision.
-    n_iter : ndarray of shape (m,)
-    converged : bool ndarray of shape (m,)
-    """
+    """W, (p, M), in the coordinates of the design; iterations and whether certified, (m,) each."""
 
     W: Array
     n_iter: NDArray[np.intp]
@@ -66,13 +58,6 @@ class Problems:
         As the objective takes them.
     memory : int
         Bytes of working memory.
-
-    Attributes
-    ----------
-    first : ndarray of shape (m + 1,)
-        Where the columns of each problem begin, and the number of all.
-    unsolved : ndarray
-        The problems that have to be solved, those that take longest first.
     """
 
     def __init__(
@@ -268,16 +253,10 @@ class Problems:
 
 @dataclass
 class _Run:
-    """One solve of all problems, and what is known of each so far.
+    """One solve of all problems, and what is known of each so far; ``W`` is written to.
 
-    Attributes
-    ----------
-    W : array of shape (p, M)
-        Written to.
-    cold_start : bool
-        Whether W is far from the optimum.
-    n_iter, converged, abandoned : ndarray of shape (m,)
-        Iterations; whether certified; whether the Hessian has to be factorised.
+    ``cold_start`` tells whether W is far from the optimum; ``abandoned`` problems, (m,), need their
+    Hessians factorised.
     """
 
     problems: Problems
