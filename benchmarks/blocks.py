@@ -81,9 +81,9 @@ def fit_blocks(folder: Path, rows: int, limited: bool) -> dict[str, Any]:
             out = work(self, *args, **options)
             times[name].append(time.perf_counter() - begin)
             if name == "evaluate":
-                columns.append(sum(point.coef.shape[1] for point in args[1]))
+                columns.append(sum(point.coef.shape[1] for point in args[0].points))
             if name == "each":
-                held.append(self._sample.design.matrix.shape[0])
+                held.append(self._held.design.matrix.shape[0])
             return out
 
         setattr(source.Streamed, name, run)

@@ -22,9 +22,9 @@ from fbeta._threads import n_threads
 from fbeta.blocks import tasks
 from fbeta.blocks.held import HeldRows
 from fbeta.blocks.rows import MEMORY, parse_memory
-from fbeta.blocks.source import Layout, RowSource, tally_folds
+from fbeta.blocks.source import Pass, RowSource, tally_folds
 from fbeta.blocks.summary import CheckedRows, Summary, Tally
-from fbeta.blocks.sums import Draw, Sums, TrialPoint
+from fbeta.blocks.sums import Sums
 from fbeta.labels.forms import LabelForm
 
 __all__ = ["Distributed", "chunks_of", "is_dask"]
@@ -196,27 +196,20 @@ class Distributed(RowSource):
     def _own_folds(self) -> list[Any]:
         return self._folds if self._folds is not None else [None] * len(self._rows)
 
-    def evaluate(
-        self,
-        layout: Layout,
-        points: Sequence[TrialPoint],
-        dtype: Any,
-        folds: NDArray[Any] | None,
-        draw: Draw | None = None,
-    ) -> list[Sums]:
+    def evaluate(self, task: Pass, folds: NDArray[Any] | None) -> list[Sums]:
         """Add up over all chunks, in a round."""
-        task = self._shared((layout, list(points), dtype, draw))
+        shared = self._shared(task)
         own = self._own_folds() if folds is not None else [None] * len(self._rows)
         found = [
-            self._delay(tasks.evaluate_chunk)(rows, fold, task)
+            self._delay(tasks.evaluate_chunk)(rows, fold, shared)
             for rows, fold in zip(self._rows, own, strict=True)
         ]
         sums = self._tree([pair[0] for pair in found], tasks.add_lists)
         self.passes += 1
-        if draw is None:
+        if task.draw is None:
             return list(self.dask.compute(sums)[0])
         drawn = [pair[1] for pair in found]
-        held = self._delay(tasks.renew)(self._held, drawn, own, task)
+        held = self._delay(tasks.renew)(self._held, drawn, own, shared)
         done, self._held = self.dask.persist(sums, held)
         return list(self.dask.compute(done)[0])
 

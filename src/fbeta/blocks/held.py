@@ -29,9 +29,8 @@ from fbeta.linear.conjugate import Directions, conjugate_gradients
 from fbeta.linear.design import Design
 from fbeta.linear.driver import Oracle, State, StepRule, objective_floor
 from fbeta.linear.objectives import Objective
-from fbeta.linear.path import solve_path
 from fbeta.linear.preconditioners import PRECONDITIONERS
-from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS
+from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS, solve_path
 
 __all__ = ["GroupState", "HeldRows", "trial_point"]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fbeta.blocks.checkpoint import Checkpoint
 from fbeta.blocks.held import GroupState, HeldRows, trial_point
-from fbeta.blocks.source import Layout, RowSource, folds_known, folds_of
+from fbeta.blocks.source import Layout, Pass, RowSource, folds_known, folds_of
 from fbeta.blocks.summary import CheckedRows, Summary, Tally, random_bits
 from fbeta.blocks.sums import Draw, MergedPoints, Sums, TrialPoint
 from fbeta.linear.design import Design, check_squares, round_coefficients
@@ -181,8 +181,8 @@ class _Passes(Evaluator):
         points = [trial_point(own.design, own.objective, state) for state in states]
         merged = MergedPoints(points)
         draw = self._draw(states, merged) if self.used in REDRAW_AFTER else None
-        dtype = self._dtype(states, points)
-        found = self.source.evaluate(own.layout, merged.points, dtype, own.folds, draw)
+        task = Pass(own.layout, merged.points, self._dtype(states, points), draw)
+        found = self.source.evaluate(task, own.folds)
         self.used += 1
         return merged.split(found)
 

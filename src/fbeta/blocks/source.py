@@ -22,7 +22,7 @@ from fbeta.blocks.sums import BlockTargets, Draw, Sums, TrialPoint, add_up
 from fbeta.labels.forms import LabelForm
 from fbeta.statistics.codes import Code
 
-__all__ = ["Layout", "RowSource", "Streamed", "folds_of", "row_capacity"]
+__all__ = ["Layout", "Pass", "RowSource", "Streamed", "folds_of", "row_capacity"]
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
@@ -68,6 +68,16 @@ class Layout:
         return BlockTargets(rows.X, self.targets(rows.Y), rows.weight, fold)
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What a pass evaluates, in which floating type, and which rows it draws to be held."""
+
+    layout: Layout
+    points: Sequence[TrialPoint]
+    dtype: Any
+    draw: Draw | None = None
+
+
 class RowSource(ABC):
     """Rows somewhere, of which sums are asked for.
 
@@ -95,14 +105,7 @@ class RowSource(ABC):
         """Return the tally of the rows that each fold holds out."""
 
     @abstractmethod
-    def evaluate(
-        self,
-        layout: Layout,
-        points: Sequence[TrialPoint],
-        dtype: Any,
-        folds: NDArray[Any] | None,
-        draw: Draw | None = None,
-    ) -> list[Sums]:
+    def evaluate(self, task: Pass, folds: NDArray[Any] | None) -> list[Sums]:
         """Return sums over all rows at some points; rows that are drawn replace those held."""
 
     @abstractmethod
@@ -222,27 +225,16 @@ class Streamed(RowSource):
         count = int(folds.max()) + 1
         return _add_tallies(self._run(lambda rows: tally_folds(rows, folds, count)))
 
-    def evaluate(
-        self,
-        layout: Layout,
-        points: Sequence[TrialPoint],
-        dtype: Any,
-        folds: NDArray[Any] | None,
-        draw: Draw | None = None,
-    ) -> list[Sums]:
+    def evaluate(self, task: Pass, folds: NDArray[Any] | None) -> list[Sums]:
         """Add up over all rows, in a pass."""
         total: list[Sums] = []
         pieces: list[Drawn] = []
-
-        def work(rows: CheckedRows) -> tuple[list[Sums], Drawn | None]:
-            return evaluate_rows(rows, layout, points, dtype, folds, draw)
-
-        for found, drawn in self._run(work):
+        for found, drawn in self._run(lambda rows: evaluate_rows(rows, task, folds)):
             total = [a + b for a, b in zip(total, found, strict=True)] if total else found
             pieces += [] if drawn is None else [drawn]
-        if draw is not None:
+        if task.draw is not None:
             assert self._held is not None
-            self._held = renewed(self._held, layout, thinned(pieces, draw), folds)
+            self._held = renewed(self._held, task, pieces, folds)
         return total
 
     def over(self, work: Callable[[CheckedRows, Any], Found], folds: NDArray[Any]) -> list[Found]:
@@ -286,15 +278,11 @@ def checked(
 
 
 def evaluate_rows(
-    rows: CheckedRows,
-    layout: Layout,
-    points: Sequence[TrialPoint],
-    dtype: Any,
-    folds: NDArray[Any] | None,
-    draw: Draw | None,
+    rows: CheckedRows, task: Pass, folds: NDArray[Any] | None
 ) -> tuple[list[Sums], Drawn | None]:
-    """Add up over some rows; return sums, and the rows that were drawn with their probabilities."""
-    sums, chance = add_up(layout.rows(rows, folds), points, dtype, draw)
+    """Add up over some rows; return sums, and the rows that were drawn."""
+    draw = task.draw
+    sums, chance = add_up(task.layout.rows(rows, folds), task.points, task.dtype, draw)
     if draw is None or chance is None:
         return sums, None
     own = np.flatnonzero(random_bits(rows.ids, draw.seed) / 2.0**64 < chance)
@@ -315,12 +303,13 @@ def thinned(pieces: Sequence[Drawn], draw: Draw) -> Drawn:
     return CheckedRows.join([rows for rows, _ in pieces]), chance[np.argsort(ids, kind="stable")]
 
 
-def renewed(held: HeldRows, layout: Layout, drawn: Drawn, folds: Any) -> HeldRows:
-    """Return the rows that were drawn, to be held from now on."""
-    rows, chance = drawn
+def renewed(held: HeldRows, task: Pass, pieces: Sequence[Drawn], folds: Any) -> HeldRows:
+    """Return the rows that a pass has drawn, to be held from now on."""
+    assert task.draw is not None
+    rows, chance = thinned(pieces, task.draw)
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     fold = None if not folds_known(folds) else folds_of(folds, rows.ids)
-    return held.renew(rows.X, layout.targets(rows.Y), weight, chance, fold)
+    return held.renew(rows.X, task.layout.targets(rows.Y), weight, chance, fold)
 
 
 def folds_known(folds: Any) -> bool:

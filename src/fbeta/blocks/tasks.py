@@ -15,12 +15,12 @@ from fbeta.blocks.held import HeldRows
 from fbeta.blocks.reading import Block
 from fbeta.blocks.source import (
     MAX_CHUNK_ROWS,
+    Pass,
     checked,
     evaluate_rows,
     folds_of,
     renewed,
     row_capacity,
-    thinned,
 )
 from fbeta.blocks.summary import CheckedRows, Summary
 from fbeta.labels.forms import LabelForm, form_of
@@ -108,18 +108,15 @@ def add_lists(found: list[Any]) -> Any:
     return total
 
 
-def evaluate_chunk(rows: CheckedRows, folds: Any, task: tuple[Any, ...]) -> Any:
+def evaluate_chunk(rows: CheckedRows, folds: Any, task: Pass) -> Any:
     """Evaluate problems on a chunk."""
-    layout, points, dtype, draw = task
     with one_blas_thread():
-        return evaluate_rows(rows, layout, points, dtype, folds, draw)
+        return evaluate_rows(rows, task, folds)
 
 
-def renew(held: HeldRows, drawn: list[Any], folds: list[Any], task: tuple[Any, ...]) -> HeldRows:
+def renew(held: HeldRows, drawn: list[Any], folds: list[Any], task: Pass) -> HeldRows:
     """Hold the rows that were drawn."""
-    layout, _, _, draw = task
-    joined = thinned([pair for pair in drawn if len(pair[0])], draw)
-    return renewed(held, layout, joined, PartFolds(folds))
+    return renewed(held, task, [pair for pair in drawn if len(pair[0])], PartFolds(folds))
 
 
 def build(make: Callable[..., HeldRows], summary: Summary, folds: list[Any] | None) -> HeldRows:

@@ -5,7 +5,7 @@
 the kinds there are -, ``driver`` the one Newton method over an oracle, ``in_memory`` the oracle for
 arrays of any library, with ``conjugate`` gradients and ``preconditioners`` on a ``batch`` of
 problems. ``compiled`` is the same method in C++ where there is a compiler, ``problems`` hands them
-out, ``path`` follows the alphas, ``learner`` is what estimators use, ``models`` what they get.
+out and follows paths of alphas, ``learner`` is what estimators use, ``models`` what they get.
 """
 
 from fbeta.linear.binary import LinearProblems
@@ -14,8 +14,7 @@ from fbeta.linear.design import Design
 from fbeta.linear.label_sets import LabelSets
 from fbeta.linear.models import LinearModel, LinearProbabilities, LinearScores
 from fbeta.linear.multinomial import Multinomial
-from fbeta.linear.path import solve_path
-from fbeta.linear.problems import Problems, Solution
+from fbeta.linear.problems import Problems, Solution, solve_path
 
 __all__ = [
     "Cardinality",

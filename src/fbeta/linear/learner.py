@@ -23,8 +23,7 @@ from fbeta.linear.binary import LinearProblems
 from fbeta.linear.design import Design
 from fbeta.linear.models import LinearProbabilities, LinearScores, take_along
 from fbeta.linear.objectives import Binary, Objective
-from fbeta.linear.path import solve_path
-from fbeta.linear.problems import MEMORY_BYTES, Problems
+from fbeta.linear.problems import MEMORY_BYTES, Problems, solve_path
 from fbeta.linear.rotation import rotation_pays
 from fbeta.losses import LogisticLoss, Loss
 

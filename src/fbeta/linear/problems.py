@@ -1,8 +1,8 @@
-"""All problems over one X: which of them need solving, by what, and in which batches."""
+"""All problems over one X: which of them need solving, by what, in which batches, and paths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from fbeta.linear.models import LinearModel
 from fbeta.linear.objectives import MIN_PARALLEL_SCORES, Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
 
-__all__ = ["Problems", "Solution"]
+__all__ = ["Problems", "Solution", "solve_path"]
 
 MEMORY_BYTES = 1 << 30  # of working memory, for the batches that are solved at the same time
 BATCH_COLUMNS = 160  # columns of a batch: enough for matrix products at full speed
@@ -34,6 +34,8 @@ FREE_MEMORY_SHARE = 0.8  # of the memory that is free on an accelerator
 MIN_CG_STEPS = 48  # conjugate gradient steps before a problem is abandoned
 MIN_CG_STEPS_ACCELERATOR = 12
 LAUNCH_FLOPS = 6e10  # operations of an accelerator in the time that the kernels of a step launch
+# share of the second-order term in an extrapolation: all of it overshoots where the path bends
+SECOND_ORDER_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -351,3 +353,45 @@ class _Run:
         )
         index = xp.asarray(source, device=own.design.device)
         return xp.take(xp.concat([W, columns], axis=1), index, axis=1)
+
+
+def solve_path(
+    problems: Problems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100
+) -> Iterator[tuple[float, Solution]]:
+    """Solve the problems for each alpha, from the strongest to the weakest, and yield both.
+
+    Each solve starts where the solutions before it lead, as a function of ``ln alpha``: the
+    coefficients of separable problems grow like ``ln(1 / alpha)``.
+    """
+    known: list[tuple[float, Array]] = []
+    for alpha in sorted(set(alphas), reverse=True):
+        start = extrapolate(known, alpha)
+        solution = problems.solve(alpha, start, tol=tol, max_iter=max_iter)
+        known = [*known[-2:], (alpha, solution.W)]
+        yield alpha, solution
+
+
+def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
+    """Continue up to three solutions (alpha, W), the strongest first, to ``alpha``.
+
+    By divided differences in ``ln alpha``; None where no solution is known.
+
+    Examples
+    --------
+    >>> extrapolate([(100.0, 1.0), (10.0, 2.0)], 1.0)
+    3.0
+    """
+    if not known:
+        return None
+    if len(known) == 1 or alpha == 0:
+        return known[-1][1]
+    t = [float(np.log(a)) for a, _ in known]
+    W = [w for _, w in known]
+    ahead = float(np.log(alpha)) - t[-1]
+    slope = (W[-1] - W[-2]) / (t[-1] - t[-2])
+    out = W[-1] + ahead * slope
+    if len(known) == 3:
+        before = (W[-2] - W[-3]) / (t[-2] - t[-3])
+        bend = (slope - before) / (t[-1] - t[-3])
+        out = out + SECOND_ORDER_SHARE * ahead * (float(np.log(alpha)) - t[-2]) * bend
+    return out
