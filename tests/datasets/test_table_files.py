@@ -1,0 +1,120 @@
+"""The one reader of tables: whole and in blocks, with the line of every row."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fbeta.datasets import DatasetError, read_table
+from fbeta.datasets.table_files import FileFormat
+
+pytest.importorskip("pyarrow")
+
+QUOTED = [
+    ["a", "say hi", "1"],
+    ["b", "two\nlines", "2"],
+    ['"', "comma, here", "3"],
+    ["", "", "4"],
+    ["d", '""', "5"],
+]
+
+
+def write(path: Path, rows: list[list[str]], sep: str = ",", end: str = "\n") -> Path:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=sep, lineterminator=end, quoting=csv.QUOTE_ALL)
+    writer.writerows([["x", "text", "n"], *rows])
+    path.write_bytes(out.getvalue().encode())
+    return path
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("sep", [",", ";", "\t", "|"])
+def test_cells_are_those_of_the_csv_module(tmp_path: Path, sep: str, end: str) -> None:
+    rows = [*QUOTED, *([["plain", "5 inches", "6"]] * 3)]
+    path = write(tmp_path / "a.csv", rows, sep, end)
+    table = FileFormat().read(path)
+    found = [
+        list(row) for row in zip(*(c.to_pylist() for c in table.columns.values()), strict=True)
+    ]
+    assert found == rows
+    blocks = list(FileFormat().blocks(path, 2))
+    assert [block.n_rows for block in blocks] == [2, 2, 2, 2]
+    joined = [cell for block in blocks for cell in block.columns["text"].to_pylist()]
+    assert joined == [row[1] for row in rows]
+
+
+def test_lines_are_those_of_an_editor(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", QUOTED)
+    assert [FileFormat().read(path).place(row) for row in range(5)] == [2, 3, 5, 6, 7]
+    blocks = list(FileFormat().blocks(path, 2))
+    assert [b.place(row) for b in blocks for row in range(b.n_rows)] == [2, 3, 5, 6, 7]
+
+
+def test_quotes_inside_of_cells_are_read_as_the_csv_module_does(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('size,note\n5" disk,a\n6,b" and c\n')
+    assert FileFormat().read(path).columns["size"].to_pylist() == ['5" disk', "6"]
+    assert [t.n_rows for t in FileFormat().blocks(path, 1)] == [1, 1]
+    path.write_text('size,note\n1,a\n"1"2,b\n')
+    for read in (FileFormat().read, lambda p: list(FileFormat().blocks(p, 1))):
+        with pytest.raises(DatasetError, match="line 3: expected cells separated by ','"):
+            read(path)
+
+
+def test_broken_rows_of_blocks_have_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "1,2\n" * 1000 + "3\n" + "1,2\n" * 10)
+    with pytest.raises(DatasetError, match="line 1002: expected 2 cells"):
+        list(FileFormat().blocks(path, 300))
+    path.write_bytes(b"a,b\n" + b"1,2\n" * 1000 + b"1,\xff\n")
+    with pytest.raises(DatasetError, match="line 1002: expected utf-8 text"):
+        list(FileFormat(encoding="utf-8").blocks(path, 300))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "jsonl", "parquet", "xlsx"])
+def test_blocks_are_the_whole(tmp_path: Path, suffix: str) -> None:
+    frame = pd.DataFrame({"a": np.arange(25), "b": [f"t{i % 7}" for i in range(25)]})
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "xlsx":
+        pytest.importorskip("openpyxl")
+        frame.to_excel(path, index=False)
+    elif suffix == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    elif suffix == "parquet":
+        frame.to_parquet(path)
+    else:
+        text = frame.to_csv(index=False).encode()
+        path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    whole, blocks = FileFormat().read(path), list(FileFormat().blocks(path, 10))
+    assert FileFormat().names(path) == ["a", "b"]
+    assert [block.n_rows for block in blocks] == [10, 10, 5]
+    for name in ("a", "b"):
+        cells = [str(cell) for block in blocks for cell in block.columns[name]]
+        assert cells == list(map(str, whole.columns[name])) == frame[name].astype(str).tolist()
+    assert blocks[2].place(4) == whole.place(24)
+
+
+def test_cells_of_any_length(tmp_path: Path) -> None:
+    long = "word " * 300_000
+    path = write(tmp_path / "a.csv", [["a", long, "1"], ["b", '"' + long, "2"]])
+    assert FileFormat().read(path).columns["text"].to_pylist() == [long, '"' + long]
+    assert sum(t.n_rows for t in FileFormat().blocks(path, 1)) == 2
+
+
+def test_frames_are_read_like_files(tmp_path: Path) -> None:
+    pl = pytest.importorskip("polars")
+    frame = pd.DataFrame({"x": [1.5, 2.5, 4.0], "c": ["u", "v", "u"], "tags": ["a;b", "", "b"]})
+    path = tmp_path / "a.csv"
+    frame.to_csv(path, index=False)
+    for source in (path, frame, pl.from_pandas(frame), pl.from_pandas(frame).to_arrow()):
+        found = read_table(source, label_column="tags")
+        assert found.kinds == {"x": "numeric", "c": "categorical"}
+        assert found.labels.to_numpy().tolist() == [[1, 1], [0, 0], [0, 1]]
+        assert found.features["c"].tolist() == ["u", "v", "u"]
+    assert read_table(frame).labels is None
