@@ -15,6 +15,7 @@ from fbeta.decoding.exact import expected_fbeta, expected_measure
 from fbeta.labels.forms import form_of
 from fbeta.metrics import best_thresholds
 from fbeta.rivals import BinaryRelevance
+from fbeta.storage import load_model, save_model
 
 X = np.random.default_rng(0).normal(size=(200, 4))
 Y = (X[:, :3] > 0).astype(int)
@@ -201,3 +202,14 @@ def test_numbers_are_no_strings():
     assert clf.score(X, Y[:, :1]) == clf.score(X, Y[:, 0]) == clf.score(X, Y[:, :1].tolist())
     with pytest.raises(ValueError, match=r"0/1 matrix with 3 columns.*1-D target"):
         clf.score(X, Y)
+
+
+@pytest.mark.parametrize("kind", ["category", "string", "object", "Int8"])
+def test_model_files_have_plain_types_of_columns(kind, tmp_path):
+    pytest.importorskip("skops")
+    frame = pd.DataFrame(Y if kind == "Int8" else Y.astype(str), columns=NAMES).astype(kind)
+    clf = FBetaClassifier().fit(X, frame)
+    save_model(tmp_path / "m.skops", clf)
+    found = load_model(tmp_path / "m.skops").estimator.predict(X)
+    assert (found.dtypes == ("Int8" if kind == "Int8" else "int8")).all()
+    assert fbeta_score(found, clf.predict(X)) == 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,6 +85,16 @@ class LabelForm:
             raise ValueError(f"there is no form of labels {self.kind!r} of {self.dtype!r}")
         if self.container not in ("", "Series", *LIBRARIES, *SPARSE):
             raise ValueError(f"there are no labels in a {self.container!r}")
+
+    def storable(self) -> LabelForm:
+        """Return the form with types that model files have: int8 for text, categories, decimals."""
+        if self.kind == "frame":
+            small = np.dtype(np.int8)
+            types = (t if getattr(t, "kind", "O") in "biuf" else small for t in self.dtype)
+            return replace(self, dtype=tuple(types))
+        if self.kind == "sets":
+            return replace(self, dtype=self.dtype if isinstance(self.dtype, type) else list)
+        return replace(self, dtype=None) if self.kind == "single" else self
 
     @property
     def n_labels(self) -> int:

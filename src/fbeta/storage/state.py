@@ -67,6 +67,8 @@ def to_state(value: Any, leaves: list[Any]) -> Any:
     if kind is np.ndarray and value.dtype == object and value.ndim == 1:
         return {"objects": write(value.tolist())}
     name = part_name(kind)
+    if name == "LabelForm":
+        value = value.storable()
     if name is not None:
         params, state = (
             dict(zip(part, write(part.values()), strict=True)) for part in _take_apart(value)
