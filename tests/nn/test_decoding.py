@@ -141,6 +141,15 @@ def test_extreme_beta(beta, device, traced):
         np.testing.assert_array_equal(decode(q, given_as).cpu(), fbeta.decode(here, beta))
 
 
+def test_padded_short_lists(device, traced):
+    """Logits of -inf stand for places of a list that are not used."""
+    logits = torch.tensor([[2.0, -0.5, -torch.inf], [0.3, 0.2, 0.1]], device=device)
+    labels, value = decode(logits, return_expected=True)
+    short, expected = decode(logits[:1, :2], return_expected=True)
+    assert labels[0].tolist() == [*short[0].tolist(), 0]
+    np.testing.assert_allclose(value[:1].cpu(), expected.cpu(), rtol=1e-12)
+
+
 def test_label_statistics_are_decoded(device):
     q = LabelStatistics.from_marginals(torch.tensor([[0.9, 0.5, 0.1]], device=device))
     assert torch.equal(decode(q, 2.0), torch.as_tensor(fbeta.decode(q, 2.0)))

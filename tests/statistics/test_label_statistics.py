@@ -133,3 +133,11 @@ def test_bad_statistics_are_named(arguments, message):
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_weights_of_any_size_and_statistics_that_are_too_large():
+    a, b = LabelStatistics.from_labels([[1, 0]]), LabelStatistics.from_labels([[1, 1]])
+    average = LabelStatistics.mixture([a, b], [1e308, 1e308])
+    assert average.marginals().tolist() == [[1.0, 0.5]]
+    with pytest.raises(ValueError, match="joint must hold probabilities"):
+        LabelStatistics(np.zeros(1), np.full((1, 1, 2), 1e308), [1])

@@ -31,11 +31,13 @@ from fbeta.decoding.back_ends import search_on_device
 from fbeta.decoding.dense_search import TIE_UNITS, Goal, Tables, search_dense
 from fbeta.decoding.factored_search import search_factored
 from fbeta.decoding.measures import Measure, get_measure
+from fbeta.decoding.sparse_search import expected_of_sparse, search_sparse
 from fbeta.labels.forms import read_dense
 from fbeta.labels.matrices import check_binary
 from fbeta.statistics.dense import Dense, Form
 from fbeta.statistics.factored import Factored, law_bytes, pieces
 from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.statistics.sparse import Sparse
 
 __all__ = ["decode", "expected_fbeta", "expected_measure"]
 
@@ -103,7 +105,8 @@ def decode(
     Returns
     -------
     labels : int8 array of shape (n, s)
-        Predicted label sets, 0/1, of the library and on the device of the statistics.
+        Predicted label sets, 0/1, of the library and on the device of the statistics; a csr_array
+        for statistics of listed labels, with listed labels alone.
     expected : array of shape (n,)
         Only with ``return_expected=True``.
 
@@ -196,6 +199,8 @@ def expected_measure(
     [0.7]
     """
     form, measure = _form_of(statistics), get_measure(measure, beta)
+    if isinstance(form, Sparse):
+        return expected_of_sparse(form, labels, measure)
     xp, _ = form.place
     chosen = _read_predictions(form, labels)
 
@@ -240,6 +245,8 @@ def _check_goal(measure: Measure, low: int, high: int | None, s: int) -> Goal:
 
 def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
     """Find the best label sets, and their values."""
+    if isinstance(form, Sparse):
+        return search_sparse(form, goal)
     xp, device = form.place
     if not form.shape[0]:
         labels = xp.zeros(form.shape, dtype=xp.int8, device=device)

@@ -46,8 +46,8 @@ def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
         some = form.take(rows)
         ascending = some.sorted()
         law = some.law(ascending)
-        size, value = _PrefixSearch(law, xp.flip(ascending, axis=0), goal).run()
-        low, high = _ties(law, ascending, size, goal)
+        size, value = PrefixSearch(law, xp.flip(ascending, axis=0), goal).run()
+        low, high = find_ties(law, ascending, size, goal)
         return largest_labels(xp, astype(xp, some.P, low.dtype), size, low, high), value
 
     order, tasks = _tasks(form)
@@ -58,7 +58,7 @@ def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
     return labels[back], value[back]
 
 
-def _ties(law: Law, ascending: Array, size: Array, goal: Goal) -> tuple[Array, Array]:
+def find_ties(law: Law, ascending: Array, size: Array, goal: Goal) -> tuple[Array, Array]:
     """Return the least and the largest of P that tie with the last label taken, of shape (n,).
 
     Labels tie where their ``T_jl`` do, as in the search of dense statistics; T grows with P.
@@ -129,7 +129,7 @@ def _tasks(form: Factored) -> tuple[Any, list[Any]]:
     return order, tasks
 
 
-class _PrefixSearch:
+class PrefixSearch:
     """The best number of labels of each instance, some labels at a time.
 
     With ``Q_l(k)`` the sum of ``q_jk`` over the first l labels, sets of m > l labels have ``Q_m(k)
@@ -138,7 +138,14 @@ class _PrefixSearch:
     m bounds them all, and so does ``A(k, l + 1) S_k``.
     """
 
-    def __init__(self, law: Law, descending: Array, goal: Goal) -> None:
+    def __init__(
+        self,
+        law: Law,
+        descending: Array,
+        goal: Goal,
+        limits: tuple[Array, Array] | None = None,
+    ) -> None:
+        self.limits = limits  # of the sizes of each instance, (n,), within those of the goal
         self.law, self.descending, self.goal, self.xp = law, descending, goal, law.xp
         self.cardinalities = np.arange(law.first, law.first + law.weights.shape[0])
         self.sums = self.xp.zeros_like(law.weights)  # Q_l
@@ -189,6 +196,10 @@ class _PrefixSearch:
         if not (self.goal.measure.bounded and sizes.start):
             rest, scale = rest_of(self.xp, B, self.law.empty, self.law.weights)
             values, scales = hits + rest, hits + scale
+        if self.limits is not None:
+            size = np.asarray(sizes)[:, None]
+            allowed = (size >= self.limits[0]) & (size <= self.limits[1])
+            values = np.where(allowed, values, -np.inf)
         if first < len(sizes):
             self.sizes += sizes[first:]
             self.values.append(values[first:, :])

@@ -49,7 +49,8 @@ def decode(
     ----------
     statistics : Statistics, LabelStatistics or tensor of shape (n, s)
         Of n instances with s labels; a tensor holds the logits of labels that are taken as
-        independent, such as those of a network that was fitted with BCE.
+        independent, such as those of a network that was fitted with BCE; -inf for labels that
+        cannot be, such as unused places of short lists.
     beta : float > 0 or tensor
         Weight of recall against precision, for this call.
     min_labels, max_labels : int or tensor

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fbeta._array import (
@@ -23,12 +24,14 @@ from fbeta._array import (
     namespace_and_device,
     widest_float,
 )
+from fbeta._validation import check_count
 from fbeta.labels.forms import read_labels
 from fbeta.labels.matrices import check_binary
 from fbeta.statistics.dense import Dense, Form
 from fbeta.statistics.encoding import encode, encode_labels, observed_cardinalities
 from fbeta.statistics.factored import Factored
 from fbeta.statistics.mixture import Mixture, cast, concatenate, unfold
+from fbeta.statistics.sparse import Sparse, lists_to_csr, read_listed
 from fbeta.statistics.validation import (
     check_alike,
     check_cardinalities,
@@ -140,7 +143,7 @@ class LabelStatistics:
         return self.form.shape[1]
 
     def marginals(self) -> NDArray[Any]:
-        """Return ``P(y_j = 1 | x_i)``, of shape (n, s)."""
+        """Return ``P(y_j = 1 | x_i)``, of shape (n, s): a csr_array where labels are listed."""
         marginals: NDArray[Any] = self.form.marginals()
         return marginals
 
@@ -148,11 +151,13 @@ class LabelStatistics:
         """Return ``P(|y| = k | x_i)`` for k in 0..s, of shape (n, s + 1).
 
         By ``sum_j P(|y| = k, y_j = 1) = k P(|y| = k)``. For estimated statistics the rows need
-        not sum to 1.
+        not sum to 1. Where labels are listed, k ends at the largest of the cardinalities.
         """
         xp, device = self.form.place
         sizes = self.form.size_probabilities()
         shape = (len(self), self.n_labels + 1)
+        if isinstance(self.form, Sparse):
+            shape = (len(self), 1 + len(self.cardinalities))
         out: NDArray[Any] = xp.zeros(shape, dtype=sizes.dtype, device=device)
         out[:, 0] = astype(xp, self.empty, sizes.dtype)
         for i, k in enumerate(self.cardinalities):
@@ -219,7 +224,7 @@ class LabelStatistics:
         return cls.from_code(*encode_labels(Y))
 
     @classmethod
-    def from_marginals(cls, P: Any, sizes: Any = None) -> LabelStatistics:
+    def from_marginals(cls, P: Any, sizes: Any = None, unlisted: Any = None) -> LabelStatistics:
         """Build the statistics of labels that are independent, perhaps given their number.
 
         Without ``sizes``, ``q_jk = p_j P(k - 1 of the other labels)``: the labels are independent.
@@ -231,9 +236,12 @@ class LabelStatistics:
         ----------
         P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
             ``P(y_j = 1 | x_i)``; or what ``predict_proba`` of scikit-learn's forests and other
-            multi-output classifiers returns.
+            multi-output classifiers returns. A sparse matrix holds the marginals of the labels
+            that are listed for each row; see :meth:`from_listed`.
         sizes : array-like of shape (n, m + 1), optional
             ``P(|y| = k | x_i)`` for k in 0..m, with m <= s.
+        unlisted : float or array-like of shape (n,), optional
+            For sparse ``P`` alone: the expected number of labels that are not listed.
 
         Returns
         -------
@@ -251,8 +259,54 @@ class LabelStatistics:
         >>> q.joint.round(3).tolist()
         [[[0.9, 0.1]]]
         """
+        if sp.issparse(P):
+            return cls._of(read_listed(P, sizes, unlisted))
+        if unlisted is not None:
+            raise ValueError("unlisted is for sparse P: a dense P lists all labels")
         P = read_marginals(P)
         return cls._of(Factored(P, None if sizes is None else read_sizes(sizes, P)))
+
+    @classmethod
+    def from_listed(
+        cls,
+        indices: Any,
+        values: Any,
+        n_labels: int,
+        *,
+        sizes: Any = None,
+        unlisted: Any = None,
+    ) -> LabelStatistics:
+        """Build the statistics of rows that list few labels, out of any number of labels.
+
+        As tools for thousands of labels give them. Memory and time depend on the length of the
+        lists, not on the number of labels; :func:`fbeta.decode` returns label sets as a csr_array.
+
+        Parameters
+        ----------
+        indices : integer array-like of shape (n, L)
+            The labels that are listed for each row, in 0..s - 1; negative for none.
+        values : array-like of shape (n, L)
+            Their marginals ``P(y_j = 1 | x_i)``.
+        n_labels : int
+            Number of labels s.
+        sizes : array-like of shape (n, m + 1), optional
+            ``P(|y| = k | x_i)`` for k in 0..m, of all labels together.
+        unlisted : float or array-like of shape (n,), optional
+            The expected number of labels that are not listed; they share it equally. It lowers the
+            expected measure, and moves the best number of labels. 0 by default.
+
+        Returns
+        -------
+        LabelStatistics
+
+        Examples
+        --------
+        >>> q = LabelStatistics.from_listed([[7, 2]], [[0.9, 0.2]], n_labels=1_000_000)
+        >>> q.marginals().indices.tolist(), q.n_labels
+        ([2, 7], 1000000)
+        """
+        P = lists_to_csr(indices, values, check_count("n_labels", n_labels))
+        return cls._of(read_listed(P, sizes, unlisted))
 
     @classmethod
     def from_logits(cls, Z: Any, sizes: Any = None) -> LabelStatistics:
@@ -375,6 +429,8 @@ class LabelStatistics:
         forms = [part.form for part in parts]
         check_alike(forms, same_rows=True)
         shares = read_weights(weights, len(forms))
+        if len(forms) > 1 and any(isinstance(form, Sparse) for form in forms):
+            raise TypeError("parts with listed labels cannot be averaged: average their marginals")
         kept = [(form, share) for form, share in zip(forms, shares, strict=True) if share > 0]
         if len(kept) == 1:
             return cls._of(kept[0][0])

@@ -12,6 +12,7 @@ from fbeta._array import Array, astype, widest_float
 from fbeta._threads import map_rows, row_tasks
 from fbeta.statistics.dense import Cardinalities, Dense, Form, Rows
 from fbeta.statistics.factored import Factored
+from fbeta.statistics.sparse import Sparse, join_rows
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ def unfold(form: Form) -> Dense:
     """Return every number of a form, with all its cardinalities."""
     if isinstance(form, Dense):
         return form
+    if isinstance(form, Sparse):
+        return form.block(slice(None))
     xp, out = form.place[0], _zeros(form, form.cardinalities)
 
     def work(rows: slice) -> tuple[Array, ...]:
@@ -96,6 +99,8 @@ def cast(form: Form, dtype: Any) -> Form:
     xp = form.place[0]
     if isinstance(form, Mixture):
         return Mixture(tuple(cast(part, dtype) for part in form.parts), form.weights)
+    if isinstance(form, Sparse):
+        return form
     if isinstance(form, Factored):
         sizes = None if form.sizes is None else astype(xp, form.sizes, dtype)
         return Factored(astype(xp, form.P, dtype), sizes, form.log_odds)
@@ -109,6 +114,9 @@ def concatenate(forms: Sequence[Form]) -> Form:
     if len(forms) == 1:
         return forms[0]
     xp = forms[0].place[0]
+    sparse = [form for form in forms if isinstance(form, Sparse)]
+    if len(sparse) == len(forms) and len({form.sized() for form in sparse}) == 1:
+        return join_rows(sparse)
     factored = [form for form in forms if isinstance(form, Factored)]
     sized = [form.sizes for form in factored if form.sizes is not None]
     alike = len({form.log_odds for form in factored}) == 1 and len(factored) == len(forms)

@@ -79,7 +79,9 @@ def relative_size_ratios(xp: Any, descending: Array, K: int) -> Array:
         return size_ratios(np, odds, K) / odds[:K, :]
     ratios, before = [], xp.ones_like(descending)
     for k in range(K):
-        sums = sums_of_first(xp, xp.exp(descending[k:, :] - descending[k, :]) * before)
+        terms = xp.exp(descending[k:, :] - descending[k, :]) * before
+        # a device sums along the last axis in parallel
+        sums = sums_of_first(xp, terms) if xp is np else cumulative_sum(xp, terms.T, axis=1).T
         ratios.append(sums[-1, :])
         before = sums[:-1, :] / sums[-1, :]
     return xp.stack(ratios, axis=0) if K else descending[:0, :]

@@ -22,6 +22,8 @@ from fbeta.labels.matrices import check_binary
 from fbeta.statistics.dense import Form
 from fbeta.statistics.symmetric_polynomials import INFINITE_LOG_ODDS
 
+MAX_STATISTIC = 1e30  # sums of more may overflow, in single precision
+
 
 def read_matrix(P: Any) -> Array:
     """Return probabilities or logits of labels, of shape (n, s), in a floating type.
@@ -155,6 +157,7 @@ def read_weights(weights: ArrayLike | None, n_parts: int) -> tuple[float, ...]:
         raise ValueError(f"weights must have shape ({n_parts},), got {given.shape}")
     if not np.isfinite(given).all() or (given < 0).any() or not given.any():
         raise ValueError(f"weights must be finite, not negative and not all 0, got {weights!r}")
+    given = given / given.max()  # a sum of large weights overflows
     return tuple(float(w) for w in given / given.sum())
 
 
@@ -244,3 +247,5 @@ def check_statistics(name: str, values: Array) -> None:
         raise ValueError(f"{name} contains NaN or infinity")
     if low < 0:
         raise ValueError(f"{name} must not be negative, found {low}")
+    if high > MAX_STATISTIC:
+        raise ValueError(f"{name} must hold probabilities, or numbers of their size, found {high}")

@@ -1,0 +1,135 @@
+"""Statistics of listed labels, against dense statistics and all subsets of the listed labels."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fbeta import LabelStatistics, decode
+from fbeta.decoding.exact import expected_fbeta, expected_measure
+from fbeta.decoding.measures import MEASURES
+
+from .. import reference
+
+ALL_MEASURES = ["fbeta", *MEASURES]
+
+
+def draw(rng, s=6, n=5):
+    """Listed marginals with many ties, as a sparse matrix."""
+    P = rng.integers(0, 5, size=(n, s)) / 5 if rng.random() < 0.5 else rng.random((n, s))
+    P[rng.random((n, s)) < 0.4] = 0
+    return sp.csr_array(P)
+
+
+def best_subset(dense, i, listed, options, **goal):
+    """The best set of listed labels of a row, the smaller and the first of those that tie."""
+    low, high = min(goal.get("min_labels", 0), len(listed)), goal.get("max_labels", len(listed))
+    sets = []
+    for size in range(low, min(high, len(listed)) + 1):
+        for chosen in combinations(listed, size):
+            row = np.zeros((1, dense.n_labels), dtype=int)
+            row[0, list(chosen)] = 1
+            sets.append((row[0], float(expected_measure(dense[[i]], row, **options)[0])))
+    top = max(value for _, value in sets)
+    return next((row, value) for row, value in sets if value >= top - 1e-12 * max(1, abs(top)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("measure", ALL_MEASURES)
+def test_best_among_the_listed_labels(seed, measure):
+    rng = np.random.default_rng(seed)
+    P = draw(rng)
+    sizes = rng.dirichlet(np.ones(4), size=5) if seed % 2 else None
+    listed, dense = (LabelStatistics.from_marginals(a, sizes) for a in (P, P.toarray()))
+    beta = float(rng.choice([0.5, 1.0, 2.0]))
+    options = {"measure": measure, "beta": beta}
+    for goal in ({}, {"max_labels": 2}, {"min_labels": 2}):
+        labels, value = decode(listed, **options, **goal, return_expected=True)
+        assert (labels.format, labels.dtype) == ("csr", np.int8)
+        for i in range(5):
+            row, best = best_subset(dense, i, P[[i]].indices, options, **goal)
+            np.testing.assert_array_equal(labels[[i]].toarray()[0], row)
+            assert value[i] == pytest.approx(best, abs=1e-12)
+        np.testing.assert_allclose(expected_measure(listed, labels, **options), value, atol=1e-12)
+    given = sp.csr_array(rng.integers(0, 2, size=(5, 6)))
+    np.testing.assert_allclose(
+        expected_measure(listed, given, **options),
+        expected_measure(dense, given.toarray(), **options), atol=1e-12,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_labels_that_are_not_listed_share_a_mass(seed):
+    rng = np.random.default_rng(seed)
+    P = draw(rng)
+    count = 6 - np.diff(P.indptr)
+    mass = rng.random(5) * 0.1 * count
+    full = P.toarray()
+    full[full == 0] = np.repeat(mass / np.maximum(count, 1), count)
+    q = LabelStatistics.from_marginals(P, unlisted=mass)
+    dense = LabelStatistics.from_marginals(full)
+    labels, value = decode(q, return_expected=True)
+    np.testing.assert_allclose(q.empty, dense.empty, rtol=1e-12)
+    np.testing.assert_allclose(expected_fbeta(dense, labels.toarray()), value, atol=1e-12)
+    np.testing.assert_allclose(expected_fbeta(q, labels), value, atol=1e-12)
+    for i in range(5):
+        row, best = best_subset(dense, i, P[[i]].indices, {})
+        assert value[i] == pytest.approx(best, abs=1e-12)
+        np.testing.assert_array_equal(labels[[i]].toarray()[0], row)
+
+
+def test_lists_of_fixed_length():
+    q = LabelStatistics.from_listed([[7, 2, -1], [0, 1, 2]], [[0.9, 0.2, 0], [0.5] * 3], 10**6)
+    assert len(q) == 2
+    labels, value = decode(q, return_expected=True)
+    assert labels.shape == (2, 10**6)
+    assert labels[[0]].indices.tolist() == [7]
+    assert labels[[1]].indices.tolist() == [0, 1, 2]
+    short = LabelStatistics.from_marginals([[0.9, 0.2, 0.0], [0.5] * 3])
+    np.testing.assert_allclose(value, decode(short, return_expected=True)[1], rtol=1e-12)
+    joined = LabelStatistics.concatenate([q[:1], q[1:]])
+    assert (decode(joined) != labels).nnz == 0
+    np.testing.assert_allclose(q.cardinality_distribution().sum(axis=1), 1)
+
+
+def test_rows_without_listed_labels():
+    q = LabelStatistics.from_marginals(sp.csr_array((3, 50)))
+    labels, value = decode(q, return_expected=True)
+    assert (labels.nnz, value.tolist()) == (0, [1, 1, 1])
+    assert decode(q[:0]).shape == (0, 50)
+
+
+def test_what_listed_labels_refuse():
+    P = sp.csr_array([[0.5, 0.0], [0.1, 0.2]])
+    q = LabelStatistics.from_marginals(P)
+    for match, work in {
+        "not unfolded": lambda: q.joint,
+        "cannot be averaged": lambda: LabelStatistics.mixture([q, q]),
+    }.items():
+        with pytest.raises(TypeError, match=match):
+            work()
+    for match, work in {
+        "probabilities": lambda: LabelStatistics.from_marginals(P * 3),
+        "unlisted must lie": lambda: LabelStatistics.from_marginals(P, unlisted=5.0),
+        "exclude each other": lambda: LabelStatistics.from_marginals(P, [[1.0]] * 2, unlisted=0.1),
+        "unlisted is for sparse": lambda: LabelStatistics.from_marginals([[0.5]], unlisted=0.1),
+        "sizes must have shape": lambda: LabelStatistics.from_marginals(P, [[1.0]]),
+        "below n_labels": lambda: LabelStatistics.from_listed([[3]], [[0.1]], 2),
+        "one shape": lambda: LabelStatistics.from_listed([[3]], [[0.1, 0.2]], 5),
+        "twice": lambda: LabelStatistics.from_listed([[3, 3]], [[0.1, 0.2]], 5),
+        "only 0 and 1": lambda: expected_fbeta(q, P),
+        "labels must have shape": lambda: expected_fbeta(q, sp.csr_array((2, 3))),
+    }.items():
+        with pytest.raises(ValueError, match=match):
+            work()
+
+
+def test_reference_agrees_for_independent_labels():
+    P = sp.csr_array([[0.6, 0.0, 0.3, 0.0]])
+    sets = reference.label_sets(4)
+    law = reference.product_law(P.toarray()[0], sets)
+    value = decode(LabelStatistics.from_marginals(P), 2.0, return_expected=True)[1][0]
+    assert value == pytest.approx(max(reference.expected_fbeta(law, sets, y, 2.0) for y in sets))
