@@ -65,9 +65,11 @@ class Checkpoint:
         if self.path is None:
             return
         head = {
-            "version": VERSION, "fingerprint": self.fingerprint, "groups": len(states),
+            "version": VERSION,
+            "fingerprint": self.fingerprint,
+            "groups": len(states),
             "used": used,
-        }  # fmt: skip
+        }
         arrays: dict[str, Any] = {"head": np.array(json.dumps(head))}
         for number, state in enumerate(states):
             arrays |= {f"{number}/{name}": value for name, value in _write(state).items()}

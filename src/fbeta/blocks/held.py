@@ -118,9 +118,15 @@ class HeldRows(Oracle):
     def renew(self, X: Any, targets: sp.csr_array, weight: Any, chance: Any, fold: Any) -> HeldRows:
         """Return other rows in the same coordinates."""
         return replace(
-            self, design=self.design.of_rows(X), targets=targets, weight=weight, chance=chance,
-            fold=fold, _weighted={}, _light=[],
-        )  # fmt: skip
+            self,
+            design=self.design.of_rows(X),
+            targets=targets,
+            weight=weight,
+            chance=chance,
+            fold=fold,
+            _weighted={},
+            _light=[],
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_weighted": {}, "_light": []}
@@ -169,9 +175,16 @@ class HeldRows(Oracle):
         for alpha, solution in path:
             W = problems.expanded(solution, mean[names] if separate else mean)
             state = GroupState.start(
-                names, W, budget, cautious=False, floor=floor, n_iter=0, fold=fold, alpha=alpha,
+                names,
+                W,
+                budget,
+                cautious=False,
+                floor=floor,
+                n_iter=0,
+                fold=fold,
+                alpha=alpha,
                 newton=np.zeros_like(W),
-            )  # fmt: skip
+            )
             state.forget_pairs()
             state.curvature_sum = self._batch(state).evaluate(W).curvature_sum
             states.append(state)
@@ -193,9 +206,12 @@ class HeldRows(Oracle):
         slope = np.where(np.isfinite(slope), slope, np.inf)
         with np.errstate(all="ignore"):
             good = self.rule.accepts(
-                state.slope, slope, value - state.value, state.step,
+                state.slope,
+                slope,
+                value - state.value,
+                state.step,
                 OBJECTIVE_ERROR * np.abs(state.value),
-            )  # fmt: skip
+            )
         finite = np.isfinite(gradient).all(axis=0).reshape(len(state), -1).all(axis=1)
         accepted = np.isfinite(value) & finite & (good | state.fresh)
         if accepted.any():

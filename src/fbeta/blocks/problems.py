@@ -74,10 +74,14 @@ class BlockProblems:
         self.mean, self.constant = zip(*map(self._means, self.tallies), strict=True)
         self.summary = summary = _useful(summary)
         build = partial(
-            make_held_rows, summary=summary, layout=self.layout, objective=self.objective,
-            intercept=learner.fit_intercept, memory=source.memory // WORKING_SHARE,
+            make_held_rows,
+            summary=summary,
+            layout=self.layout,
+            objective=self.objective,
+            intercept=learner.fit_intercept,
+            memory=source.memory // WORKING_SHARE,
             totals=np.array([tally.total_weight for tally in self.tallies]),
-        )  # fmt: skip
+        )
         self.design: Design
         self.design, self.scale = source.hold(build, folds)
 
@@ -148,10 +152,13 @@ class BlockProblems:
                     n_iter[names], converged[names] = iterations, certified
         where = "" if fold < 0 else f" in fold {fold}"
         warn(
-            converged, lambda k: describe(int(np.argmax(self.problem == k))), "problems",
-            f"{self.source.passes} passes at alpha = {alpha:g}{where}", "max_iter, memory or alpha",
+            converged,
+            lambda k: describe(int(np.argmax(self.problem == k))),
+            "problems",
+            f"{self.source.passes} passes at alpha = {alpha:g}{where}",
+            "max_iter, memory or alpha",
             stacklevel=5,
-        )  # fmt: skip
+        )
         coef, offset = self.design.coefficients(W)
         if separate:
             constant, loss = self.constant[fold], cast(Binary, self.objective).loss
@@ -274,7 +281,5 @@ def make_held_rows(
     scale = np.sqrt(np.clip(square / summary.n, 0, None))
     weight = np.ones(len(rows)) if rows.weight is None else rows.weight
     fold = folds_of(folds, rows.ids) if folds_known(folds) else None
-    return HeldRows(
-        design, layout.targets(rows.Y), weight, summary.chance(rows.Y), fold, totals, memory,
-        objective, scale,
-    )  # fmt: skip
+    own = (weight, summary.chance(rows.Y), fold)
+    return HeldRows(design, layout.targets(rows.Y), *own, totals, memory, objective, scale)

@@ -240,10 +240,8 @@ class Summary:
         with np.errstate(over="ignore", invalid="ignore"):
             positions = np.append((X.T @ where.astype(X.dtype)).astype(np.float64), own)
         tally = Tally.of(rows.Y, rows.ids, rows.weight)
-        out = cls(
-            len(rows), X.shape[1], X.dtype, weight, sums, squares, positions, max_abs, tally,
-            capacity, by_size, [rows],
-        )  # fmt: skip
+        known = (weight, sums, squares, positions, max_abs, tally)
+        out = cls(len(rows), X.shape[1], X.dtype, *known, capacity, by_size, [rows])
         out.prune()
         return out
 

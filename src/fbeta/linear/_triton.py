@@ -18,10 +18,28 @@ ROWS_PER_PROGRAM = 64  # rows of scores that a program goes through
 
 @triton.jit(do_not_specialize=["n", "m"])
 def _advance_kernel(
-    x_ptr, r_ptr, p_ptr, q_ptr, penalty_ptr, inverse_ptr, means_ptr, small_ptr, rz_ptr, lower_ptr,
-    upper_ptr, active_ptr, limit_ptr, share_ptr, n, m, inverse_norm, forcing, unseen_radius,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    r_ptr,
+    p_ptr,
+    q_ptr,
+    penalty_ptr,
+    inverse_ptr,
+    means_ptr,
+    small_ptr,
+    rz_ptr,
+    lower_ptr,
+    upper_ptr,
+    active_ptr,
+    limit_ptr,
+    share_ptr,
+    n,
+    m,
+    inverse_norm,
+    forcing,
+    unseen_radius,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """Do what ``Iterates.advance`` does after the product with the Hessians."""
     i = tl.arange(0, HEIGHT)[:, None]
     # one number for each problem is a row, too: all tensors have two axes
@@ -69,9 +87,13 @@ def _advance_kernel(
 
 
 def advance(
-    arrays: tuple[Tensor, Tensor, Tensor], q: Tensor, fixed: tuple[Tensor, ...],
-    state: tuple[Tensor, ...], thresholds: tuple[Tensor, Tensor], numbers: tuple[float, ...],
-) -> None:  # fmt: skip
+    arrays: tuple[Tensor, Tensor, Tensor],
+    q: Tensor,
+    fixed: tuple[Tensor, ...],
+    state: tuple[Tensor, ...],
+    thresholds: tuple[Tensor, Tensor],
+    numbers: tuple[float, ...],
+) -> None:
     """Take a step of conjugate gradients, in place.
 
     ``arrays`` are x, r and p, (p, m), contiguous; ``q`` the Hessians without the penalty times p;
@@ -90,9 +112,19 @@ def advance(
 
 @triton.jit(do_not_specialize=["n", "m"])
 def _logistic_kernel(
-    y_ptr, u_ptr, cautious_ptr, g_ptr, h_ptr, value_ptr, total_ptr, n, m,
-    CAUTIOUS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    y_ptr,
+    u_ptr,
+    cautious_ptr,
+    g_ptr,
+    h_ptr,
+    value_ptr,
+    total_ptr,
+    n,
+    m,
+    CAUTIOUS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """Evaluate some rows of some problems, one row after the other."""
     j = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     part = tl.program_id(1)
@@ -140,8 +172,18 @@ def logistic(y: Tensor, u: Tensor, cautious: Any) -> tuple[Tensor, Tensor, Tenso
     sums = torch.empty((2, parts, m), dtype=torch.float64, device=u.device)
     flags = u if cautious is None else cautious.to(torch.int8)
     _logistic_kernel[(triton.cdiv(m, width), parts)](
-        y, u, flags, g, h, sums[0], sums[1], n, m,
-        CAUTIOUS=cautious is not None, ROWS=ROWS_PER_PROGRAM, WIDTH=width,
-    )  # fmt: skip
+        y,
+        u,
+        flags,
+        g,
+        h,
+        sums[0],
+        sums[1],
+        n,
+        m,
+        CAUTIOUS=cautious is not None,
+        ROWS=ROWS_PER_PROGRAM,
+        WIDTH=width,
+    )
     value, total = sums.sum(dim=1)
     return value, g, h, total

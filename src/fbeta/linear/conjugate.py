@@ -135,10 +135,8 @@ class Iterates:
         # what may be left: a share of the decrement, or of the tolerance where that is more
         share = xp.clip(LIMIT_SHARE * limit, forcing, MAX_FORCING)
         preconditioner = preconditioner.astype(tiles.dtype)
-        out = cls(
-            batch, preconditioner, at.curvature, xp.zeros_like(r), r, p, rz,
-            limit, share, rz > 0, bounds, unseen_radius, forcing,
-        )  # fmt: skip
+        rest = (limit, share, rz > 0, bounds, unseen_radius, forcing)
+        out = cls(batch, preconditioner, at.curvature, xp.zeros_like(r), r, p, rz, *rest)
         if not unseen_radius:  # estimates need a first step
             # the gradient may be exactly zero
             none = batch.total(xp.sum(xp.abs(r), axis=0)) == 0

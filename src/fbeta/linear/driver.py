@@ -152,10 +152,9 @@ class State:
         real = {"dtype": W.dtype, "device": W.device}
         none, zero, empty = xp.full(m, xp.inf, **real), xp.zeros_like(budget), xp.zeros_like(W)
         far = xp.full(m, cautious, dtype=xp.bool, device=W.device)
-        return cls(
-            names, W, none, empty, empty, xp.ones(m, **real), xp.zeros(m, **real),
-            xp.full_like(budget, n_iter), budget, zero, zero, far, floor, [], **more,
-        )  # fmt: skip
+        real_parts = (none, empty, empty, xp.ones(m, **real), xp.zeros(m, **real))
+        counts = (xp.full_like(budget, n_iter), budget, zero, zero)
+        return cls(names, W, *real_parts, *counts, far, floor, [], **more)
 
     def __len__(self) -> int:
         return int(self.value.shape[0])
@@ -321,11 +320,18 @@ def _turn(oracle: Oracle, state: Any, at: Evaluation, tol: float) -> Any:
         W = W + xp.where(state.spread(unseen), found.direction, xp.zeros_like(W))
         ended, n_iter = ended | unseen, n_iter + xp.astype(unseen, n_iter.dtype)
     moved = replace(
-        state, W=W, value=at.value, gradient=at.gradient, direction=found.direction,
-        step=xp.ones_like(at.value), slope=state.dot(at.gradient, found.direction),
-        n_iter=n_iter, stalled=stalled, shortened=xp.zeros_like(stalled),
+        state,
+        W=W,
+        value=at.value,
+        gradient=at.gradient,
+        direction=found.direction,
+        step=xp.ones_like(at.value),
+        slope=state.dot(at.gradient, found.direction),
+        n_iter=n_iter,
+        stalled=stalled,
+        shortened=xp.zeros_like(stalled),
         cautious=found.lower > FAR_DECREASE * (at.value + state.floor),
-    )  # fmt: skip
+    )
     moved, left = moved.end(ended, converged, abandoned)
     if left is not None and left.shape[0]:
         oracle.keep(left)

@@ -27,8 +27,16 @@ from fbeta.linear.problems import MEMORY_BYTES, Problems, solve_path
 from fbeta.linear.rotation import rotation_pays
 from fbeta.losses import LogisticLoss, Loss
 
-__all__ = ["Learner", "LinearLearner", "LinearProbabilities", "LinearScores", "Model",
-           "SolverLearner", "count_rows", "take_rows"]  # fmt: skip
+__all__ = [
+    "Learner",
+    "LinearLearner",
+    "LinearProbabilities",
+    "LinearScores",
+    "Model",
+    "SolverLearner",
+    "count_rows",
+    "take_rows",
+]
 
 Alphas: TypeAlias = Sequence[float]
 Names: TypeAlias = Callable[[int], str]

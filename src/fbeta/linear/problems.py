@@ -126,10 +126,10 @@ class Problems:
         run = _Run(self, W, alpha, tol, max_iter, cold)
         left = self.unsolved if self.design.matrix.shape[1] else self.unsolved[:0]
         if self.compiled is not None and len(left):
+            settings: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "floor": self.floor}
             run.converged, run.abandoned = self.compiled.solve(
-                left, W, run.n_iter, alpha, tol=tol, max_iter=max_iter, floor=self.floor,
-                cold=cold, max_steps=self.max_steps,
-            )  # fmt: skip
+                left, W, run.n_iter, alpha, cold=cold, max_steps=self.max_steps, **settings
+            )
             left, run.cold_start = left[~run.converged[left]], False
         run.abandoned = run.abandoned & self._inverts
         for factorised in (False, True) if self._factorises else (False,):
@@ -218,9 +218,13 @@ class Problems:
     ) -> None:
         """Warn of problems that did not converge, by name."""
         warn_if_not_converged(
-            solution.converged, describe, f"{self.objective.kind} problems",
-            f"{max_iter} iterations at alpha = {alpha:g}", "max_iter or alpha", stacklevel=4,
-        )  # fmt: skip
+            solution.converged,
+            describe,
+            f"{self.objective.kind} problems",
+            f"{max_iter} iterations at alpha = {alpha:g}",
+            "max_iter or alpha",
+            stacklevel=4,
+        )
 
     def expanded(self, solution: Solution, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return finite coefficients of every column of the targets, (p, M), as arrays of NumPy.
@@ -316,9 +320,14 @@ class _Run:
             cold = cold and not bool(xp.any(taken > 0))
         batch = ProblemBatch(design, light, objective, targets, self.alpha)
         W, n_iter, converged, abandoned = solve_batch(
-            batch, start, tol=self.tol, budget=budget - taken, cold_start=cold,
-            factorised=factorised, **settings,
-        )  # fmt: skip
+            batch,
+            start,
+            tol=self.tol,
+            budget=budget - taken,
+            cold_start=cold,
+            factorised=factorised,
+            **settings,
+        )
         W = self._rotate(W, to=False) if rotate else W
         return W, n_iter + taken, converged, abandoned
 
