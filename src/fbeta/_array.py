@@ -59,12 +59,6 @@ def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
 
     The arguments have the names that messages use. Lists and numbers belong to no library. Arrays
     of several libraries or devices are a ValueError: nothing is copied between devices unasked.
-
-    Examples
-    --------
-    >>> xp, device = namespace_and_device(P=np.zeros(3))
-    >>> xp.ones(2, device=device).tolist()
-    [1.0, 1.0]
     """
     for name, array in arrays.items():
         check_unmasked(name, array)
@@ -217,11 +211,6 @@ def spread_rows(xp: Any, values: Array, rows: Array, n: int, fill: float) -> Arr
     """Return n numbers: ``values`` at the increasing positions ``rows``, and ``fill`` elsewhere.
 
     It inverts :func:`take_rows` although the standard cannot assign to a list of positions.
-
-    Examples
-    --------
-    >>> spread_rows(np, np.array([1.0, 2.0]), np.array([0, 2]), 3, -1.0).tolist()
-    [1.0, -1.0, 2.0]
     """
     if rows.shape[0] == n:
         return values

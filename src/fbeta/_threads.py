@@ -147,18 +147,9 @@ def run_threaded(
 
     Elementwise array code runs on one core, so several threads that call BLAS with one thread each
     keep the cores busy throughout. The first error, or an interruption by the user, stops the tasks
-    that have not started, and those under way where they are :func:`cancellable`.
-
-    Parameters
-    ----------
-    work : callable
-        Spends its time in code that releases the interpreter lock.
-    tasks : sequence
-        Independent of each other.
-    small : bool
-        Whether a single task is too small for several BLAS threads.
-    workers : int, optional
-        Number of threads; by default as many as BLAS has.
+    that have not started, and those under way where they are :func:`cancellable`. There are as many
+    ``workers`` as BLAS has threads by default. ``small`` says that a single task is too small for
+    several BLAS threads.
     """
     workers = min(workers or n_threads(), len(tasks)) if len(tasks) > 1 else 1
     if workers == 1:
