@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -11,12 +12,14 @@ from fbeta import (
     FBetaAuto,
     FBetaClassifier,
     FBetaClassifierCV,
+    FBetaDecoderCV,
     FBetaEnsemble,
     FBetaForest,
     FBetaReduction,
     LabelSetClassifier,
     SizedClassifier,
 )
+from fbeta.estimators.neighbours import NeighboursClassifier
 
 
 @parametrize_with_checks(
@@ -27,15 +30,23 @@ from fbeta import (
         FBetaClassifierCV(),
         AlphaSearchCV(FBetaClassifier()),
         FBetaReduction(LogisticRegression()),
-        # repeated rows and weighted ones are solved in other coordinates: compare solutions
-        SizedClassifier(alpha=10.0, tol=1e-14),
-        CardinalityClassifier(alpha=100.0, tol=1e-14),
-        LabelSetClassifier(alpha=100.0, tol=1e-14),
+        SizedClassifier(),
+        SizedClassifier(estimator=LogisticRegression()),
+        CardinalityClassifier(),
+        LabelSetClassifier(),
         FBetaForest(n_estimators=5),
+        FBetaDecoderCV(LogisticRegression(), cv=2),
+        NeighboursClassifier(),
         # the shortest of limits leaves the first candidate
         FBetaAuto(time_limit=1e-6, cv=2, random_state=0),
         FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())], cv=2),
     ]
 )
 def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([FBetaAuto(random_state=0)])
+def test_the_automatic_classifier_as_it_is(estimator, check):
     check(estimator)

@@ -50,6 +50,7 @@ CANDIDATE_SHARE = 0.6
 MAX_SHORTFALL = 0.05
 # gain of the average that counts, and candidates without one after which the search ends
 MIN_GAIN, PATIENCE = 5e-4, 4
+FEW_ROWS = 200  # below, noise hides small gains, and half the patience is enough
 # bytes of the statistics that are kept of all candidates, and numbers that one decode may read
 KEPT_BYTES, MAX_DECODED_NUMBERS = 1 << 29, 3e7
 MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
@@ -109,6 +110,7 @@ class Search:
     seen: dict[str, Any] = field(default_factory=dict)  # the features of the last map
     expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
     fallback: AverageModel | None = None
+    idle: int = 0  # candidates in a row with which the average did not gain
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -191,17 +193,22 @@ class Search:
 
     def _while_it_gains(self, pairs: Sequence[Pair]) -> Iterator[Pair]:
         """Yield pairs until the average has not gained for some of them."""
-        idle, reached = 0, self._average_score()
+        if self.idle >= self._patience():
+            return
+        reached = self._average_score()
         for pair in pairs:
             if pair in self.found or pair in self.failed:
                 continue
             yield pair
             if pair in self.found:
                 score = self._average_score()
-                idle = 0 if score > reached + MIN_GAIN else idle + 1
+                self.idle = 0 if score > reached + MIN_GAIN else self.idle + 1
                 reached = max(score, reached)
-            if idle >= PATIENCE:
+            if self.idle >= self._patience():
                 return
+
+    def _patience(self) -> int:
+        return PATIENCE if self.trial.Y.shape[0] >= FEW_ROWS else PATIENCE // 2
 
     def _score(self, pair: Pair) -> float:
         return max((c.score for c in self.found.get(pair, ())), default=-np.inf)

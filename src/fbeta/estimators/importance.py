@@ -118,7 +118,8 @@ def _coefficients(classifier: MultiLabelClassifier) -> NDArray[np.float64] | Non
     if coef is None or type(code) not in (MarginalCode, SizedCode):
         return None
     place = getattr(classifier.model, "problem", np.arange(len(coef)))
-    return np.asarray(coef, dtype=np.float64)[np.asarray(place)[: code.n_labels]]
+    own = np.asarray(place)[: code.n_labels]
+    return np.asarray(np.asarray(coef, dtype=np.float64)[own])
 
 
 def _deviations(X: Any) -> NDArray[np.float64]:
