@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fbeta import FBetaAuto, FBetaClassifier, FBetaClassifierCV, LabelStatistics
 from fbeta.datasets import CalibratedLaw, make_calibrated
+from fbeta.estimators import auto, members
 from fbeta.estimators import auto_search as searching
 from fbeta.estimators.auto_search import Clock, Search, TimeUpError
 from fbeta.estimators.feature_maps import feature_maps
@@ -39,7 +40,7 @@ def data():
 def few_trees():
     """Forests of few trees: the same search in less time."""
     patch = pytest.MonkeyPatch()
-    models = searching.auto_models
+    models = auto.auto_models
 
     def small(*settings):
         found = models(*settings)
@@ -126,9 +127,9 @@ def test_progress_is_printed(data, capsys):
 def prepared(X, Y, clock, **options):
     indicator = form_of(Y).read(Y)
     folds = make_folds(2, X, indicator)
-    kept = searching.kept_rows(indicator, folds, np.random.RandomState(0))
+    kept = members.kept_rows(indicator, folds, np.random.RandomState(0))
     trial = Trial(indicator, None, folds, 1.0, None, kept)
-    models = searching.auto_models(1.0, 0, X, indicator.shape[1])
+    models = auto.auto_models(1.0, 0, X, indicator.shape[1])
     models = {name: model for name, model in models.items() if name in searching.LINEAR_NAMES}
     maps = feature_maps(X, 0)
     return Search(X, trial, clock, lambda event: None, maps, models, **options)
@@ -264,7 +265,7 @@ def test_dense_features_that_are_mostly_zero_are_taken_as_sparse():
 
 
 def test_statistics_are_kept_of_as_many_rows_as_memory_allows(monkeypatch):
-    monkeypatch.setattr(searching, "KEPT_BYTES", 0)
+    monkeypatch.setattr(members, "KEPT_BYTES", 0)
     X, Y, _, _ = make_calibrated(900, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, None))
     assert search.trial.kept.sum() == 500

@@ -37,7 +37,7 @@ from fbeta import (
 )
 from fbeta.estimators.average import AverageClassifier
 from fbeta.estimators.base import MultiLabelClassifier
-from fbeta.estimators.base import decide as decide_of
+from fbeta.estimators.decisions import decide as decide_of
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear.learner import Learner
 from fbeta.report.evaluation import scores_by_beta

@@ -21,6 +21,8 @@ from fbeta import (
 )
 from fbeta.estimators.neighbours import NeighboursClassifier
 
+WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
+
 
 @parametrize_with_checks(
     [
@@ -30,17 +32,23 @@ from fbeta.estimators.neighbours import NeighboursClassifier
         FBetaClassifierCV(),
         AlphaSearchCV(FBetaClassifier()),
         FBetaReduction(LogisticRegression()),
-        SizedClassifier(),
-        SizedClassifier(estimator=LogisticRegression()),
-        CardinalityClassifier(),
-        LabelSetClassifier(),
+        # repeated rows and weighted ones are solved in other coordinates: compare solutions
+        SizedClassifier(alpha=10.0, tol=1e-14),
+        SizedClassifier(estimator=LogisticRegression(C=0.01, tol=1e-12, max_iter=1000)),
+        CardinalityClassifier(alpha=100.0, tol=1e-14),
+        LabelSetClassifier(alpha=100.0, tol=1e-14),
         FBetaForest(n_estimators=5),
-        FBetaDecoderCV(LogisticRegression(), cv=2),
+        FBetaDecoderCV(LogisticRegression(C=0.01, max_iter=1000), cv=2),
         NeighboursClassifier(),
         # the shortest of limits leaves the first candidate
         FBetaAuto(time_limit=1e-6, cv=2, random_state=0),
         FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())], cv=2),
-    ]
+    ],
+    expected_failed_checks=lambda estimator: (
+        dict.fromkeys(WEIGHTED, "the folds of repeated rows are others")
+        if isinstance(estimator, FBetaDecoderCV)
+        else {}
+    ),
 )
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)

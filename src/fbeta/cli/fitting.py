@@ -79,7 +79,8 @@ class Strategy:
             alpha, score = model.alpha_, model.best_score_
         else:
             limit = TIME_LIMIT if self.time_limit is None else self.time_limit
-            chosen = {"cv": self.cv, "n_jobs": self.jobs, "time_limit": limit}
+            cv = "auto" if self.cv == 5 and hasattr(model, "candidates") else self.cv
+            chosen = {"cv": cv, "n_jobs": self.jobs, "time_limit": limit}
             model = model.set_params(**{k: v for k, v in chosen.items() if k in known})
             told = {"progress": progress} if progress and "time_limit" in known else {}
             model = model.fit(data.X, data.Y, **told)

@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from fbeta._array import array_namespace, to_numpy
 from fbeta._validation import check_number
-from fbeta.estimators.base import Decisions, HeldOut, MultiLabelClassifier
+from fbeta.estimators.base import MultiLabelClassifier
 from fbeta.estimators.calibration import Calibration, calibrate
+from fbeta.estimators.decisions import Decisions, HeldOut
 from fbeta.estimators.features import all_or_nothing
 from fbeta.estimators.folds import (
     ALPHAS,

@@ -11,18 +11,28 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fbeta._threads import n_threads
 from fbeta._validation import check_number
-from fbeta.estimators.auto_search import Clock, Search, auto_models, kept_rows
+from fbeta.estimators.auto_search import JOINT, QUICK, Clock, Search
 from fbeta.estimators.average import AverageClassifier, AverageModel
 from fbeta.estimators.base import Fold
+from fbeta.estimators.cardinality import CardinalityClassifier
 from fbeta.estimators.feature_maps import RAW, feature_maps, is_large, is_mostly_zero
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.members import Trial, as_candidates
+from fbeta.estimators.forest import FBetaForest
+from fbeta.estimators.label_sets import LabelSetClassifier
+from fbeta.estimators.linear import FBetaClassifier
+from fbeta.estimators.members import Trial, as_candidates, kept_rows
+from fbeta.estimators.neighbours import NeighboursClassifier
+from fbeta.estimators.sized import SizedClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 
-__all__ = ["FBetaAuto"]
+__all__ = ["FBetaAuto", "auto_models"]
 
+# features among which a split of a forest is chosen: a share of all, up to a number
+SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
+MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
 HELD_OUT_ROWS = 10_000  # of the one split of large data, at most
 
 
@@ -187,3 +197,23 @@ class FBetaAuto(AverageClassifier):
             numbers = f"{weight:>6}  {row['score']:>6.4f}  {row['seconds']:>7.1f}"
             lines.append(f"{numbers}  {row['name']}")
         return "\n".join(lines)
+
+
+def auto_models(beta: float, seed: int, X: Any, n_labels: int) -> dict[str, Any]:
+    """Return the models to try by name."""
+    n_features, threads = X.shape[1], n_threads()
+    drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
+    models: dict[str, Any] = {
+        QUICK: SizedClassifier(beta),
+        JOINT: FBetaClassifier(beta),
+        "cardinality": CardinalityClassifier(beta),
+        "label sets": LabelSetClassifier(beta),
+    }
+    models["neighbours"] = NeighboursClassifier(beta)
+    if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
+        return models
+    for leaf in (3, 1):
+        models[f"forest, leaves of {leaf}"] = FBetaForest(
+            beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
+        )
+    return models

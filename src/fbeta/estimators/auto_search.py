@@ -17,24 +17,16 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._threads import check_cancelled, n_threads, periodic_check
+from fbeta._threads import check_cancelled, periodic_check
 from fbeta.estimators.average import AverageModel, Progress, leaderboard
-from fbeta.estimators.base import Fold
-from fbeta.estimators.cardinality import CardinalityClassifier
 from fbeta.estimators.feature_maps import RAW
 from fbeta.estimators.folds import ALPHAS, make_folds
-from fbeta.estimators.forest import FBetaForest
-from fbeta.estimators.label_sets import LabelSetClassifier
-from fbeta.estimators.linear import FBetaClassifier
 from fbeta.estimators.members import Candidate, Trial, fit_member
-from fbeta.estimators.neighbours import NeighboursClassifier
 from fbeta.estimators.pruning import difference
-from fbeta.estimators.sized import SizedClassifier
-from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import take_rows
 from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
 
-__all__ = ["Clock", "Search", "TimeUpError", "auto_models", "kept_rows"]
+__all__ = ["JOINT", "LINEAR_NAMES", "QUICK", "Clock", "Search", "TimeUpError"]
 
 Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
@@ -51,14 +43,8 @@ MAX_SHORTFALL = 0.05
 # gain of the average that counts, and candidates without one after which the search ends
 MIN_GAIN, PATIENCE = 5e-4, 4
 FEW_ROWS = 200  # below, noise hides small gains, and half the patience is enough
-# bytes of the statistics that are kept of all candidates, and numbers that one decode may read
-KEPT_BYTES, MAX_DECODED_NUMBERS = 1 << 29, 3e7
 MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
-EXPECTED_CANDIDATES = 24  # for which memory is planned
 MIN_WEIGHT = 0.02  # below, a member is left out
-# features among which a split of a forest is chosen: a share of all, up to a number
-SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
-MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
 PILOT_ROWS = 2000  # of the first model, where there are more and time is short
 WIDTH_POWER = 0.7  # of the number of columns in the time of a model
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
@@ -401,45 +387,3 @@ def _map_of(model: str, maps: dict[str, Any]) -> str:
     """Return the map of a model that is not linear: distances need scales, trees do not."""
     scaled = next((name for name in ("standardised", "length 1") if name in maps), RAW)
     return scaled if model == "neighbours" else RAW
-
-
-def auto_models(beta: float, seed: int, X: Any, n_labels: int) -> dict[str, Any]:
-    """Return the models to try by name."""
-    n_features, threads = X.shape[1], n_threads()
-    drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
-    models: dict[str, Any] = {
-        QUICK: SizedClassifier(beta),
-        JOINT: FBetaClassifier(beta),
-        "cardinality": CardinalityClassifier(beta),
-        "label sets": LabelSetClassifier(beta),
-    }
-    models["neighbours"] = NeighboursClassifier(beta)
-    if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
-        return models
-    for leaf in (3, 1):
-        models[f"forest, leaves of {leaf}"] = FBetaForest(
-            beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
-        )
-    return models
-
-
-def kept_rows(
-    Y: Indicator, folds: Sequence[Fold], rng: np.random.RandomState
-) -> NDArray[np.bool_] | None:
-    """Return which rows are kept for the choice of weights, of every fold; None for all of them."""
-    n, s = Y.shape
-    width = 1 + s * max(1, len(observed_cardinalities(Y)))
-    most = int(
-        max(
-            500,
-            min(KEPT_BYTES / (4 * width * EXPECTED_CANDIDATES), MAX_DECODED_NUMBERS / width),
-        )
-    )
-    total = sum(len(test) for _, test in folds)
-    if total <= most:
-        return None
-    kept = np.zeros(n, dtype=np.bool_)
-    for _, test in folds:
-        count = min(len(test), -(-most * len(test) // total))
-        kept[rng.choice(test, count, replace=False)] = True
-    return kept

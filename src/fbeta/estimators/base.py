@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from fbeta._array import array_namespace, concat, optional_import, to_numpy
 from fbeta._validation import check_beta, check_choice, check_sample_weight
 from fbeta.estimators.calibration import calibrate
+from fbeta.estimators.decisions import Decisions, HeldOut
 from fbeta.estimators.features import (
     all_or_nothing,
     column_order,
@@ -31,13 +30,12 @@ from fbeta.estimators.features import (
 from fbeta.labels.forms import Indicator, LabelForm, read_labels
 from fbeta.linear.learner import Alphas, Rows, Weight, count_rows, take_rows
 from fbeta.metrics import fbeta_score
-from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
     from fbeta.blocks.fitting import Scanned
     from fbeta.blocks.source import RowSource
 
-__all__ = ["Decisions", "HeldOut", "MultiLabelClassifier", "decide", "views"]
+__all__ = ["MultiLabelClassifier", "views"]
 
 # bytes of the output of a model that predict keeps at a time
 CHUNK_BYTES = 1 << 27
@@ -49,41 +47,6 @@ HeldOutPath: TypeAlias = "Iterator[tuple[float, HeldOut]]"
 def views(part: str, *names: str) -> tuple[property, ...]:
     """Return properties of an estimator that show attributes of one of its parts."""
     return tuple(property(attrgetter(f"{part}.{name}")) for name in names)
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """Label sets of n rows for several betas, from one run of a model.
-
-    Attributes
-    ----------
-    labels : dict
-        From beta to label sets, bool of shape (n, s).
-    expected : dict
-        From beta to the expected F_beta of each label set, of shape (n,); empty where the estimator
-        has no label statistics or it was not asked for.
-    marginals : array of shape (n, s), or None
-        The probability of each label, where it was asked for.
-    """
-
-    labels: dict[float, Any]
-    expected: dict[float, Any] = field(default_factory=dict)
-    marginals: Any = None
-
-
-def decide(
-    estimator: Any, X: Any, betas: Sequence[float] | None = None, **options: Any
-) -> Decisions:
-    """Call ``decide`` of a fitted estimator, or of the last step of a pipeline.
-
-    The transformers of a pipeline are run once. Parameters are those of
-    :meth:`MultiLabelClassifier.decide`.
-    """
-    if isinstance(estimator, Pipeline):
-        X = estimator[:-1].transform(X) if len(estimator) > 1 else X
-        estimator = estimator[-1]
-    decisions: Decisions = estimator.decide(X, betas, **options)
-    return decisions
 
 
 def _by_name(work: Callable[[Any], Any], order: Any, X: Any) -> Any:
@@ -460,29 +423,3 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         predicted = to_numpy(self.decide(X, [beta], expected=False).labels[beta])
         predicted = np.pad(predicted, ((0, 0), (0, truth.shape[1] - predicted.shape[1])))
         return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """An estimator that was fitted to other rows, and the held-out rows as its model takes them."""
-
-    estimator: MultiLabelClassifier
-    rows: Any
-
-    def decide(self, beta: float) -> tuple[Any, Any]:
-        """Return the label sets (n, s), and their expected F_beta or None."""
-        found = self.estimator.decide(self.rows, [beta], checked=True)
-        return found.labels[beta], found.expected.get(beta)
-
-    def labels(self, beta: float) -> Any:
-        """Return the predicted label sets, of shape (n, s)."""
-        return self.estimator.decide(self.rows, [beta], expected=False, checked=True).labels[beta]
-
-    def statistics(self) -> LabelStatistics:
-        """Return the label statistics, of estimators that have them."""
-        return LabelStatistics.concatenate(list(self.parts()))
-
-    def parts(self) -> Iterator[LabelStatistics]:
-        """Yield the label statistics of some rows at a time."""
-        for estimates in self.estimator.estimates(self.rows, checked=True):
-            yield estimates.statistics()

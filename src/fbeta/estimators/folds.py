@@ -14,7 +14,8 @@ from sklearn.model_selection import KFold, check_cv
 from fbeta._array import to_numpy
 from fbeta._threads import run_evenly
 from fbeta._validation import check_count, check_takes_weight
-from fbeta.estimators.base import Fold, HeldOut, MultiLabelClassifier
+from fbeta.estimators.base import Fold, MultiLabelClassifier
+from fbeta.estimators.decisions import HeldOut
 from fbeta.estimators.pruning import Pruning, constant_scores
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Alphas, Rows, Weight

@@ -16,8 +16,9 @@ from fbeta._threads import check_cancelled
 from fbeta._validation import check_takes_weight
 from fbeta.decoding.exact import decode
 from fbeta.estimators.alpha_search import AlphaSearchCV
-from fbeta.estimators.base import Fold, HeldOut
+from fbeta.estimators.base import Fold
 from fbeta.estimators.calibration import Calibration
+from fbeta.estimators.decisions import HeldOut
 from fbeta.estimators.features import validate_features
 from fbeta.estimators.folds import (
     HeldOutScores,
@@ -34,15 +35,19 @@ from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance
 from fbeta.statistics.codes import LabelSetCode, MarginalCode, SizedCode
-from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
 
-__all__ = ["INDEPENDENT", "Candidate", "Trial", "as_candidates", "fit_member", "statistics_of"]
+__all__ = ["INDEPENDENT", "Candidate", "Trial", "as_candidates", "fit_member", "kept_rows",
+           "statistics_of"]  # fmt: skip
 
 #: Added to the name of a candidate whose labels are independent, by the same marginals.
 INDEPENDENT = "independent"
 #: Added to the name of a forest whose labels are independent given their number.
 SIZED = "sized"
 HALF_DECADE = 10**0.5
+# bytes of the statistics that are kept of all candidates, and numbers that one decode may read
+KEPT_BYTES, MAX_DECODED_NUMBERS = 1 << 29, 3e7
+EXPECTED_CANDIDATES = 24  # for which memory is planned
 
 
 @dataclass(frozen=True)
@@ -246,6 +251,28 @@ def _sized(estimates: Any) -> LabelStatistics:
     code: LabelSetCode = estimates.code
     own = SizedSetsCode(code.cardinalities, code.n_labels, code.sets)
     return own.statistics(estimates.P)
+
+
+def kept_rows(
+    Y: Indicator, folds: Sequence[Fold], rng: np.random.RandomState
+) -> NDArray[np.bool_] | None:
+    """Return which rows are kept for the choice of weights, of every fold; None for all of them."""
+    n, s = Y.shape
+    width = 1 + s * max(1, len(observed_cardinalities(Y)))
+    most = int(
+        max(
+            500,
+            min(KEPT_BYTES / (4 * width * EXPECTED_CANDIDATES), MAX_DECODED_NUMBERS / width),
+        )
+    )
+    total = sum(len(test) for _, test in folds)
+    if total <= most:
+        return None
+    kept = np.zeros(n, dtype=np.bool_)
+    for _, test in folds:
+        count = min(len(test), -(-most * len(test) // total))
+        kept[rng.choice(test, count, replace=False)] = True
+    return kept
 
 
 def as_candidates(given: Any, argument: str) -> dict[str, Any]:

@@ -53,6 +53,12 @@ class SizedModel:
             sizes[:, self.size.classes_] = self.size.predict_proba(X)
         return np.concatenate([distinct[:, self.place], sizes], axis=1)
 
+    @property
+    def most_iter(self) -> int:
+        """Most iterations of a classifier, 1 where none of them says."""
+        fitted = [*self.labels, self.size]
+        return max([1, *(int(np.max(getattr(f, "n_iter_", 1))) for f in fitted)])
+
 
 @dataclass(frozen=True)
 class SizedLearner(Learner):

@@ -14,7 +14,8 @@ from fbeta._array import concat
 from fbeta._validation import check_beta
 from fbeta.decoding.measures import Measure
 from fbeta.decoding.rules import ExactDecode, StatisticsRule
-from fbeta.estimators.base import Fold, HeldOut, HeldOutPath, MultiLabelClassifier, views
+from fbeta.estimators.base import Fold, HeldOutPath, MultiLabelClassifier, views
+from fbeta.estimators.decisions import HeldOut
 from fbeta.estimators.features import in_blocks
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Alphas, Learner, Model, Weight, take_rows

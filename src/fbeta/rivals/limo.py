@@ -18,7 +18,8 @@ from sklearn.utils import check_consistent_length, check_random_state
 from fbeta._array import Array
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.decoding.rules import check_same_beta
-from fbeta.estimators.base import Fold, HeldOut, HeldOutPath, MultiLabelClassifier, views
+from fbeta.estimators.base import Fold, HeldOutPath, MultiLabelClassifier, views
+from fbeta.estimators.decisions import HeldOut
 from fbeta.labels.forms import Indicator, read_labels
 from fbeta.linear.learner import Alphas, LinearScores, Weight, take_rows
 from fbeta.metrics import best_thresholds

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from fbeta.datasets import TableEncoder
 from fbeta.decoding.rules import ExactDecode
-from fbeta.estimators.base import Decisions, decide
+from fbeta.estimators.decisions import Decisions, decide
 
 __all__ = ["StoredModel"]
 
