@@ -26,6 +26,7 @@ from fbeta import (
     FBetaAuto,
     FBetaClassifier,
     FBetaClassifierCV,
+    FBetaDecoderCV,
     FBetaEnsemble,
     FBetaForest,
     FBetaReduction,
@@ -46,6 +47,7 @@ from fbeta.rivals.held_out import HeldOutClassifier
 from fbeta.rivals.structured import BundleClassifier
 from fbeta.statistics.codes import Code
 from fbeta.statistics.label_statistics import observed_cardinalities
+from fbeta.storage.stored_model import StoredModel
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 5))
@@ -62,6 +64,7 @@ ESTIMATORS = {
         FBetaClassifierCV((0.1, 1.0), cv=2),
         AlphaSearchCV(rivals.ExactFPlugIn(), alphas=(0.1, 1.0), cv=2),
         FBetaReduction(LogisticRegression()),
+        FBetaDecoderCV(LogisticRegression(), cv=2),
         SizedClassifier(),
         CardinalityClassifier(),
         LabelSetClassifier(),
@@ -303,7 +306,7 @@ def test_the_model_is_run_once_for_all_betas_and_outputs():
         np.testing.assert_array_equal(found.expected[beta], search.expected_fbeta(X, beta=beta))
     np.testing.assert_array_equal(found.marginals, search.predict_proba(X))
     runs = counted.runs
-    inspect_betas(search, X, Y)
+    inspect_betas(StoredModel(search, ("a", "b", "c")), X, Y)
     scores_by_beta(search, X, Y)
     assert counted.runs == runs + 2
     # a pipeline transforms once; methods of one beta refuse others

@@ -19,7 +19,6 @@ from fbeta import (
     LabelSetClassifier,
     SizedClassifier,
 )
-from fbeta.estimators.neighbours import NeighboursClassifier
 
 WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
@@ -39,7 +38,6 @@ WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dens
         LabelSetClassifier(alpha=100.0, tol=1e-14),
         FBetaForest(n_estimators=5),
         FBetaDecoderCV(LogisticRegression(C=0.01, max_iter=1000), cv=2),
-        NeighboursClassifier(),
         # the shortest of limits leaves the first candidate
         FBetaAuto(time_limit=1e-6, cv=2, random_state=0),
         FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())], cv=2),
