@@ -95,6 +95,10 @@ def test_what_does_not_go_together(files, tmp_path, capsys):
     model = tmp_path / "m.skops"
     assert main(["fit", str(path), *options, "-o", str(model), "--memory", "lots"]) != 0
     assert "memory must be" in capsys.readouterr().err
+    for wrong in (["--join-labels"], ["--missing", "error"]):
+        command = ["fit", str(path), *options, "-o", str(model), "--memory", "1GB", *wrong]
+        assert main(command) == 2
+        assert wrong[0] in capsys.readouterr().err
     run("fit", path, *options, "--alpha", 1, "-o", model, "--memory", "1GB")
     assert main(["predict", str(model), str(path), "--memory", "1GB"]) != 0
     assert "--output" in capsys.readouterr().err

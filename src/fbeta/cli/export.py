@@ -29,9 +29,11 @@ def export(
         features = "float32" if single else "float64"
         try:
             graph = to_onnx(
-                stored.estimator, label_names=stored.label_names,
-                feature_names=stored.feature_names, features=features,
-            )  # fmt: skip
+                stored.estimator,
+                label_names=stored.label_names,
+                feature_names=stored.feature_names,
+                features=features,
+            )
         except TypeError as error:
             raise UserError(f"{model}: {error}") from error
         with write_atomically(output) as place:

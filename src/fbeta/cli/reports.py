@@ -36,8 +36,11 @@ def print_training(train: TrainingData, err: bool) -> None:
         )
         print_table(
             f"{title} --text, --date, --id, --drop",
-            ["column", "is", "missing", "values", "note"], rows, texts=(0, 1, 4), err=err,
-        )  # fmt: skip
+            ["column", "is", "missing", "values", "note"],
+            rows,
+            texts=(0, 1, 4),
+            err=err,
+        )
     _print_labels(train.data, err)
     for note in train.notes:
         typer.echo(printable(note), err=err)
@@ -52,8 +55,10 @@ def _print_labels(data: Dataset, err: bool) -> None:
     ]
     print_table(
         f"Labels{_of(data.n_labels)}, {data.cardinality:.2f} in a row on average",
-        ["label", "rows", "share"], rows, err=err,
-    )  # fmt: skip
+        ["label", "rows", "share"],
+        rows,
+        err=err,
+    )
     always = [data.label_names[j] for j in order if counts[j] == data.n_samples]
     if always:
         typer.echo(

@@ -45,6 +45,10 @@ def stream_fit(
 ) -> dict[str, Any]:
     """Fit a model to a file or a folder in blocks, and store it; return what a summary says."""
     begin = time.perf_counter()
+    useless = {"--join-labels": options.labels.join, "--missing error": options.missing == "error"}
+    for name, is_given in useless.items():
+        if is_given:
+            raise ValueError(f"{name}: not with --memory and --checkpoint, which read in blocks")
     first = _first_file(path)
     if options.check(first) in TABLE_FORMATS:
         encoder, remembered, given = _table_options(first, options)
