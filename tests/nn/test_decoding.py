@@ -150,6 +150,40 @@ def test_padded_short_lists(device, traced):
     np.testing.assert_allclose(value[:1].cpu(), expected.cpu(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["statistics", "logits", "cardinality"])
+def test_beta_and_limits_by_row(kind, device):
+    logits = torch.randn(12, 5 + 1 + 3, dtype=torch.float64, device=device)
+    beta = torch.tensor([0.5, 1.0, 3.0] * 4, dtype=torch.float64, device=device)
+    high = torch.tensor([1, 5] * 6, device=device)
+
+    def run(rows, **goal):
+        if kind == "cardinality":
+            return F.decode_cardinality(logits[rows], 5, 3, return_expected=True, **goal)
+        q = F.cardinality_statistics(logits[rows], 5, 3)
+        return decode(q if kind == "statistics" else logits[rows], return_expected=True, **goal)
+
+    labels, expected = run(slice(None), beta=beta, max_labels=high)
+    for i in range(12):
+        one, value = run(slice(i, i + 1), beta=float(beta[i]), max_labels=int(high[i]))
+        assert torch.equal(labels[i : i + 1], one)
+        torch.testing.assert_close(expected[i : i + 1], value)
+    head = CardinalityHead(2, 5, 3).to(device).double()
+    nested = head.decode(
+        logits.reshape(3, 4, -1), beta.reshape(3, 4), max_labels=high.reshape(3, 4)
+    )
+    flat = F.decode_cardinality(logits, 5, 3, beta, max_labels=high)
+    assert torch.equal(nested.reshape(12, 5), flat)
+
+
+def test_forms_of_logits():
+    integers = torch.tensor([[2, -1, -3]])
+    assert decode(integers).tolist() == decode(integers.float()).tolist()
+    with pytest.raises(TypeError, match="Tensor, got ndarray"):
+        decode(np.zeros((2, 3)))
+    assert decode(torch.zeros(0, 3)).shape == (0, 3)
+    assert F.decode_cardinality(torch.zeros(0, 6), 3, 2).shape == (0, 3)
+
+
 def test_label_statistics_are_decoded(device):
     q = LabelStatistics.from_marginals(torch.tensor([[0.9, 0.5, 0.1]], device=device))
     assert torch.equal(decode(q, 2.0), torch.as_tensor(fbeta.decode(q, 2.0)))

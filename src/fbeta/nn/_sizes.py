@@ -66,10 +66,12 @@ def read_logits(logits: Any, width: int, meaning: str) -> Tensor:
     return logits if logits.is_floating_point() else logits.to(torch.get_default_dtype())
 
 
-def check_width(logits: Tensor, width: int, what: str) -> None:
-    """Raise unless logits have the shape (n, width)."""
-    if logits.ndim != 2 or logits.shape[1] != width:
-        raise ValueError(f"logits must have shape (n, {width}), {what}, got {tuple(logits.shape)}")
+def read_rows(logits: Any, width: int, meaning: str) -> Tensor:
+    """Return logits of shape (n, width) as a tensor of floats, or raise."""
+    rows = read_logits(logits, width, meaning)
+    if rows.ndim != 2:
+        raise ValueError(f"logits must have shape (n, {width}), {meaning}, got {tuple(rows.shape)}")
+    return rows
 
 
 def widest(device: torch.device) -> torch.dtype:

@@ -19,7 +19,7 @@ from fbeta.decoding.dense_search import TIE_UNITS, Goal
 from fbeta.metrics import fbeta_of_counts, fbeta_weight
 from fbeta.nn._kernels import fused_search
 from fbeta.nn._law import logits_and_sizes, sort_scores, sorted_joint
-from fbeta.nn._sizes import Sizes, check_width, read_sizes, size_tensor, widest
+from fbeta.nn._sizes import Sizes, read_rows, read_sizes, size_tensor, widest
 from fbeta.nn._tracing import host_decode, is_exporting, is_tracing
 from fbeta.nn.statistics import Statistics, independent_statistics
 from fbeta.statistics.dense import Dense
@@ -52,10 +52,11 @@ def decode(
         independent, such as those of a network that was fitted with BCE; -inf for labels that
         cannot be, such as unused places of short lists.
     beta : float > 0 or tensor
-        Weight of recall against precision, for this call.
+        Weight of recall against precision, for this call, or of shape (n,) for each instance.
     min_labels, max_labels : int or tensor
-        Limits on the number of labels of a prediction; none by default. Limits and beta that are
-        tensors may be on the device; they are cut to what is possible and not checked.
+        Limits on the number of labels of a prediction, or of each of n; none by default. Limits and
+        beta that are tensors may be on the device; they are cut to what is possible and not
+        checked. Those of shape (n,) wait for the device, and cannot be compiled.
     return_expected : bool
         Also return the expected F_beta under the statistics.
 
@@ -75,11 +76,18 @@ def decode(
     if isinstance(statistics, LabelStatistics):
         q = statistics
         statistics = Statistics(q.empty, q.joint, tuple(q.cardinalities.tolist()))  # type: ignore[arg-type]
-    with torch.no_grad():
+    if not isinstance(statistics, Statistics):
+        shape = getattr(statistics, "shape", (0,))
+        statistics = read_rows(statistics, shape[-1], "one for each label")
+
+    def run(rows: Any, *goal: Any) -> tuple[Tensor, Tensor]:
         if isinstance(statistics, Tensor):
-            found = _decode_independent(statistics, beta, min_labels, max_labels)
-        else:
-            found = _decode_dense(statistics, beta, min_labels, max_labels)
+            return _decode_independent(statistics[rows], *goal)
+        q = Statistics(statistics.empty[rows], statistics.joint[rows], statistics.cardinalities)
+        return _decode_dense(q, *goal)
+
+    shape = statistics.shape if isinstance(statistics, Tensor) else statistics.joint.shape
+    found = _run_by_row(run, shape[0], shape[-1], beta, min_labels, max_labels)
     return found if return_expected else found[0]
 
 
@@ -123,10 +131,37 @@ def decode_cardinality(
     """
     sizes = read_sizes(cardinalities, n_labels)
     width = n_labels + 1 + len(sizes)
-    check_width(logits, width, f"{n_labels} labels and 1 + {len(sizes)} sizes")
-    with torch.no_grad():
-        found = _decode_sized(logits, n_labels, sizes, beta, min_labels, max_labels)
+    logits = read_rows(logits, width, f"{n_labels} labels and 1 + {len(sizes)} sizes")
+
+    def run(rows: Any, *goal: Any) -> tuple[Tensor, Tensor]:
+        return _decode_sized(logits[rows], n_labels, sizes, *goal)
+
+    found = _run_by_row(run, logits.shape[0], n_labels, beta, min_labels, max_labels)
     return found if return_expected else found[0]
+
+
+def _run_by_row(
+    run: Callable[..., tuple[Tensor, Tensor]], n: int, s: int, *goal: Any
+) -> tuple[Tensor, Tensor]:
+    """Decode n rows; those with equal beta and limits together, where rows have their own."""
+    with torch.no_grad():
+        if not any(isinstance(part, Tensor) and part.ndim for part in goal):
+            return run(slice(None), *goal)
+        if is_tracing():
+            raise ValueError("beta and limits by row cannot be compiled or exported: give numbers")
+        # beta, and limits that are cut to what is possible
+        beta, low, high = (s if part is None else part for part in goal)
+        columns = [torch.as_tensor(part, dtype=torch.float64).cpu() for part in (beta, low, high)]
+        settings = torch.stack([column.expand(n) for column in columns], dim=1)
+        groups, which = torch.unique(settings, dim=0, return_inverse=True)
+        labels, values = torch.empty((n, s), dtype=torch.int8), settings.new_empty(n)
+        for place, (beta, low, high) in enumerate(groups.tolist()):
+            rows = torch.nonzero(which == place)[:, 0]
+            least = min(max(int(low), 0), s)
+            found = run(rows, beta, least, max(least, min(int(high), s)))
+            labels, values = labels.to(found[0].device), values.to(found[1].device)
+            labels[rows], values[rows] = found[0], found[1].to(values.dtype)
+        return labels, values
 
 
 def _decode_sized(

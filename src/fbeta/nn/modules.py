@@ -181,8 +181,10 @@ class _Head(nn.Module, ABC):
             Only with ``return_expected=True``. The statistics of :class:`JointHead` are separate
             estimates, and their sum may exceed 1: it is cut there.
         """
-        limits: dict[str, Any] = {"min_labels": min_labels, "max_labels": max_labels}
-        beta = self.beta if beta is None else beta
+        given: Any = (self.beta if beta is None else beta, min_labels, max_labels)
+        # of shape (...,) where each instance has its own
+        beta, low, high = (p.reshape(-1) if isinstance(p, Tensor) and p.ndim else p for p in given)
+        limits: dict[str, Any] = {"min_labels": low, "max_labels": high}
         if isinstance(logits, Tensor):
             leading = logits.shape[:-1]
             if label_mask is not None:

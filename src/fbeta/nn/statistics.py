@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fbeta.nn._law import leave_one_out
 from fbeta.nn._polynomials import product_tree, without_each
-from fbeta.nn._sizes import Sizes, check_width, read_sizes, widest
+from fbeta.nn._sizes import Sizes, read_rows, read_sizes, widest
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = [
@@ -69,7 +69,7 @@ def joint_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Sta
     """
     sizes = read_sizes(cardinalities, n_labels)
     K = len(sizes)
-    check_width(logits, 1 + K * n_labels, f"1 + {K} sizes times {n_labels} labels")
+    logits = read_rows(logits, 1 + K * n_labels, f"1 + {K} sizes times {n_labels} labels")
     p = torch.sigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))
     return Statistics(p[:, 0], p[:, 1:].reshape(p.shape[0], K, n_labels), sizes)
 
@@ -98,7 +98,7 @@ def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) 
     """
     sizes = read_sizes(cardinalities, n_labels)
     width = n_labels + 1 + len(sizes)
-    check_width(logits, width, f"{n_labels} labels and 1 + {len(sizes)} sizes")
+    logits = read_rows(logits, width, f"{n_labels} labels and 1 + {len(sizes)} sizes")
     probabilities, joint = leave_one_out(logits[:, :n_labels], logits[:, n_labels:], sizes)
     return Statistics(probabilities[0], joint.permute(2, 0, 1), sizes)
 
