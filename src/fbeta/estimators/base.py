@@ -189,11 +189,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def alpha_path(
         self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
     ) -> HeldOutPath:
-        """Fit to the training rows of a fold for each alpha, and yield the held-out rows.
+        """Yield each alpha with the estimator fitted to the training rows, and the held-out rows.
 
-        ``shared`` is from :meth:`alpha_shared`, Y the indicator of shape (n, s), ``fold`` the
-        indices of the rows to fit to, whose weights are positive, and of the held-out rows. Each
-        alpha is yielded with the fitted estimator and the held-out rows.
+        ``shared`` is from :meth:`alpha_shared`, Y of shape (n, s), ``fold`` a pair of row indices.
         """
         train, test = fold
         X, held = take_rows(shared, train), take_rows(shared, test)
@@ -217,20 +215,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return rule(output, beta, **goal), None
 
     def estimates(self, X: Any, *, checked: bool = False) -> Iterator[Any]:
-        """Yield the output of the model for some rows at a time.
+        """Yield the output of the model for some rows of X at a time: what ``rule`` takes.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        checked : bool
-            Whether X is as the model takes it already: validated, or in the coordinates of
-            :meth:`alpha_shared`.
-
-        Yields
-        ------
-        Estimates, or array of shape (rows, s)
-            What ``rule`` takes: scores, or estimates with ``statistics()`` and ``marginals()``.
+        That are scores (rows, s), or estimates with ``statistics()`` and ``marginals()``. With
+        ``checked``, X is as the model takes it: validated, or from :meth:`alpha_shared`.
         """
         X = X if checked else self._read_features(X)
         n, rows = count_rows(X), max(1, CHUNK_BYTES // self._row_bytes())
@@ -338,18 +326,13 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return encode_table(self, X, reset=reset, allow_gaps=allow_gaps)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what ``predict_proba`` returns.
+        """Choose what ``predict_proba`` returns, and return the estimator.
 
         Parameters
         ----------
         transform : {"default", "pandas", "polars"}, optional
             An array; or a data frame with the names of the labels as columns and, for pandas, the
             index of X. None changes nothing.
-
-        Returns
-        -------
-        estimator
-            Itself.
         """
         if transform is not None:
             check_choice("transform", transform, ("default", "pandas", "polars"))
