@@ -23,8 +23,12 @@ from fbeta._threads import map_rows, row_tasks
 from fbeta.nn._polynomials import product_tree, pull_back
 from fbeta.nn._sizes import widest
 from fbeta.nn._tracing import is_tracing
-from fbeta.statistics.cardinality_law import expected_labels, law_of_sizes, log_likelihood
-from fbeta.statistics.conditional_bernoulli import far_apart_law
+from fbeta.statistics.cardinality_law import (
+    expected_labels,
+    given_number,
+    law_of_sizes,
+    log_likelihood,
+)
 from fbeta.statistics.symmetric_polynomials import INFINITE_LOG_ODDS
 
 # halvings of the interval in which the move of the scores is looked for: it need not be exact
@@ -168,7 +172,7 @@ def sorted_joint(
     """Return as :func:`leave_one_out` for scores of shape (s, n) in falling order."""
     law = law_of_sizes(torch, descending, _by_size(torch, potentials.T, sizes))
     z = law.probabilities(torch)
-    conditional = far_apart_law(torch, descending, z[0, :], z[1:, :], traced=True)
+    conditional = given_number(torch, descending, law, traced=True)
     joint = descending.new_zeros((len(sizes), *descending.shape))
     for _, q in conditional.joint(descending, max(1, *sizes)) if sizes else ():
         joint = joint + torch.stack([q[:, k - 1, :] for k in sizes])
@@ -185,7 +189,8 @@ def logits_and_sizes(
     z, g = (part.detach().double().numpy() for part in (scores, potentials))
 
     def work(rows: slice) -> tuple[Array]:
-        law = law_of_sizes(np, sort_scores(z[rows])[0], _by_size(np, g[rows].T, sizes))
+        descending, own = sort_scores(z[rows])[0], _by_size(np, g[rows].T, sizes)
+        law = law_of_sizes(np, descending, own, only_sizes=True)
         return (np.ascontiguousarray(law.probabilities(np).T),)
 
     tasks = row_tasks((np, None), len(z), _row_bytes(z.shape[1], sizes))

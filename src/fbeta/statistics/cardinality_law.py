@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fbeta._array import Array, cumulative_sum, sort_descending
-from fbeta.statistics.conditional_bernoulli import far_apart_law
+from fbeta.statistics.conditional_bernoulli import ConditionalLaw, far_apart_law, margin
 from fbeta.statistics.symmetric_polynomials import (
     MAX_LOG_ODDS_SPREAD,
     relative_size_ratios,
@@ -36,13 +36,16 @@ class SizeLaw(NamedTuple):
     log_probabilities: Array  # ln P(|y| = k) for k in 0..K, -inf for impossible sizes
     log_ratios: Array  # ln R_k, less the sum of the k largest scores
     log_partition: Array  # (n,), ln Z
+    ratios: Array  # (K', n), relative ratios of sizes, for the law of the labels given their number
 
     def probabilities(self, xp: Any) -> Array:
         """Return ``P(|y| = k)``."""
         return xp.exp(self.log_probabilities)
 
 
-def law_of_sizes(xp: Any, descending: Array, potentials: Array) -> SizeLaw:
+def law_of_sizes(
+    xp: Any, descending: Array, potentials: Array, *, only_sizes: bool = False
+) -> SizeLaw:
     """Return the law of the number of labels, right at any finite scores and potentials.
 
     Parameters
@@ -53,6 +56,8 @@ def law_of_sizes(xp: Any, descending: Array, potentials: Array) -> SizeLaw:
         Scores of the labels, the largest first.
     potentials : array of shape (1 + K, n)
         Of the sizes 0..K, -inf for those that are impossible.
+    only_sizes : bool
+        Whether the law of the labels given their number is not needed.
 
     Examples
     --------
@@ -63,7 +68,9 @@ def law_of_sizes(xp: Any, descending: Array, potentials: Array) -> SizeLaw:
     """
     K = potentials.shape[0] - 1
     nothing = xp.zeros_like(potentials[:1, :])
-    ratios = cumulative_sum(xp, xp.log(relative_size_ratios(xp, descending, K)), axis=0)
+    beyond = 0 if only_sizes else margin(K, descending.shape[0])
+    relative = relative_size_ratios(xp, descending, K + beyond)
+    ratios = cumulative_sum(xp, xp.log(relative[:K, :]), axis=0)
     ratios = xp.concat([nothing, ratios], axis=0)
     possible = potentials > -xp.inf
     own = xp.where(possible, potentials, xp.zeros_like(potentials))
@@ -81,7 +88,7 @@ def law_of_sizes(xp: Any, descending: Array, potentials: Array) -> SizeLaw:
         top = top + reference
     logs = _total(xp, parts, possible)
     log_total = xp.log(xp.sum(xp.exp(logs), axis=0))
-    return SizeLaw(logs - log_total, ratios, top + log_total)
+    return SizeLaw(logs - log_total, ratios, top + log_total, relative)
 
 
 def _total(xp: Any, parts: tuple[Array, ...], possible: Array) -> Array:
@@ -147,12 +154,17 @@ def log_likelihood(xp: Any, descending: Array, observed: Array, law: SizeLaw) ->
 
 def expected_labels(xp: Any, descending: Array, law: SizeLaw, *, traced: bool = False) -> Array:
     """Return ``P(y_j = 1)`` of labels in falling order of their scores, of shape (s, n)."""
-    z = law.probabilities(xp)
-    conditional = far_apart_law(xp, descending, z[0, :], z[1:, :], traced=traced)
     out = xp.zeros_like(descending)
-    for _, q in conditional.joint(descending, max(1, z.shape[0] - 1)):
+    largest = max(1, law.log_ratios.shape[0] - 1)
+    for _, q in given_number(xp, descending, law, traced=traced).joint(descending, largest):
         out = out + xp.sum(q, axis=1)
     return out
+
+
+def given_number(xp: Any, descending: Array, law: SizeLaw, *, traced: bool) -> ConditionalLaw:
+    """Return the law of labels in falling order of their scores, given their number."""
+    z = law.probabilities(xp)
+    return far_apart_law(xp, descending, z[0, :], z[1:, :], ratios=law.ratios, traced=traced)
 
 
 def size_law(xp: Any, u: Array, g: Array) -> tuple[Array, Array, Array]:
@@ -195,7 +207,7 @@ def size_law(xp: Any, u: Array, g: Array) -> tuple[Array, Array, Array]:
     peak = xp.max(weights, axis=0)
     z = xp.exp(weights - peak)
     total = xp.sum(z, axis=0)
-    z = law_of_sizes(xp, descending, g).probabilities(xp) if far else z / total
+    z = law_of_sizes(xp, descending, g, only_sizes=True).probabilities(xp) if far else z / total
     return peak + xp.log(total), z, steps
 
 

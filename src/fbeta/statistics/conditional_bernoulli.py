@@ -378,13 +378,23 @@ def conditional_law(
 
 
 def far_apart_law(
-    xp: Any, descending: Array, empty: Array, weights: Array, *, traced: bool = False
+    xp: Any,
+    descending: Array,
+    empty: Array,
+    weights: Array,
+    *,
+    ratios: Array | None = None,
+    traced: bool = False,
 ) -> ConditionalLaw:
-    """Return the law of labels with any finite log-odds, (s, n), given in falling order."""
+    """Return the law of labels with any finite log-odds, (s, n), given in falling order.
+
+    ``ratios`` are those of :func:`relative_size_ratios` for the sizes and their :func:`margin`.
+    """
     s, K = descending.shape[0], weights.shape[0]
     width = K + margin(K, s) if K else 0
-    inverses = 1 / relative_size_ratios(xp, descending, width)
-    return ConditionalLaw(xp, weights, empty, inverses, descending[:width, :], traced=traced)
+    if ratios is None:
+        ratios = relative_size_ratios(xp, descending, width)
+    return ConditionalLaw(xp, weights, empty, 1 / ratios, descending[:width, :], traced=traced)
 
 
 def margin(K: int, s: int, bits: int = 56) -> int:
