@@ -59,9 +59,11 @@ def exact(both: int, true: int, pred: int, beta: float) -> Fraction:
 
 
 @given(
-    st.integers(0, 30), st.integers(0, 30), st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(0, 30),
     st.floats(-150, 150).map(lambda power: 10.0**power),
-)  # fmt: skip
+)
 def test_f_is_right_for_every_beta(both: int, more: int, other: int, beta: float) -> None:
     true, pred = both + more, both + other
     expected = float(exact(both, true, pred, beta))
@@ -103,8 +105,10 @@ def test_odd_digits_are_no_numbers(word: str, tmp_path: Path) -> None:
     )
     svm.write_text(f"1 1:{word}\n", encoding="utf-8")
     for read in (
-        lambda: read_csv(table, labels=["y"]), lambda: read_meka(arff), lambda: read_svmlight(svm)
-    ):  # fmt: skip
+        lambda: read_csv(table, labels=["y"]),
+        lambda: read_meka(arff),
+        lambda: read_svmlight(svm),
+    ):
         with pytest.raises(DatasetError):
             read()
 

@@ -147,9 +147,17 @@ def test_one_row():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"alpha": 0.0}, {"alpha_instance": -1.0}, {"variant": "both"}, {"threshold": "best"},
-     {"eta": 1.0}, {"eta": 0.0}, {"epochs": 0}, {"beta": 0.0}],
-)  # fmt: skip
+    [
+        {"alpha": 0.0},
+        {"alpha_instance": -1.0},
+        {"variant": "both"},
+        {"threshold": "best"},
+        {"eta": 1.0},
+        {"eta": 0.0},
+        {"epochs": 0},
+        {"beta": 0.0},
+    ],
+)
 def test_parameters_are_checked(bad):
     X, Y = toy(10)
     with pytest.raises(ValueError, match=next(iter(bad))):
