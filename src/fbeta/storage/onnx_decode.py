@@ -32,7 +32,7 @@ class Decoded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Goal:
+class GraphGoal:
     """What a graph is to find: its inputs beta and the limits, and the number of labels s."""
 
     beta: str
@@ -42,7 +42,7 @@ class Goal:
 
 
 def decode_joint(
-    g: Graph, goal: Goal, empty: str, joint: str, cardinalities: NDArray[np.intp]
+    g: Graph, goal: GraphGoal, empty: str, joint: str, cardinalities: NDArray[np.intp]
 ) -> Decoded:
     """Find the best sets under statistics of shape (n, 1) and (n, K, s) for K sizes."""
     k = g.constant(cardinalities)
@@ -64,7 +64,7 @@ def decode_joint(
 
 
 @dataclass(frozen=True)
-class SizeLaw:
+class SizeNodes:
     """The law of the number of labels, of n instances."""
 
     sizes: NDArray[np.intp]  # (C,), increasing, 0 perhaps among them
@@ -91,7 +91,7 @@ class SizeLaw:
         return g.op("Gather", padded, g.integer(places), axis=1)
 
 
-def decode_sized(g: Graph, goal: Goal, scores: str, law: SizeLaw) -> Decoded:
+def decode_sized(g: Graph, goal: GraphGoal, scores: str, law: SizeNodes) -> Decoded:
     """Find the best sets of labels that are independent given their number; scores are (n, s)."""
     descending, order = g.ops("TopK", 2, scores, g.integer([goal.s]), axis=1)
     probabilities, by_size = _laws(g, goal.s, descending, law)
@@ -110,7 +110,7 @@ def decode_sized(g: Graph, goal: Goal, scores: str, law: SizeLaw) -> Decoded:
     return Decoded(_largest(g, scores, descending, size), value, marginals)
 
 
-def sized_statistics(g: Graph, s: int, scores: str, law: SizeLaw) -> tuple[str, str]:
+def sized_statistics(g: Graph, s: int, scores: str, law: SizeNodes) -> tuple[str, str]:
     """Return P(no labels), (n, 1), and the statistics of the sizes 1..largest, (n, largest, s)."""
     probabilities, by_size = _laws(g, s, scores, law)
     largest = int(law.sizes[-1])
@@ -126,7 +126,7 @@ def sized_statistics(g: Graph, s: int, scores: str, law: SizeLaw) -> tuple[str, 
     return g.cut(probabilities, 1, 0, 1), joint
 
 
-def _laws(g: Graph, s: int, scores: str, law: SizeLaw) -> tuple[str, list[str]]:
+def _laws(g: Graph, s: int, scores: str, law: SizeNodes) -> tuple[str, list[str]]:
     """Return ``P(|y| = k)``, (n, 1 + largest), and what to scan over by size: (top, n or 1, 1).
 
     These are ratios ``r_k = ln R_k - ln R_{k-1}`` of the elementary symmetric polynomials R_k of
@@ -212,7 +212,7 @@ def _weight(g: Graph, beta: str, k: str, size: str) -> str:
     return g.op("Where", g.op("LessOrEqual", beta, one), small, large)
 
 
-def _choose(g: Graph, goal: Goal, empty: str, hits: str) -> tuple[str, str]:
+def _choose(g: Graph, goal: GraphGoal, empty: str, hits: str) -> tuple[str, str]:
     """Return the best size, the smallest of those that tie, and its value: (n, 1) each."""
     values = g.op("Concat", empty, hits, axis=1)
     s, zero = g.integer(goal.s), g.integer(0)

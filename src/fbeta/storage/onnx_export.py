@@ -28,8 +28,8 @@ from fbeta.statistics.codes import CardinalityCode, JointCode, MarginalCode, Siz
 from fbeta.statistics.encoding import encode
 from fbeta.storage.onnx_decode import (
     Decoded,
-    Goal,
-    SizeLaw,
+    GraphGoal,
+    SizeNodes,
     decode_joint,
     decode_sized,
     sized_statistics,
@@ -97,7 +97,7 @@ def to_onnx(
     X = "X" if features == "float64" else g.op("Cast", "X", to=g.onnx.TensorProto.DOUBLE)
     X, classifier = _transform(g, estimator, X)
     s = classifier.n_labels_
-    found = _decode(g, Goal("beta", "min_labels", "max_labels", s), classifier, X)
+    found = _decode(g, GraphGoal("beta", "min_labels", "max_labels", s), classifier, X)
     identity = g.onnx.helper.make_node("Identity", [found.labels], ["labels"])
     squeeze = g.onnx.helper.make_node("Squeeze", [found.value, g.integer([1])], ["expected_fbeta"])
     marginals = g.onnx.helper.make_node("Identity", [found.marginals], ["probabilities"])
@@ -177,7 +177,7 @@ def _check(classifier: Any) -> None:
         )
 
 
-def _decode(g: Graph, goal: Goal, classifier: Any, X: str) -> Decoded:
+def _decode(g: Graph, goal: GraphGoal, classifier: Any, X: str) -> Decoded:
     """Add the model and the decode."""
     _check(classifier)
     if _is_sized(classifier):
@@ -193,22 +193,22 @@ def _is_sized(classifier: Any) -> bool:
     return type(classifier.code) in (MarginalCode, SizedCode, CardinalityCode)
 
 
-def _sized_law(g: Graph, classifier: Any, X: str) -> tuple[str, SizeLaw]:
+def _sized_law(g: Graph, classifier: Any, X: str) -> tuple[str, SizeNodes]:
     """Return scores of the labels, (n, s), and the law of their number."""
     code, model, s = classifier.code, classifier.model, classifier.n_labels_
     if isinstance(model, Recalibration):
         scores, potentials = _recalibrate(g, classifier, X)
-        return scores, SizeLaw(model.sizes, potentials, potentials=True)
+        return scores, SizeNodes(model.sizes, potentials, potentials=True)
     scores = _scores(g, model, X)
     if isinstance(code, CardinalityCode):
-        law = SizeLaw(code.sizes, g.cut(scores, 1, s, s + len(code.sizes)), potentials=True)
+        law = SizeNodes(code.sizes, g.cut(scores, 1, s, s + len(code.sizes)), potentials=True)
         return g.cut(scores, 1, 0, s), law
     if isinstance(code, SizedCode):
         shares = _probabilities(g, model.loss, g.cut(scores, 1, s, s + len(code.sizes)))
-        law = SizeLaw(code.sizes, shares, potentials=False)
+        law = SizeNodes(code.sizes, shares, potentials=False)
         return _logits(g, model.loss, g.cut(scores, 1, 0, s)), law
     zeros = g.constant(np.zeros((1, s + 1)))
-    law = SizeLaw(np.arange(s + 1), zeros, potentials=True)
+    law = SizeNodes(np.arange(s + 1), zeros, potentials=True)
     return _logits(g, model.loss, scores), law
 
 
