@@ -208,3 +208,13 @@ def test_predictions_are_saved_to_a_folder_that_is_made(tmp_path):
     clf = FBetaClassifier().fit(X, Y)
     paths = clf.predict(RowBlocks(X)).save(tmp_path / "new" / "folder")
     assert np.array_equal(np.concatenate([np.load(path) for path in paths]), clf.predict(X))
+
+
+def test_results_are_written_and_joined(tmp_path):
+    X, Y = make_rows(300)
+    clf = FBetaClassifier().fit(X, Y)
+    found = clf.predict(RowBlocks(X, rows=100))
+    np.testing.assert_array_equal(np.asarray(found), clf.predict(X))
+    frame = pd.read_parquet(found.to_parquet(tmp_path / "all.parquet"))
+    np.testing.assert_array_equal(frame.to_numpy(), clf.predict(X))
+    assert len(found.save(tmp_path / "new")) == 3
