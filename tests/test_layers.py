@@ -15,6 +15,7 @@ import pytest
 
 import fbeta
 
+from . import layout
 from .cli.toys import TEST, TRAIN, write_csv
 
 SOURCE = Path(fbeta.__file__).parent
@@ -249,3 +250,9 @@ assert not found, found
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not layout.PAGE.exists(), reason="the page is not in an installed package")
+def test_the_table_of_rooms_is_that_of_the_tree() -> None:
+    text = layout.PAGE.read_text(encoding="utf-8")
+    assert layout.with_table(text) == text, "run python -m tests.layout"

@@ -41,7 +41,7 @@ def test_same_sets_as_the_estimator(inputs, empty, device):
     )
     marginals = head.statistics(logits).marginals()
     np.testing.assert_allclose(marginals.cpu(), decoder.predict_proba(X), rtol=1e-9)
-    again = DecoderHead(head.state_dict())
+    again = DecoderHead(head.state_dict()).cpu()
     assert torch.equal(again.decode(again(outputs.cpu())), labels.cpu())
     assert head.decode(head(outputs.reshape(2, -1, 6))).shape == (2, 150, 6)
     mask = torch.ones(6, dtype=torch.bool, device=device)

@@ -1,4 +1,4 @@
-"""The command ``fbeta``: entry point only, so that a plain install can say what it lacks."""
+"""The command line ``fbeta``: arguments, progress and what is printed."""
 
 from __future__ import annotations
 
