@@ -102,7 +102,7 @@ def _tree_expectations(
     log_total = torch.logsumexp(log_sizes, 0)
     weights = torch.exp((log_weights - log_total).clamp(max=MAX_LOG_WEIGHT))
     outside = torch.cat([weights, weights.new_zeros((levels[-1].shape[0] - len(weights), n))])
-    mean = (levels[0][1, :s] * pull_back(levels, outside)[1, :s]).clamp(max=1.0).T
+    mean = (levels[0][1, :s] * pull_back(levels, outside)[:s]).clamp(max=1.0).T
     log_partition = log_total - logsigmoid(-z).sum(0)
     number = target.sum(1).to(torch.int64).clamp(min=0)
     own = _by_size(torch, potentials.T, sizes).gather(0, number.clamp(max=largest)[None])[0]

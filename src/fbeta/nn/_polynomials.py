@@ -25,19 +25,14 @@ def product_tree(absent: Tensor, present: Tensor, largest: int) -> list[Tensor]:
     Returns
     -------
     list of tensor of shape (1 + degree, nodes, n)
-        The number of nodes is a power of two, and halves from level to level.
+        Node i of a level is the product of the nodes i and i + nodes / 2 of the level before,
+        whose number is made even by a factor of 1.
     """
-    s = absent.shape[0]
-    missing = (1 << (s - 1).bit_length()) - s
-    leaves = torch.stack([absent, present])
-    if missing:
-        # labels that are never present
-        one = torch.ones_like(leaves[:1, :1]).expand(1, missing, -1)
-        leaves = torch.cat([leaves, torch.cat([one, torch.zeros_like(one)])], dim=1)
-    levels = [leaves]
+    levels = [torch.stack([absent, present])]
     while levels[-1].shape[1] > 1:
-        below = levels[-1]
-        levels.append(multiply(below[:, 0::2], below[:, 1::2], largest))
+        below = levels[-1] = _make_even(levels[-1])
+        half = below.shape[1] // 2
+        levels.append(multiply(below[:, :half], below[:, half:], largest))
     return levels
 
 
@@ -97,8 +92,8 @@ def correlate(a: Tensor, b: Tensor, length: int) -> Tensor:
     [11.0, 4.0]
     """
     if _in_place(a):
-        out = _zeros(length, a, b)
-        for i in range(min(a.shape[0], b.shape[0])):
+        out = a[0] * b[:length] if b.shape[0] >= length else _zeros(length, a, b)
+        for i in range(int(b.shape[0] >= length), min(a.shape[0], b.shape[0])):
             width = min(length, b.shape[0] - i)
             out[:width].addcmul_(a[i], b[i : i + width])
         return out
@@ -121,11 +116,12 @@ def without_each(levels: list[Tensor], largest: int) -> Tensor:
     Returns
     -------
     tensor of shape (1 + degree, nodes, n)
-        For the padded number of labels.
+        Of the nodes of the first level.
     """
     others = torch.ones_like(levels[-1][:1])
     for level in reversed(levels[:-1]):
-        others = _flat(multiply(others[:, :, None], _siblings(level), largest))
+        siblings = _siblings(level)
+        others = multiply(_parents(others, siblings), siblings, largest).flatten(1, 2)
     return others
 
 
@@ -141,22 +137,36 @@ def pull_back(levels: list[Tensor], weights: Tensor) -> Tensor:
 
     Returns
     -------
-    tensor of shape (2, nodes, n)
-        In ``1 - p`` and in ``p`` of each label, of the padded number of labels.
+    tensor of shape (nodes, n)
+        In the probability p of each label, of the nodes of the first level.
     """
     outside = weights[:, None]
-    for level in reversed(levels[:-1]):
-        outside = _flat(correlate(_siblings(level), outside[:, :, None], level.shape[0]))
-    return outside
+    for level in reversed(levels[1:-1]):
+        siblings = _siblings(level)
+        outside = correlate(siblings, _parents(outside, siblings), level.shape[0]).flatten(1, 2)
+    if len(levels) == 1:
+        return outside[1]
+    siblings = _siblings(levels[0])
+    return correlate(siblings, _parents(outside, siblings)[1:], 1).flatten(0, 2)
+
+
+def _make_even(level: Tensor) -> Tensor:
+    """Return an even number of nodes: the last may be the polynomial 1."""
+    if level.shape[1] % 2 == 0:
+        return level
+    one = torch.ones_like(level[:1, :1])
+    none = torch.zeros_like(level[1:, :1])
+    return torch.cat([level, torch.cat([one, none])], dim=1)
 
 
 def _siblings(level: Tensor) -> Tensor:
-    """Return for each node the other one of its pair, of shape (1 + degree, pairs, 2, n)."""
-    return level.reshape(level.shape[0], -1, 2, level.shape[2]).flip(2)
+    """Return for each node the other one of its pair, of shape (1 + degree, 2, pairs, n)."""
+    return level.reshape(level.shape[0], 2, -1, level.shape[2]).flip(1)
 
 
-def _flat(pairs: Tensor) -> Tensor:
-    return pairs.reshape(pairs.shape[0], -1, pairs.shape[3])
+def _parents(values: Tensor, siblings: Tensor) -> Tensor:
+    """Return the values of the pairs, for both nodes, without that of a factor of 1."""
+    return values[:, None, : siblings.shape[2]]
 
 
 def _in_place(a: Tensor) -> bool:

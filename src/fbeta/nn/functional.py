@@ -45,7 +45,7 @@ from torch.nn.functional import softplus
 from fbeta._validation import check_choice
 from fbeta.nn._kernels import fused_loss
 from fbeta.nn._law import Expectations, expectations, loss_and_expectations
-from fbeta.nn._sizes import Sizes, read_logits, read_sizes
+from fbeta.nn._sizes import Sizes, read_logits, read_sizes, widest
 from fbeta.nn._targets import (
     check_rows,
     fix_observed,
@@ -77,7 +77,7 @@ __all__ = [
 
 # labels of rows that are worked on at once on the processor, and the number of parts that many rows
 # are divided into: intermediate results take about 40 times the memory of their logits
-CHUNK_LABELS, MIN_CHUNKS = 1 << 13, 32
+CHUNK_LABELS, MIN_CHUNKS = 1 << 16, 32
 
 
 class _Batch(NamedTuple):
@@ -254,11 +254,12 @@ class _CardinalityLoss(torch.autograd.Function):
         rows = max(1, CHUNK_LABELS // target.shape[1], n // MIN_CHUNKS)
         if logits.device.type != "cpu" or torch.compiler.is_compiling() or n <= rows:
             return _loss_and_residual(*tensors, sizes=sizes, soft=soft)
-        parts = [
-            _loss_and_residual(*(t[i : i + rows] for t in tensors), sizes=sizes, soft=soft)
-            for i in range(0, n, rows)
-        ]
-        loss, residual = (torch.cat(part) for part in zip(*parts, strict=True))
+        loss = torch.empty(n, dtype=widest(logits.device))
+        residual = torch.empty_like(logits)
+        for i in range(0, n, rows):
+            chunk = slice(i, i + rows)
+            parts = (part[chunk] for part in tensors)
+            loss[chunk], residual[chunk] = _loss_and_residual(*parts, sizes=sizes, soft=soft)
         return loss, residual
 
     @staticmethod
