@@ -110,7 +110,7 @@ def test_the_help_loads_no_command():
         from fbeta.cli.app import COMMANDS, load_commands
         commands = load_commands()
         assert list(COMMANDS) == list(commands)
-        for name, (_, summary) in COMMANDS.items():
+        for name, summary in COMMANDS.items():
             first = commands[name].help.partition(2 * chr(10))[0]
             assert " ".join(first.split()) == summary, first
     """

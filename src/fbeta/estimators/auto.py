@@ -95,7 +95,7 @@ class FBetaAuto(AverageClassifier):
     quickest first, and what is left in the order of what it may gain in a second, if the effects of
     maps and models on the score add up. Alphas are decades, then half decades beside the best. What
     is expected to take longer than there is time is not begun, by the time of the same model
-    elsewhere or of a fit to 400 rows. The search ends after four candidates in a row that did not
+    elsewhere or of a fit to 400 rows. The search ends after ten candidates in a row that did not
     raise the F_beta of the average by 0.0005. Weights are those with which the average of the
     statistics of the held-out rows comes closest, in the squared error of what the decoder computes
     of them, to the labels; those below 0.02 are dropped. Where one candidate alone has an F_beta

@@ -41,7 +41,7 @@ CANDIDATE_SHARE = 0.6
 # expected score below the best one by which a candidate is still tried: it may add to an average
 MAX_SHORTFALL = 0.05
 # gain of the average that counts, and candidates without one after which the search ends
-MIN_GAIN, PATIENCE = 5e-4, 4
+MIN_GAIN, PATIENCE = 5e-4, 10
 FEW_ROWS = 200  # below, noise hides small gains, and half the patience is enough
 MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 MIN_WEIGHT = 0.02  # below, a member is left out
@@ -165,9 +165,13 @@ class Search:
         yield from ((name, QUICK) for name in self.maps)
         scores = {name: self._score((name, QUICK)) for name in self.maps}
         best = max(scores, key=lambda name: scores[name])
-        plain = [(best if name in LINEAR_NAMES else _map_of(name, self.maps), name) for name in
-                 self.models if name != QUICK and name not in own]  # fmt: skip
-        yield from self._while_it_gains(sorted(plain, key=self._seconds))
+        once = [
+            (best if name in LINEAR_NAMES else _map_of(name, self.maps), name)
+            for name in self.models
+            if name != QUICK and name not in own
+        ]
+        # every kind of model once: one that is behind alone may still add to the average
+        yield from sorted(once, key=self._seconds)
         rest = [(name, model) for name in self.maps for model in LINEAR_NAMES]
         hopeful = [p for p in rest if self._predicted(p, best) > self._top() - MAX_SHORTFALL]
         # by what may be gained in a second
@@ -217,8 +221,9 @@ class Search:
         name, model = pair
         if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
             return 0.0
-        known = [(p[0], sum(c.seconds for c in some)) for p, some in self.found.items()
-                 if p[1] == model]  # fmt: skip
+        known = [
+            (p[0], sum(c.seconds for c in some)) for p, some in self.found.items() if p[1] == model
+        ]
         if known:
             base, seconds = known[0]
             return float(seconds * (self._width(name) / self._width(base)) ** WIDTH_POWER)

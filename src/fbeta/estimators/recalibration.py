@@ -372,14 +372,6 @@ def fit_recalibration(
 
     ``targets`` are 0/1 for labels and sizes, (n, s + C), ``sizes`` (C,) what the last columns stand
     for.
-
-    Examples
-    --------
-    >>> logits = np.array([[2.0, -2.0], [2.0, 2.0], [-2.0, 2.0], [2.0, -2.0]])
-    >>> targets = sp.csc_array([[1, 0, 1], [0, 1, 1], [0, 1, 1], [1, 0, 1]])
-    >>> fitted = fit_recalibration(logits, targets, np.array([1]), alpha=0.1)
-    >>> fitted.probabilities(logits).argmax(axis=1).tolist(), bool(fitted.converged[0])
-    ([2, 2, 2, 2], True)
     """
     logits = np.asarray(logits, dtype=np.float64)
     s, C = logits.shape[1], len(sizes)

@@ -73,6 +73,8 @@ def check_binary(values: Array, name: str, sparse: Indicator | None = None) -> N
     The values are those of a matrix of shape (n, s), or the data of a sparse one.
     """
     xp = array_namespace(values)
+    if xp.isdtype(values.dtype, "bool"):
+        return
     wrong = (values != 0) & (values != 1)
     if not bool(xp.any(wrong)):
         return

@@ -219,7 +219,9 @@ def _statistics(g: Graph, classifier: Any, X: str) -> tuple[str, str, Any]:
         return _average(g, model, X, s)
     if _is_sized(classifier):
         scores, law = _sized_law(g, classifier, X)
-        return *sized_statistics(g, s, scores, law), np.arange(1, int(law.sizes[-1]) + 1)
+        empty, joint = sized_statistics(g, s, scores, law)
+        sizes = np.arange(1, int(law.sizes[-1]) + 1)
+        return (empty, joint, sizes) if len(sizes) else _without_labels(g, empty, s)
     cardinalities = classifier.cardinalities_
     if isinstance(model, ForestModel):
         sets = _forest(g, model, X)
@@ -228,11 +230,19 @@ def _statistics(g: Graph, classifier: Any, X: str) -> tuple[str, str, Any]:
         P = _probabilities(g, model.loss, _scores(g, model, X))
     K, empty = len(cardinalities), g.cut(P, 1, 0, 1)
     if not K:
-        # all rows were empty: runtimes do not agree on products of matrices without columns
-        nothing = g.op("Mul", g.unsqueeze(empty, 2), g.constant(np.zeros((1, 1, s))))
-        return empty, nothing, np.ones(1, dtype=np.intp)
+        return _without_labels(g, empty, s)
     joint = g.op("Reshape", g.cut(P, 1, 1, 1 + K * s), g.integer([0, K, s]))
     return empty, joint, cardinalities
+
+
+def _without_labels(g: Graph, empty: str, s: int) -> tuple[str, str, Any]:
+    """Return statistics, as :func:`_statistics`, where all training rows were empty.
+
+    They have one size of probability 0: products of matrices without columns are undefined in some
+    runtimes.
+    """
+    joint = g.op("Mul", g.unsqueeze(empty, 2), g.constant(np.zeros((1, 1, s))))
+    return empty, joint, np.ones(1, dtype=np.intp)
 
 
 def _average(g: Graph, model: AverageModel, X: str, s: int) -> tuple[str, str, Any]:
