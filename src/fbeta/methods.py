@@ -127,26 +127,13 @@ METHODS: dict[str, Method] = {
 
 
 def load_part(name: str) -> Any:
-    """Import the class that a name in ``PARTS`` stands for.
-
-    Examples
-    --------
-    >>> load_part("LogisticLoss")()
-    LogisticLoss()
-    """
+    """Import the class that a name in ``PARTS`` stands for."""
     module, _, attribute = PARTS[name].partition(":")
     return getattr(import_module(module), attribute)
 
 
 def part_name(class_: type) -> str | None:
-    """Return the name of a class among ``PARTS``, or None.
-
-    Examples
-    --------
-    >>> from fbeta import FBetaClassifier
-    >>> part_name(FBetaClassifier), part_name(dict)
-    ('FBetaClassifier', None)
-    """
+    """Return the name of a class among ``PARTS``, or None."""
     for name, place in PARTS.items():
         # only classes of that name are imported for the comparison
         if place.endswith(f":{class_.__name__}") and load_part(name) is class_:
@@ -155,41 +142,12 @@ def part_name(class_: type) -> str | None:
 
 
 def method_title(name: str) -> str:
-    """Return what a method is called in tables; another name is its own title.
-
-    Examples
-    --------
-    >>> method_title("br"), method_title("mine")
-    ('BR', 'mine')
-    """
+    """Return what a method is called in tables; another name is its own title."""
     return METHODS[name].title if name in METHODS else name
 
 
 def make_method(name: str, beta: float = 1.0) -> Any:
-    """Make the estimator of a method.
-
-    Parameters
-    ----------
-    name : str
-        One of ``METHODS``.
-    beta : float > 0
-        The measure to be optimal for.
-
-    Returns
-    -------
-    estimator
-        Not fitted.
-
-    Raises
-    ------
-    ValueError
-        If there is no such method.
-
-    Examples
-    --------
-    >>> make_method("fbeta-all", beta=2.0)
-    FBetaClassifier(beta=2.0, cardinalities='all')
-    """
+    """Make the estimator of a method."""
     if name not in METHODS:
         raise ValueError(f"unknown method {name!r}: expected one of {', '.join(METHODS)}")
     method = METHODS[name]

@@ -106,11 +106,6 @@ def deal_folds(n: int, cv: Any) -> NDArray[np.int16]:
 
     The folds of a number are those that :class:`fbeta.AlphaSearchCV` makes of arrays, as long as a
     permutation of the rows is cheap.
-
-    Examples
-    --------
-    >>> np.bincount(deal_folds(10, 3)).tolist()
-    [4, 3, 3]
     """
     if not isinstance(cv, Integral):
         raise ValueError(f"for blocks of rows cv must be a number of folds, got {cv!r}")

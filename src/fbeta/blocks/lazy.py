@@ -23,13 +23,7 @@ __all__ = ["BlockResults", "DaskStatistics", "answer", "is_blocks"]
 
 
 def is_blocks(X: Any) -> bool:
-    """Tell whether X is asked about block by block.
-
-    Examples
-    --------
-    >>> is_blocks(np.zeros((2, 2)))
-    False
-    """
+    """Tell whether X is asked about block by block."""
     return isinstance(X, RowBlocks) or is_dask(X)
 
 

@@ -109,13 +109,7 @@ def check_weight(block: Block, n: int) -> NDArray[np.float64] | None:
 
 
 def read_ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
-    """Yield items that a thread makes ahead of their use, ``depth`` of them at most.
-
-    Examples
-    --------
-    >>> list(read_ahead(iter([1, 2, 3]), 2))
-    [1, 2, 3]
-    """
+    """Yield items that a thread makes ahead of their use, ``depth`` of them at most."""
     waiting: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stop = threading.Event()
 

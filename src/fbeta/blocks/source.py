@@ -33,13 +33,7 @@ MAX_CHUNK_ROWS = 1 << 40  # numbers of rows that a chunk has to itself
 
 
 def row_capacity(memory: int, X: Any) -> int:
-    """Return how many rows like those of a block can be held in some memory.
-
-    Examples
-    --------
-    >>> row_capacity(1 << 30, np.zeros((10, 99)))
-    167772
-    """
+    """Return how many rows like those of a block can be held in some memory."""
     numbers = X.shape[1] + 1
     if sp.issparse(X):
         # beside values there are indices, and the same once more by columns

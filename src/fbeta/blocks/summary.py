@@ -24,12 +24,6 @@ def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
     """Return 64 pseudo-random bits for each row, (n,), which depend on its number and a seed only.
 
     The finaliser of SplitMix64: rows have the same bits however they are dealt into blocks.
-
-    Examples
-    --------
-    >>> bits = random_bits(np.arange(10_000, dtype=np.uint64))
-    >>> bool(abs((bits / 2.0**64).mean() - 0.5) < 0.01)
-    True
     """
     with np.errstate(over="ignore"):
         z = (ids + np.uint64(1)) * np.uint64(_KEYS[0]) + np.uint64(seed) * np.uint64(_KEYS[1])

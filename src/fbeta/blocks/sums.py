@@ -140,15 +140,6 @@ def add_up(
 
     ``dtype`` is that of scores and residuals for dense X; sums are in double precision, and so is
     all of it for sparse X, which is centred by arithmetic.
-
-    Examples
-    --------
-    >>> rows = BlockTargets(np.array([[1.0], [-1.0]]), sp.csr_array([[1], [0]]))
-    >>> zero = np.zeros((1, 1)), np.zeros(1), None
-    >>> point = TrialPoint(Binary(LogisticLoss()), np.array([0]), *zero)
-    >>> [sums], _ = add_up(rows, [point], np.float64)
-    >>> sums.value.round(3).tolist(), sums.gradient.tolist(), sums.total.tolist()
-    ([1.386], [[-1.0]], [0.0])
     """
     sparse, n = sp.issparse(rows.X), rows.X.shape[0]
     dtype = np.dtype(np.float64 if sparse else dtype)

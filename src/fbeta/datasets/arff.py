@@ -82,18 +82,7 @@ class ArffFile:
 
 
 def read_arff_file(path: PathLike, encoding: str = "utf-8") -> ArffFile:
-    r"""Read a dense or sparse ARFF file of numeric and nominal attributes.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "a.arff"
-    ...     _ = file.write_text("@attribute a real\n@attribute b {x,y}\n@data\n2.5,y\n")
-    ...     read_arff_file(file).matrix
-    array([[2.5, 1. ]])
-    """
+    r"""Read a dense or sparse ARFF file of numeric and nominal attributes."""
     text = read_lines(path, encoding)
     header = parse_header(path, text)
     body = [
@@ -111,14 +100,7 @@ def read_arff_file(path: PathLike, encoding: str = "utf-8") -> ArffFile:
 
 
 def parse_header(path: PathLike, lines: list[str]) -> ArffFile:
-    r"""Read the lines up to and including ``@data``; raise at the first that is no declaration.
-
-    Examples
-    --------
-    >>> header = parse_header("a.arff", [r"@attribute 'Swainson\'s Thrush' {0,1}", "@data"])
-    >>> header.attributes[0].name
-    "Swainson's Thrush"
-    """
+    r"""Read the lines up to and including ``@data``; raise at the first that is no declaration."""
     relation, relation_line = "", 1
     attributes: dict[str, Attribute] = {}
     for number, raw in enumerate(lines, start=1):

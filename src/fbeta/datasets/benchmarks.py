@@ -37,23 +37,7 @@ class Benchmark:
 
 
 def file_names(name: str) -> tuple[str, str, str]:
-    """Name the training, test and label file of a data set.
-
-    Parameters
-    ----------
-    name : str
-        Name of the data set.
-
-    Returns
-    -------
-    tuple of str
-        The three file names.
-
-    Examples
-    --------
-    >>> file_names("yeast")
-    ('yeast-train.arff', 'yeast-test.arff', 'yeast.xml')
-    """
+    """Name the training, test and label file of a data set."""
     return f"{name}-train.arff", f"{name}-test.arff", f"{name}.xml"
 
 

@@ -174,13 +174,7 @@ def _text(value: Any) -> str:
 
 
 def is_gap(cell: Any) -> bool:
-    """Return whether one cell is missing.
-
-    Examples
-    --------
-    >>> [is_gap(cell) for cell in (None, " ", "NA", float("nan"), 0, "no")]
-    [True, True, True, True, False, False]
-    """
+    """Return whether one cell is missing."""
     if cell is None:
         return True
     if isinstance(cell, str):
@@ -211,13 +205,7 @@ def missing(cells: Cells) -> NDArray[np.bool_]:
 
 
 def to_number(text: str) -> float | None:
-    """Return plain text as a number, or None.
-
-    Examples
-    --------
-    >>> [to_number(cell) for cell in ("1.5", "1,5", "x")]
-    [1.5, None, None]
-    """
+    """Return plain text as a number, or None."""
     word = text.strip()
     found = float(word) if re.fullmatch(_PLAIN["."], word, re.ASCII) else math.nan
     return found if math.isfinite(found) else None
@@ -226,25 +214,7 @@ def to_number(text: str) -> float | None:
 def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray:
     """Return cells as numbers; NaN where they are missing or no numbers.
 
-    Parameters
-    ----------
-    cells : cells of n rows
-    decimal : {".", ","}
-        Mark before the fraction. The other mark, blanks and apostrophes may group thousands.
-    plain : bool
-        Read neither groups nor signs of currencies and per cent.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Examples
-    --------
-    >>> import pyarrow
-    >>> numbers(pyarrow.array(["$1,338.30", "40 %", "x", "True"])).tolist()
-    [1338.3, 40.0, nan, 1.0]
-    >>> numbers(pyarrow.array(["1.338,30", "1,5"]), ",").tolist()
-    [1338.3, 1.5]
+    Returns shape (n,).
     """
     found = cast_numbers(cells) if decimal == "." else None
     if found is not None:
@@ -300,12 +270,7 @@ def _parsed_numbers(text: Any, decimal: str, plain: bool) -> FloatArray:
 def read_numbers(cells: Cells, first: str = ".") -> tuple[str, FloatArray, NDArray[np.bool_]]:
     """Read numbers with the decimal mark that reads most cells, ``first`` among equals.
 
-    Returns
-    -------
-    decimal : str
-    values : ndarray of shape (n,)
-    unread : bool ndarray of shape (n,)
-        Cells that are not missing, and no numbers.
+    Returns shape (n,), (n,).
     """
     found = cast_numbers(cells) if first == "." else None
     if found is not None:

@@ -27,13 +27,7 @@ _MAX_ARROW_BLOCK_BYTES = 2**31 - 1
 
 
 def guess_separator(lines: Iterable[str]) -> str:
-    """Return the separator with which most lines have the same number of cells.
-
-    Examples
-    --------
-    >>> guess_separator(["size;note", "1,5;a, b", "2,5;c, d"])
-    ';'
-    """
+    """Return the separator with which most lines have the same number of cells."""
     sample = list(islice(lines, _SEPARATOR_SAMPLE_LINES))
     hint = _SEPARATOR_HINT.fullmatch(sample[0]) if sample else None
     if hint:

@@ -37,13 +37,7 @@ class DatasetError(ValueError):
 def fail(
     path: PathLike, where: int | str | None, expected: str, found: object = None
 ) -> DatasetError:
-    """Word the error for one place in one file: a line number, other words, or None.
-
-    Examples
-    --------
-    >>> print(fail("a.arff", 7, "a number", "x"))
-    a.arff, line 7: expected a number, found 'x'
-    """
+    """Word the error for one place in one file: a line number, other words, or None."""
     place = "" if where is None else f", {f'line {where}' if isinstance(where, int) else where}"
     message = f"{os.fspath(path)}{place}: expected {expected}"
     if found is not None:
@@ -62,13 +56,7 @@ def quoted(names: Iterable[object], most: int = 5) -> str:
 
 
 def is_plain(word: str) -> bool:
-    """Return whether a word that Python reads as a number has ASCII digits and no underscore.
-
-    Examples
-    --------
-    >>> [is_plain(word) for word in ("12", "1_2", "\N{ARABIC-INDIC DIGIT ONE}2")]
-    [True, False, False]
-    """
+    """Return whether a word that Python reads as a number has ASCII digits and no underscore."""
     return word.isascii() and "_" not in word
 
 
@@ -116,12 +104,6 @@ def guess_encoding(data: bytes, whole: bool = True) -> str:
     """Return the encoding of text: by its mark, UTF-8 if it is valid, else Windows-1252.
 
     Text that is not ``whole`` may end inside a character.
-
-    Examples
-    --------
-    >>> [guess_encoding(word.encode(code)) for word, code in
-    ...  (("caf\u00e9", "utf-8"), ("caf\u00e9", "latin-1"), ("a", "utf-16"))]
-    ['utf-8', 'cp1252', 'utf-16']
     """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"

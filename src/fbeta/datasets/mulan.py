@@ -172,19 +172,6 @@ def read_arff(
 
     Attributes to `drop` are left out whatever their values; those that the file lacks do not
     matter. The other arguments are those of `read_mulan`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder, "toy.arff")
-    ...     _ = file.write_text(
-    ...         "@attribute size numeric\n@attribute cat {0,1}\n@attribute dog {0,1}\n"
-    ...         "@data\n2.5,1,?\n3,0,?\n"
-    ...     )
-    ...     data = read_arff(file, ["cat"], drop=["dog"])
-    >>> data.X.tolist(), data.Y.tolist()
-    ([[2.5], [3.0]], [[1], [0]])
     """
     _check_options(nominal, missing)
     table = read_arff_file(path)

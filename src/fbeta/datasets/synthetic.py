@@ -28,13 +28,7 @@ CLIP = 1e-12
 
 
 def all_label_sets(n_labels: int) -> NDArray[np.int8]:
-    """Return all the 2^s label sets, of shape (2^s, s).
-
-    Examples
-    --------
-    >>> all_label_sets(2).tolist()
-    [[0, 0], [0, 1], [1, 0], [1, 1]]
-    """
+    """Return all the 2^s label sets, of shape (2^s, s)."""
     numbers = np.arange(2 ** check_count("n_labels", n_labels))[:, None]
     return ((numbers >> np.arange(n_labels)[::-1]) & 1).astype(np.int8)
 

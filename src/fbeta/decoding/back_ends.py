@@ -21,12 +21,7 @@ _SEARCHES: dict[str, Search] = {}
 
 
 def register_search(device_type: str, search: Search) -> None:
-    """Have F_beta of dense statistics on devices of a type, such as "cuda", decoded by ``search``.
-
-    Examples
-    --------
-    >>> register_search("no such device", lambda form, beta, goal: (form.joint, form.empty))
-    """
+    """Register the decode of dense statistics on devices of a type, such as "cuda"."""
     _SEARCHES[device_type] = search
 
 

@@ -74,27 +74,7 @@ def choose_size(
 ) -> tuple[Array, Array]:
     """Choose the best size of each instance, and the smallest among those that tie.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    sizes : list of int
-        Increasing, of length E.
-    values : array of shape (E, n)
-        The value of the best set of each size; -inf where it was not needed.
-    scales : array of shape (E, n), optional
-        The size of the terms that a value is the sum of; the value itself by default.
-
-    Returns
-    -------
-    size : integer array of shape (n,)
-    value : array of shape (n,)
-
-    Examples
-    --------
-    >>> size, value = choose_size(np, [0, 1, 2], np.array([[0.1], [0.5], [0.5]]))
-    >>> size.tolist(), value.tolist()
-    ([1], [0.5])
+    Shapes: ``values`` (E, n), ``scales`` (E, n); returns (n,), (n,).
     """
     zero = xp.zeros_like(values)
     if scales is None:
@@ -112,27 +92,7 @@ def choose_size(
 def largest_labels(xp: Any, scores: Array, size: Array, low: Array, high: Array) -> Array:
     """Return the sets of the labels with the largest scores; the first come first among equals.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    scores : array of shape (n, s)
-        Scores of the labels.
-    size : integer array of shape (n,)
-        How many labels to take.
-    low, high : array of shape (n,)
-        Scores from low to high tie with that of the last label taken; of no importance where the
-        size is 0.
-
-    Returns
-    -------
-    int8 array of shape (n, s)
-
-    Examples
-    --------
-    >>> scores, size, last = np.array([[1.0, 2.0, 1.0]]), np.array([2]), np.array([1.0])
-    >>> largest_labels(np, scores, size, last, last).tolist()
-    [[1, 1, 0]]
+    Shapes: ``scores`` (n, s), ``size`` (n,), ``low, high`` (n,); returns (n, s).
     """
     infinite = xp.full_like(low, xp.inf)
     low, high = (xp.where(size > 0, limit, infinite)[:, None] for limit in (low, high))
@@ -148,19 +108,7 @@ def largest_labels(xp: Any, scores: Array, size: Array, low: Array, high: Array)
 def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
     """Find the best label sets under any statistics.
 
-    Parameters
-    ----------
-    block : Dense
-        Of n instances.
-    tables : Tables
-        Of the measure, for the cardinalities of the block.
-    goal : Goal
-        What to find.
-
-    Returns
-    -------
-    labels : int8 array of shape (n, s)
-    value : array of shape (n,)
+    Returns shape (n, s), (n,).
     """
     xp = block.place[0]
     if goal.measure.separable:
@@ -218,20 +166,7 @@ def _sizes_of(block: Dense) -> tuple[Array, Array]:
 def rest_of(xp: Any, B: Array, empty: Array, probabilities: Array) -> tuple[Array, Array]:
     """Return the part of the expected values that does not depend on hits, and its scale.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    B : array of shape (E, 1 + K)
-        For E sizes of predictions.
-    empty : array of shape (n,)
-        ``P(no labels)``.
-    probabilities : array of shape (K, n)
-        ``P(|y| = k)``.
-
-    Returns
-    -------
-    pair of array of shape (E, n)
+    Shapes: ``B`` (E, 1 + K), ``empty`` (n,), ``probabilities`` (K, n); returns (E, n).
     """
     law = xp.concat([empty[None, :], probabilities], axis=0)
     return xp.matmul(B, law), xp.matmul(xp.abs(B), law)

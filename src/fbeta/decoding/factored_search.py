@@ -28,17 +28,7 @@ from fbeta.statistics.symmetric_polynomials import sums_of_first
 def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
     """Find the best label sets under labels that are independent, perhaps given their number.
 
-    Parameters
-    ----------
-    form : Factored
-        Of n instances with s labels.
-    goal : Goal
-        What to find.
-
-    Returns
-    -------
-    labels : int8 array of shape (n, s)
-    value : array of shape (n,)
+    Returns shape (n, s), (n,).
     """
     xp = form.place[0]
 

@@ -45,15 +45,6 @@ def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
 
     Those that are likely to do well come first. All begin with what fills gaps; ``"raw"`` does no
     more. ``seed`` is that of the landmarks of kernels.
-
-    Examples
-    --------
-    >>> list(feature_maps(np.eye(4)[:, :2] * [1, 100], seed=0))[:4]
-    ['standardised', 'kernel 0.25', 'RBF kernel', 'quantiles, kernel 0.25']
-    >>> list(feature_maps(sp.csr_array(2 * np.eye(4)), seed=0))
-    ['length 1', 'TF-IDF', 'length 1, kernel', 'raw']
-    >>> list(feature_maps(sp.csr_array(np.eye(4)), seed=0))  # they have length 1
-    ['raw', 'kernel']
     """
     gaps = _fill_gaps(X)
     maps = _maps_of_counts(X, seed) if sp.issparse(X) else _maps_of_numbers(X, seed)

@@ -63,13 +63,7 @@ def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
 
 
 def needs_encoding(X: Any, allow_gaps: bool = False) -> bool:
-    """Return whether X is a data frame with columns that are no numbers, or with gaps.
-
-    Examples
-    --------
-    >>> needs_encoding(np.zeros((2, 2)))
-    False
-    """
+    """Return whether X is a data frame with columns that are no numbers, or with gaps."""
     if not is_table(X) or in_blocks(X):
         return False
     table = X if hasattr(X, "iloc") else X.to_pandas()
@@ -118,11 +112,6 @@ def in_blocks(X: Any) -> bool:
     """Return whether rows come in blocks, from :mod:`fbeta.blocks` or Dask.
 
     The names of modules are compared, so that arrays do not load :mod:`fbeta.blocks`.
-
-    Examples
-    --------
-    >>> in_blocks(np.zeros((2, 2)))
-    False
     """
     modules = {base.__module__ for base in type(X).__mro__}
     ours = any(module.startswith("fbeta.blocks") for module in modules)

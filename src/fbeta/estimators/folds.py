@@ -121,13 +121,7 @@ class HeldOutScores(NamedTuple):
 
 
 def row_shares(folds: Sequence[Fold], weight: Weight) -> list[NDArray[np.float64]]:
-    """Return what the held-out rows of each fold count in the mean over the folds.
-
-    Examples
-    --------
-    >>> [share.tolist() for share in row_shares([([2], [0, 1]), ([0, 1], [2])], None)]
-    [[0.25, 0.25], [0.5]]
-    """
+    """Return what the held-out rows of each fold count in the mean over the folds."""
     own = [np.ones(len(test)) if weight is None else weight[test] for _, test in folds]
     return [share / share.sum() / len(folds) for share in own]
 

@@ -24,14 +24,7 @@ ERRORS = 2.0
 def difference(
     one: NDArray[np.float64], other: NDArray[np.float64], weight: Weight = None
 ) -> tuple[float, float]:
-    """Return the mean of paired differences, and its standard error.
-
-    Examples
-    --------
-    >>> mean, error = difference(np.array([1.0, 0.5, 1.0]), np.array([0.5, 0.5, 0.5]))
-    >>> round(mean, 3), round(error, 3)
-    (0.333, 0.136)
-    """
+    """Return the mean of paired differences, and its standard error."""
     share = np.ones(len(one)) if weight is None else weight
     share = share / share.sum()
     gaps = one - other

@@ -32,14 +32,6 @@ def stacked_weights(
     those of the true labels (n, s), a proper score: its minimum is where the average has the right
     expectations. It is far less noisy than the F_beta of decoded sets, and convex. ``share``, (n,),
     weighs the instances.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> Y = np.eye(2)[[0, 0, 0, 1]]  # three times in four the first label
-    >>> parts = [LabelStatistics.from_labels(np.tile(row, (4, 1))) for row in np.eye(2)]
-    >>> stacked_weights(parts, sp.csr_array(Y)).round(3).tolist()
-    [0.75, 0.25]
     """
     sizes = np.unique(np.concatenate([_sizes(truth), *(part.cardinalities for part in parts)]))
     n, s = truth.shape

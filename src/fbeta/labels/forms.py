@@ -113,22 +113,7 @@ class LabelForm:
     def read(
         self, Y: Any, name: str = "Y", *, unseen: bool = False, known: str = "seen in fit"
     ) -> Indicator:
-        """Read labels as a 0/1 CSR matrix of int8, of shape (n, s), or wider with ``unseen``.
-
-        Parameters
-        ----------
-        Y : labels
-            In any form. Labels of another form are matched by name: label sets and data frames by
-            their names, matrices by the numbers of their columns. A matrix and a data frame are
-            matched by the order of their columns. What cannot be matched is an error.
-        name : str
-            What to call ``Y`` in messages.
-        unseen : bool
-            Whether label sets, a data frame after a fit to label sets, and a 1-D target with one
-            known class may have labels of other names. These get columns after the known ones.
-        known : str
-            What to say of the labels of this form in messages.
-        """
+        """Read labels as a 0/1 CSR matrix of int8, of shape (n, s), or wider with ``unseen``."""
         Y = materialise(Y)
         if self.kind == "single":
             Y = _one_column(Y)
@@ -225,12 +210,6 @@ def form_of(Y: Any, name: str = "Y") -> LabelForm:
     """Return the form of labels: what they are kept in, and the names of the labels.
 
     Nested lists of numbers are an indicator matrix; label sets hold strings, or are Python sets.
-
-    Examples
-    --------
-    >>> form = form_of([["sky", "sea"], [], ["sea"]])
-    >>> form.classes.tolist(), form.read([["sea"], []]).toarray().tolist()
-    (['sea', 'sky'], [[1, 0], [0, 0]])
     """
     return read_labels(Y, name)[0]
 

@@ -180,28 +180,7 @@ class Compiled:
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Solve problems with at most ``WIDEST`` columns, those that take longest first.
 
-        Parameters
-        ----------
-        problems : ndarray of int
-        W : ndarray of shape (p, M)
-            Where to start; overwritten with what was found.
-        n_iter : ndarray of shape (m,)
-            Iterations, which are added to.
-        alpha : float >= 0
-            Regularisation strength.
-        tol, floor, cold
-            As for :func:`fbeta.linear.in_memory.solve_batch`.
-        max_steps : callable
-            The same, for problems with so many columns.
-        max_iter : int
-            Largest number of iterations.
-
-        Returns
-        -------
-        converged : bool ndarray of shape (m,)
-            True for problems that are certified, and for those that were not to be solved.
-        hard : bool ndarray of shape (m,)
-            Those that were given up because of what their directions cost.
+        Shapes: ``W`` (p, M), ``n_iter`` (m,); returns (m,), (m,).
         """
         points = np.asfortranarray(W)
         used, status = np.zeros((2, len(self.counts)), dtype=np.intc)

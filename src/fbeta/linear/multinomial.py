@@ -168,13 +168,7 @@ class Multinomial(Objective):
 
 
 def softmax(scores: Array, counts: NDArray[np.intp]) -> Array:
-    """Return the probabilities of classes within problems of so many classes, (n, M).
-
-    Examples
-    --------
-    >>> softmax(np.array([[0.0, 0.0, 5.0]]), np.array([2, 1])).tolist()
-    [[0.5, 0.5, 1.0]]
-    """
+    """Return the probabilities of classes within problems of so many classes, (n, M)."""
     if not scores.shape[1]:
         return scores
     first = np.cumsum(counts) - counts

@@ -384,11 +384,6 @@ def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
     """Continue up to three solutions (alpha, W), the strongest first, to ``alpha``.
 
     By divided differences in ``ln alpha``; None where no solution is known.
-
-    Examples
-    --------
-    >>> extrapolate([(100.0, 1.0), (10.0, 2.0)], 1.0)
-    3.0
     """
     if not known:
         return None

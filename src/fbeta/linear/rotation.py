@@ -21,11 +21,6 @@ def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:
     With about as many features as rows the Hessians are far from diagonal in any coordinates.
     Otherwise the scores need about half the products, or have far fewer columns, against the cost
     of the eigendecomposition.
-
-    Examples
-    --------
-    >>> rotation_pays((30_000, 100), 1000), rotation_pays((1000, 300), 10)
-    (True, False)
     """
     n, d = shape
     if max(n, d) < 2 * min(n, d):

@@ -49,14 +49,7 @@ class Expectations(NamedTuple):
 def expectations(scores: Tensor, potentials: Tensor, sizes: Sequence[int]) -> Expectations:
     """Return the partition function and the expectations of a cardinality model.
 
-    Parameters
-    ----------
-    scores : tensor of shape (n, s)
-        Of the labels.
-    potentials : tensor of shape (n, 1 + K)
-        Of "no labels" and of the sizes; -inf where a size is impossible.
-    sizes : sequence of K int
-        Increasing sizes in 1..s.
+    Shapes: ``scores`` (n, s), ``potentials`` (n, 1 + K).
     """
     return loss_and_expectations(scores, potentials, torch.zeros_like(scores), sizes)[1]
 
@@ -149,15 +142,7 @@ def _expectations(
 def leave_one_out(scores: Tensor, potentials: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     """Return ``P(|y| = k)``, 0 included, and ``P(|y| = k, y_j = 1)``, with gradients.
 
-    Parameters
-    ----------
-    scores, potentials, sizes
-        As for :func:`expectations`.
-
-    Returns
-    -------
-    probabilities : tensor of shape (1 + K, n)
-    joint : tensor of shape (K, s, n)
+    Returns shape (1 + K, n), (K, s, n).
     """
     dtype = widest(scores.device)
     descending, order = sort_scores(scores.to(dtype))

@@ -15,18 +15,7 @@ from torch.nn.functional import pad
 def product_tree(absent: Tensor, present: Tensor, largest: int) -> list[Tensor]:
     """Return the products of ever more labels, from the single labels to all of them.
 
-    Parameters
-    ----------
-    absent, present : tensor of shape (s, n)
-        ``1 - p`` and ``p`` of every label.
-    largest : int
-        Powers above it are left out.
-
-    Returns
-    -------
-    list of tensor of shape (1 + degree, nodes, n)
-        Node i of a level is the product of the nodes i and i + nodes / 2 of the level before,
-        whose number is made even by a factor of 1.
+    Shapes: ``absent, present`` (s, n); returns (1 + degree, nodes, n).
     """
     levels = [torch.stack([absent, present])]
     while levels[-1].shape[1] > 1:
@@ -39,21 +28,7 @@ def product_tree(absent: Tensor, present: Tensor, largest: int) -> list[Tensor]:
 def multiply(a: Tensor, b: Tensor, largest: int) -> Tensor:
     """Return the products of pairs of polynomials, without the powers above the largest.
 
-    Parameters
-    ----------
-    a, b : tensor of shape (1 + degree, ...)
-        Their other axes broadcast.
-    largest : int
-        The highest power to keep.
-
-    Returns
-    -------
-    tensor of shape (1 + degree, ...)
-
-    Examples
-    --------
-    >>> multiply(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), 2).tolist()
-    [3.0, 10.0, 8.0]
+    Shapes: ``a, b`` (1 + degree, ...); returns (1 + degree, ...).
     """
     if a.shape[0] > b.shape[0]:
         a, b = b, a
@@ -75,21 +50,7 @@ def multiply(a: Tensor, b: Tensor, largest: int) -> Tensor:
 def correlate(a: Tensor, b: Tensor, length: int) -> Tensor:
     """Return ``sum_i a_i b_{c + i}`` for c below a length: the transpose of :func:`multiply`.
 
-    Parameters
-    ----------
-    a, b : tensor of shape (1 + degree, ...)
-        Their other axes broadcast; b is zero beyond its end.
-    length : int
-        How many numbers to return.
-
-    Returns
-    -------
-    tensor of shape (length, ...)
-
-    Examples
-    --------
-    >>> correlate(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), 2).tolist()
-    [11.0, 4.0]
+    Shapes: ``a, b`` (1 + degree, ...); returns (length, ...).
     """
     if _in_place(a):
         out = a[0] * b[:length] if b.shape[0] >= length else _zeros(length, a, b)
@@ -106,17 +67,7 @@ def correlate(a: Tensor, b: Tensor, length: int) -> Tensor:
 def without_each(levels: list[Tensor], largest: int) -> Tensor:
     """Return, for every label, the product over all the others.
 
-    Parameters
-    ----------
-    levels : list of tensor
-        From :func:`product_tree`.
-    largest : int
-        Powers above it are left out.
-
-    Returns
-    -------
-    tensor of shape (1 + degree, nodes, n)
-        Of the nodes of the first level.
+    Returns shape (1 + degree, nodes, n).
     """
     others = torch.ones_like(levels[-1][:1])
     for level in reversed(levels[:-1]):
@@ -128,17 +79,7 @@ def without_each(levels: list[Tensor], largest: int) -> Tensor:
 def pull_back(levels: list[Tensor], weights: Tensor) -> Tensor:
     """Return the derivatives of ``sum_k weights_k P(k labels)`` in the single labels.
 
-    Parameters
-    ----------
-    levels : list of tensor
-        From :func:`product_tree`.
-    weights : tensor of shape (1 + degree, n)
-        Of the sizes.
-
-    Returns
-    -------
-    tensor of shape (nodes, n)
-        In the probability p of each label, of the nodes of the first level.
+    Shapes: ``weights`` (1 + degree, n); returns (nodes, n).
     """
     outside = weights[:, None]
     for level in reversed(levels[1:-1]):

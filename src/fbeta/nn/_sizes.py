@@ -14,13 +14,7 @@ Sizes: TypeAlias = int | Sequence[int]
 
 
 def read_sizes(cardinalities: Sizes, n_labels: int) -> tuple[int, ...]:
-    """Return increasing sizes in 1..s; a number K stands for 1..K.
-
-    Examples
-    --------
-    >>> read_sizes(3, 5), read_sizes([1, 4], 5)
-    ((1, 2, 3), (1, 4))
-    """
+    """Return increasing sizes in 1..s; a number K stands for 1..K."""
     if isinstance(cardinalities, Integral):
         sizes = tuple(range(1, int(cardinalities) + 1))
     else:
@@ -34,13 +28,7 @@ def read_sizes(cardinalities: Sizes, n_labels: int) -> tuple[int, ...]:
 
 
 def size_tensor(sizes: Sequence[int], device: torch.device) -> Tensor:
-    """Return sizes as integers on a device, made there: a copy from the host would wait for it.
-
-    Examples
-    --------
-    >>> size_tensor((1, 2, 3, 7), torch.device("cpu")).tolist()
-    [1, 2, 3, 7]
-    """
+    """Return sizes as integers on a device, made there: a copy from the host would wait for it."""
     runs: list[list[int]] = []
     for k in sizes:
         if runs and runs[-1][1] == k:

@@ -30,13 +30,7 @@ class Places(NamedTuple):
 
 
 def place_sizes(target: Tensor, sizes: tuple[int, ...]) -> Places:
-    """Return the number of labels of each row, and its place among the known sizes.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in place_sizes(torch.tensor([[1, 1, 1], [0, 1, 0]]), (1, 2))]
-    [[3, 1], [2, 1], [False, True]]
-    """
+    """Return the number of labels of each row, and its place among the known sizes."""
     count = target.to(torch.int64).sum(-1)
     largest = max(sizes, default=0)
     capped = count.clamp(0, largest)
@@ -112,14 +106,7 @@ def soft_logits(target: Tensor) -> Tensor:
 
 
 def moments(target: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return expected labels, (n, s), and laws of the size, (n, 1 + K), of any rows.
-
-    Examples
-    --------
-    >>> labels, law = moments(torch.tensor([[1.0, 0.5]]), (1, 2))
-    >>> labels.round(decimals=6).tolist(), law.round(decimals=6).tolist()
-    ([[1.0, 0.5]], [[0.0, 0.5, 0.5]])
-    """
+    """Return expected labels, (n, s), and laws of the size, (n, 1 + K), of any rows."""
     dtype = widest(target.device)
     zeros = torch.zeros((len(target), len(sizes) + 1), dtype=dtype, device=target.device)
     found = expectations(soft_logits(target), zeros, sizes)
@@ -150,11 +137,7 @@ def _by_row(
 def forbid(logits: Tensor, allowed: Tensor, sizes: tuple[int, ...] | None = None) -> Tensor:
     """Return logits under which forbidden labels, and more labels than are allowed, do not occur.
 
-    Parameters
-    ----------
-    logits : tensor of shape (..., s + 1 + K), or (..., s) where there are no sizes
-    allowed : bool tensor that broadcasts to (..., s)
-    sizes : tuple of K int, optional
+    Shapes: ``logits`` (..., s + 1 + K).
     """
     s = allowed.shape[-1]
     scores = logits[..., :s]
@@ -183,13 +166,7 @@ def fix_observed(
 ) -> tuple[Tensor, Tensor]:
     """Return logits of the model given what is observed, and what to take off its normaliser.
 
-    Parameters
-    ----------
-    logits : tensor of shape (n, s + 1 + K)
-        Scores and potentials.
-    target, observed : tensor of shape (n, s)
-        Labels, 0/1, and which of them are known.
-    sizes : tuple of K int
+    Shapes: ``logits`` (n, s + 1 + K), ``target, observed`` (n, s).
     """
     s = target.shape[1]
     scores, present = logits[:, :s], observed & (target > 0)

@@ -324,21 +324,7 @@ def _far_apart_kernel(
 def cardinality_loss(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Compute the cardinality loss of each instance and its gradient.
 
-    Parameters
-    ----------
-    logits : tensor of shape (n, s + 1 + K)
-        Scores and potentials.
-    target : tensor of shape (n, s)
-        Labels.
-    sizes : sequence of K int
-        Increasing sizes.
-
-    Returns
-    -------
-    loss : tensor of shape (n,)
-        In double precision.
-    residual : tensor of shape (n, s + 1 + K)
-        In double precision for such logits, else in single.
+    Shapes: ``logits`` (n, s + 1 + K), ``target`` (n, s); returns (n,), (n, s + 1 + K).
     """
     (n, s), device, largest = target.shape, logits.device, max(sizes, default=0)
     logits = logits if logits.stride(1) == 1 else logits.contiguous()
@@ -392,20 +378,7 @@ def search(
 ) -> tuple[Tensor, Tensor]:
     """Find the best sets of dense statistics, as the decode of :mod:`fbeta.nn.decoding` does.
 
-    Parameters
-    ----------
-    empty : tensor of shape (n,)
-    joint : tensor of shape (n, K, s)
-        Statistics, with K > 0.
-    weights : tensor of shape (s, K)
-        ``A(k, l)`` for predictions of l = 1..s labels, in double precision.
-    low, high : tensor without axes
-        Limits on the number of labels, on the device.
-
-    Returns
-    -------
-    labels : int8 tensor of shape (n, s)
-    value : tensor of shape (n,)
+    Shapes: ``empty`` (n,), ``joint`` (n, K, s), ``weights`` (s, K); returns (n, s), (n,).
     """
     device, (n, K, s) = joint.device, joint.shape
     labels = torch.empty((n, s), dtype=torch.int8, device=device)

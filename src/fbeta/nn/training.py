@@ -121,13 +121,7 @@ class Training:
 
 
 def two_layers(d: int, hidden: int, dropout: float) -> nn.Sequential:
-    """Return two layers with ReLU and dropout.
-
-    Examples
-    --------
-    >>> two_layers(3, 8, 0.5)(torch.zeros(2, 3)).shape
-    torch.Size([2, 8])
-    """
+    """Return two layers with ReLU and dropout."""
     layers: list[nn.Module] = []
     for width in (d, hidden):
         layers += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]

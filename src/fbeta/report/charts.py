@@ -33,11 +33,6 @@ def colour_of(name: str) -> int:
     """Return the number of the colour that a method, by its name or class, has in every chart.
 
     Variants of a method share its colour; other names have the last colour of ``PALETTE``.
-
-    Examples
-    --------
-    >>> colour_of("fbeta-all"), colour_of("br"), colour_of("BinaryRelevance"), colour_of("mine")
-    (0, 3, 3, 15)
     """
     classes = list(dict.fromkeys(method.estimator for method in METHODS.values()))
     class_ = METHODS[name].estimator if name in METHODS else name
@@ -115,13 +110,7 @@ CALIBRATION = (
 
 
 def beta_chart(title: str, scores: Mapping[str, Mapping[str, float]]) -> LineChart:
-    """Show F_beta against beta, with a line for each method or class and a tick for each beta.
-
-    Examples
-    --------
-    >>> beta_chart("Scene", {"br": {"1": 0.5, "0.5": 0.4}}).series[0].points
-    [(0.5, 0.4), (1.0, 0.5)]
-    """
+    """Show F_beta against beta, with a line for each method or class and a tick for each beta."""
     lines = []
     for name, by_beta in scores.items():
         points = sorted((float(beta), score) for beta, score in by_beta.items())
@@ -133,14 +122,7 @@ def beta_chart(title: str, scores: Mapping[str, Mapping[str, float]]) -> LineCha
 def calibration_chart(
     title: str, bins: Mapping[str, Sequence[Mapping[str, float]]], colours: Sequence[int]
 ) -> LineChart:
-    """Show actual against expected F_beta on equal axes, with a line for each name.
-
-    Examples
-    --------
-    >>> chart = calibration_chart("BR", {"Scene": [{"expected": 0.4, "actual": 0.5}]}, [0])
-    >>> [(series.name, series.points) for series in chart.series]
-    [('Scene', [(0.4, 0.5)]), ('expected = actual', [(0.4, 0.4), (0.5, 0.5)])]
-    """
+    """Show actual against expected F_beta on equal axes, with a line for each name."""
     lines = [
         Series(name, [(group["expected"], group["actual"]) for group in groups], number)
         for (name, groups), number in zip(bins.items(), colours, strict=True)

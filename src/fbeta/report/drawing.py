@@ -32,14 +32,7 @@ def save_picture(charts: Sequence[Chart], path: str | os.PathLike[str]) -> None:
 
 
 def to_svg(chart: Chart) -> str:
-    """Draw a chart without its title as an ``svg`` element in the colours of the page around it.
-
-    Examples
-    --------
-    >>> from fbeta.report.charts import Bar
-    >>> to_svg(BarChart("t", "F_1", [Bar("a <b>", 0.5)])).count("a &lt;b&gt;")
-    1
-    """
+    """Draw a chart without its title as an ``svg`` element in the colours of the page around it."""
     matplotlib = optional_import("matplotlib", "plot", "drawing figures")
     metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     buffer = io.StringIO()

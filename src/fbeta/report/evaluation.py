@@ -36,14 +36,7 @@ BETAS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def measure(Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0) -> dict[str, float]:
-    """Compute the ``MEASURES`` of 0/1 arrays of shape (n, s), with 0/0 = 1 throughout.
-
-    Examples
-    --------
-    >>> scores = measure(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [1, 0]]))
-    >>> scores["precision"], scores["recall"], scores["hamming"], scores["subset_accuracy"]
-    (1.0, 0.75, 0.25, 0.5)
-    """
+    """Compute the ``MEASURES`` of 0/1 arrays of shape (n, s), with 0/0 = 1 throughout."""
     true, pred = (part.toarray() > 0 for part in common_indicators(Y, predicted))
     return measure_sets(true, pred, beta)[0]
 
@@ -77,13 +70,7 @@ def _ratio(counts: NDArray[Any], totals: NDArray[Any]) -> NDArray[np.float64]:
 def calibration_bins(
     expected: NDArray[np.float64], actual: NDArray[np.float64], n_bins: int = 10
 ) -> list[dict[str, float]]:
-    """Compare expected and actual F_beta (n,) in groups of equal size, by the expected one.
-
-    Examples
-    --------
-    >>> calibration_bins(np.array([0.9, 0.4]), np.array([1.0, 0.0]), n_bins=2)
-    [{'expected': 0.4, 'actual': 0.0, 'count': 1}, {'expected': 0.9, 'actual': 1.0, 'count': 1}]
-    """
+    """Compare expected and actual F_beta (n,) in groups of equal size, by the expected one."""
     order = np.argsort(expected, kind="stable")
     return [
         {
@@ -99,16 +86,7 @@ def calibration_bins(
 def calibration_words(
     expected: NDArray[np.float64], Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0
 ) -> str:
-    """Say how expected and actual F_beta agree; two standard errors are put down to chance.
-
-    Examples
-    --------
-    >>> words = calibration_words(np.array([0.9, 0.9]), np.eye(2), np.array([[1, 0], [1, 0]]))
-    >>> for sentence in words.split(". "):
-    ...     print(sentence)
-    The model expects F_1 = 0.900 of these rows and gets 0.500: 0.400 too much
-    For 2 rows, chance can explain that (the standard error is 0.500).
-    """
+    """Say how expected and actual F_beta agree; two standard errors are put down to chance."""
     actual = fbeta_per_instance(Y, predicted, beta)
     difference = expected - actual
     n, mean = len(difference), float(difference.mean())
@@ -140,12 +118,6 @@ def label_scores(
 
     Returns arrays of shape (s,): counts ``true`` and ``predicted``, ``precision``, ``recall`` and
     ``fbeta``.
-
-    Examples
-    --------
-    >>> scores = label_scores(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 0]]))
-    >>> scores["recall"].tolist(), scores["precision"].tolist()
-    ([0.5, 0.0], [1.0, 1.0])
     """
     Y, predicted = (np.asarray(A, dtype=np.float64) for A in (Y, predicted))
     hits, true, pred = (A.sum(axis=0) for A in (Y * predicted, Y, predicted))
@@ -159,14 +131,6 @@ def label_scores(
 
 
 def scores_by_beta(model: Any, X: Any, Y: NDArray[Any]) -> dict[str, float]:
-    """Measure the predictions of one model for those of ``BETAS`` that it accepts.
-
-    Examples
-    --------
-    >>> from fbeta import FBetaClassifier
-    >>> X, Y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([[1, 0], [1, 0], [1, 1], [1, 1]])
-    >>> list(scores_by_beta(FBetaClassifier().fit(X, Y), X, Y))
-    ['0.25', '0.5', '1', '2', '4']
-    """
+    """Measure the predictions of one model for those of ``BETAS`` that it accepts."""
     labels = model.decide(X, BETAS, expected=False, skip_refused=True).labels
     return {f"{beta:g}": fbeta_score(Y, np.asarray(sets), beta) for beta, sets in labels.items()}

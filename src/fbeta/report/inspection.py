@@ -229,17 +229,7 @@ def precision_recall_curves(
 ) -> list[list[tuple[float, float]]]:
     """Return for each label (recall, precision) over all thresholds; nothing for absent labels.
 
-    Parameters
-    ----------
-    Y, marginals : arrays of shape (n, s)
-        Labels as 0/1, and their probabilities.
-    n_points : int
-        At most so many points for each label, evenly spread over the thresholds.
-
-    Examples
-    --------
-    >>> precision_recall_curves(np.array([[1], [0]]), np.array([[0.8], [0.3]]))
-    [[(1.0, 0.5), (1.0, 1.0), (0.0, 1.0)]]
+    Shapes: ``Y, marginals`` (n, s).
     """
     curves: list[list[tuple[float, float]]] = []
     for truth, p in zip(np.asarray(Y).T, marginals.T, strict=True):
@@ -258,26 +248,7 @@ def speaking_features(
 ) -> list[list[tuple[str, float]]]:
     """Return for each label the features whose values go with a high probability of the label.
 
-    Parameters
-    ----------
-    features : array or sparse matrix of shape (n, d)
-        As the classifier takes them.
-    marginals : ndarray of shape (n, s)
-        Probabilities of the labels.
-    names : sequence of str, length d
-        Names of the features.
-
-    Returns
-    -------
-    list of list of (str, float)
-        Up to eight features by decreasing correlation with the probability, among those beyond
-        two standard errors.
-
-    Examples
-    --------
-    >>> X, P = np.array([[1.0, 0], [2, 1], [3, 0], [4, 1], [5, 0]]), np.array([[1.0, 2, 3, 4, 5]]).T
-    >>> speaking_features(X, P / 9, ["size", "noise"])
-    [[('size', 1.0)]]
+    Shapes: ``features`` (n, d), ``marginals`` (n, s).
     """
     n, d = features.shape
     X = sparse.csr_array(features).astype(np.float64)

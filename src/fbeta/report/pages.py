@@ -24,22 +24,7 @@ def resource(name: str) -> str:
 
 
 def page(title: str, content: str, *, style: str = "", script: str = "") -> str:
-    """Put content into a page of its own, with styles for light and dark, phones and desks.
-
-    Parameters
-    ----------
-    title : str
-        Plain text, of the window and of the first heading.
-    content : str
-        HTML, with text from files escaped.
-    style, script : str
-        Added to the page. The page forbids the browser to run any other script.
-
-    Examples
-    --------
-    >>> page("A & B", "<p>c</p>").count("<h1>A &amp; B</h1>")
-    1
-    """
+    """Put content into a page of its own, with styles for light and dark, phones and desks."""
     light, dark = (
         f":root {{ {' '.join(f'--c{n}: {colour};' for n, colour in enumerate(colours))} }}"
         for colours in zip(*PALETTE, strict=True)

@@ -47,12 +47,6 @@ def split_rows(
     The second part has the share ``fraction`` of the weight. A row's side depends on what it holds
     and not on its position: a row of weight 2 is treated as the same row twice, and no copy of a
     row that was fitted is used for choosing.
-
-    Examples
-    --------
-    >>> fitting, choosing = split_rows(np.eye(10), None, 0.3, random_state=0)
-    >>> len(fitting), len(choosing)
-    (7, 3)
     """
     fraction = check_number("validation_fraction", fraction, strict=True)
     if fraction >= 1:

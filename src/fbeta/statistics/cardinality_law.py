@@ -48,23 +48,7 @@ def law_of_sizes(
 ) -> SizeLaw:
     """Return the law of the number of labels, right at any finite scores and potentials.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    descending : array of shape (s, n)
-        Scores of the labels, the largest first.
-    potentials : array of shape (1 + K, n)
-        Of the sizes 0..K, -inf for those that are impossible.
-    only_sizes : bool
-        Whether the law of the labels given their number is not needed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> law = law_of_sizes(np, np.array([[1e30], [1.0]]), np.array([[0.0], [-1e30], [-1e30]]))
-    >>> law.probabilities(np)[:, 0].round(3).tolist()
-    [0.212, 0.212, 0.576]
+    Shapes: ``descending`` (s, n), ``potentials`` (1 + K, n).
     """
     K = potentials.shape[0] - 1
     nothing = xp.zeros_like(potentials[:1, :])
@@ -128,16 +112,7 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 def log_likelihood(xp: Any, descending: Array, observed: Array, law: SizeLaw) -> Array:
     """Return ``ln P(y)`` of label sets, of shape (n,).
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    descending : array of shape (s, n)
-        Scores, the largest first.
-    observed : array of shape (s, n)
-        0/1 in the same order and type.
-    law : SizeLaw
-        Of these scores.
+    Shapes: ``descending`` (s, n), ``observed`` (s, n).
     """
     K = law.log_ratios.shape[0] - 1
     so_far = cumulative_sum(xp, observed, axis=0)
@@ -170,29 +145,7 @@ def given_number(xp: Any, descending: Array, law: SizeLaw, *, traced: bool) -> C
 def size_law(xp: Any, u: Array, g: Array) -> tuple[Array, Array, Array]:
     """Return the law of the number of labels, with its normaliser.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    u : array of shape (s, n)
-        Scores of the labels.
-    g : array of shape (1 + K, n)
-        Potentials of the sizes 0..K, -inf for those that are impossible.
-
-    Returns
-    -------
-    log_total : array of shape (n,)
-        ``ln Z``.
-    z : array of shape (1 + K, n)
-        ``P(|y| = k)``.
-    steps : array of shape (K, n)
-        ``ln R_k - ln R_{k-1}`` for k in 1..K.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> size_law(np, np.zeros((2, 1)), np.zeros((3, 1)))[1][:, 0].round(3).tolist()
-    [0.25, 0.5, 0.25]
+    Shapes: ``u`` (s, n), ``g`` (1 + K, n); returns (n,), (1 + K, n), (K, n).
     """
     K = g.shape[0] - 1
     top = xp.max(u, axis=0)
@@ -238,29 +191,7 @@ def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
 
     With ``-steps[k - 1]`` added to all scores, k - 1 and k are the most probable numbers.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    u : array of shape (s, n)
-        Scores of the labels.
-    z : array of shape (1 + K, n)
-        ``P(|y| = k)`` for k in 0..K.
-    steps : array of shape (K, n)
-        ``ln R_k - ln R_{k-1}`` for k in 1..K.
-
-    Returns
-    -------
-    present, absent : array of shape (s, n)
-        ``P(y_j = 1)`` and ``P(y_j = 0)``, both accurate however small.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> u, g = np.array([[5.0], [5.0]]), np.array([[-np.inf], [0.0]])
-    >>> _, z, steps = size_law(np, u, g)
-    >>> tilted(np, u, z, steps)[0][:, 0].round(3).tolist()
-    [0.333, 0.333]
+    Shapes: ``u`` (s, n), ``z`` (1 + K, n), ``steps`` (K, n); returns (s, n).
     """
     K = steps.shape[0]
     if not K:
@@ -275,22 +206,7 @@ def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
 def forward(xp: Any, p: Array, q: Array, K: int, change: Array | None = None) -> Array:
     """Sweep forward over independent labels.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    p, q : array of shape (s, n)
-        ``P(y_j = 1)`` and ``P(y_j = 0)``.
-    K : int
-        The largest size.
-    change : array of shape (s, n), optional
-        Of the scores of the labels.
-
-    Returns
-    -------
-    array of shape (s + 1, 1 or 2, 1 + K, n)
-        The probability of c labels among the first j; with a change also the sum over these sets of
-        their probability times the sum of the changes of their labels.
+    Shapes: ``p, q`` (s, n), ``change`` (s, n); returns (s + 1, 1 or 2, 1 + K, n).
     """
     (s, n), kinds = p.shape, 1 if change is None else 2
     A = xp.zeros((s + 1, kinds, K + 1, n), dtype=p.dtype, device=p.device)
@@ -308,20 +224,7 @@ def forward(xp: Any, p: Array, q: Array, K: int, change: Array | None = None) ->
 def backward(xp: Any, p: Array, q: Array, A: Array, B: Array, change: Array | None = None) -> Array:
     """Sweep backward, and return what a forward sweep and potentials say of each label.
 
-    Parameters
-    ----------
-    xp, p, q, change
-        As for :func:`forward`.
-    A : array of shape (s + 1, 1 or 2, 1 + K, n)
-        From :func:`forward`.
-    B : array of shape (1 or 2, 1 + K, n)
-        Potentials of the sizes, as factors; with a change also those times their own change.
-
-    Returns
-    -------
-    array of shape (s, n)
-        The sum over the sets with label j of their weight; with a change, of their weight times
-        their change.
+    Shapes: ``A`` (s + 1, 1 or 2, 1 + K, n), ``B`` (1 or 2, 1 + K, n); returns (s, n).
     """
     out, K = [], B.shape[1] - 1
     for j in reversed(range(p.shape[0])):
@@ -341,21 +244,7 @@ def backward(xp: Any, p: Array, q: Array, A: Array, B: Array, change: Array | No
 def second_moments(xp: Any, p: Array, q: Array, factors: Array) -> tuple[Array, Array, Array]:
     """Return the expectations of labels, and of their products with each other and with sizes.
 
-    Parameters
-    ----------
-    xp, p, q
-        As for :func:`forward`.
-    factors : array of shape (1 + K, n)
-        Potentials of the sizes, as factors that make the weights of all sets sum to 1.
-
-    Returns
-    -------
-    mean : array of shape (s, n)
-        ``P(y_j = 1)``.
-    pairs : array of shape (s, s, n)
-        ``P(y_i = y_j = 1)``.
-    joint : array of shape (s, 1 + K, n)
-        ``P(|y| = k, y_j = 1)``.
+    Shapes: ``factors`` (1 + K, n); returns (s, n), (s, s, n), (s, 1 + K, n).
     """
     (s, n), K = p.shape, factors.shape[0] - 1
     there = {"dtype": p.dtype, "device": p.device}

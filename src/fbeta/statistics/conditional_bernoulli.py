@@ -238,24 +238,7 @@ def independent_law(
 ) -> IndependentLaw:
     """Return the law of independent labels.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    ascending : array of shape (s, n)
-        Marginals, or log-odds, sorted for each instance.
-    log_odds : bool
-        Which of the two.
-    others : array of shape (1 + m, n), optional
-        ``P(k labels)`` of further labels, which are independent of these.
-
-    Examples
-    --------
-    >>> law = independent_law(np, np.array([[0.5], [0.5]]))
-    >>> law.pmf[:, 0].tolist()
-    [0.25, 0.5, 0.25]
-    >>> [q.tolist() for _, q in law.joint(np.array([[0.5]]), at_once=2)]
-    [[[[0.25], [0.25]]]]
+    Shapes: ``ascending`` (s, n), ``others`` (1 + m, n).
     """
     s, n = ascending.shape
     P, complement = probabilities(xp, ascending, log_odds)
@@ -311,13 +294,7 @@ def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:
 
 
 def largest_sizes(xp: Any, P: Array, log_odds: bool = False) -> Array:
-    """Return a size for each instance, (n,), that its number of independent labels hardly exceeds.
-
-    Examples
-    --------
-    >>> largest_sizes(np, np.full((1, 1000), 0.01)).tolist()
-    [69.0]
-    """
+    """Return sizes, (n,), that the number of independent labels hardly exceeds."""
     P, absence = probabilities(xp, P, log_odds)
     above = xp.sum(P, axis=1) + _distance(xp, xp.sum(P * absence, axis=1))
     s = xp.full_like(above, float(P.shape[1]))
@@ -339,25 +316,7 @@ def conditional_law(
 ) -> ConditionalLaw:
     """Return the law of labels that are independent given their number.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    P : array of shape (s, n)
-        Marginals of the independent labels, or log-odds, the smallest first.
-    empty : array of shape (n,)
-        ``P(no labels)``.
-    weights : array of shape (K, n)
-        ``P(|y| = k)`` for k in 1..K.
-    log_odds : bool
-        What P holds.
-
-    Examples
-    --------
-    >>> P = np.array([[0.5], [0.5]])
-    >>> law = conditional_law(np, P, np.array([0.0]), np.array([[0.2], [0.8]]))
-    >>> [q[:, :, 0].tolist() for _, q in law.joint(P, at_once=2)]
-    [[[0.1, 0.0], [0.1, 0.0]], [[0.0, 0.8], [0.0, 0.8]]]
+    Shapes: ``P`` (s, n), ``empty`` (n,), ``weights`` (K, n).
     """
     s, K = P.shape[0], weights.shape[0]
     width = K + margin(K, s) if K else 0
@@ -403,11 +362,6 @@ def margin(K: int, s: int, bits: int = 56) -> int:
     For a label with ``c_K > 1`` an error shrinks by ``1 / c_k`` at every step, which is below
     ``r_k / r_K`` with ``r_k = R_k / R_{k-1}``. By Newton's inequality ``k r_k / (s - k + 1)`` falls
     with k, so these factors are bounded whatever the odds.
-
-    Examples
-    --------
-    >>> margin(3, 100, 24) < margin(3, 100, 56)
-    True
     """
     error, steps = 0.0, 0
     while 0 < K < s - steps and error > -bits * log(2.0):

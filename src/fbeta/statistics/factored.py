@@ -159,18 +159,7 @@ class Factored:
 def pieces(law: Law, P: Array) -> Iterator[tuple[slice, slice, Array]]:
     """Yield parts of the ``q_jk`` of all labels under a law, which add up to all of it.
 
-    Parameters
-    ----------
-    law : Law
-        Of n instances.
-    P : array of shape (s, n)
-        Marginals. Where they are sorted, most of the work is needed for few labels only.
-
-    Yields
-    ------
-    labels, sizes : slice
-        Places among the labels, and among the K sizes of the law.
-    q : array of shape (size of ``labels``, size of ``sizes``, n)
+    Shapes: ``P`` (s, n).
     """
     width, at_once = tile(law)
     for start in range(0, P.shape[0], width):

@@ -36,13 +36,7 @@ def scaled_odds(xp: Any, P: Array) -> Array:
 
 
 def size_ratios(xp: Any, odds: Array, K: int) -> Array:
-    """Return ``R_k / R_{k-1}`` for k in 1..K, of shape (K, n), of positive odds of shape (s, n).
-
-    Examples
-    --------
-    >>> size_ratios(np, np.array([[1.0], [2.0]]), 2)[:, 0].round(3).tolist()
-    [3.0, 0.667]
-    """
+    """Return ``R_k / R_{k-1}`` for k in 1..K, of shape (K, n), of positive odds of shape (s, n)."""
     ratios = xp.zeros((K, odds.shape[1]), dtype=odds.dtype, device=odds.device)
     # with one more label R_k' = R_k + w R_{k-1}: only sums and ratios of positive numbers
     for j in range(odds.shape[0] if K else 0):
@@ -59,19 +53,7 @@ def relative_size_ratios(xp: Any, descending: Array, K: int) -> Array:
     With ``e_k(i)`` the polynomial of the first i labels over the product of the k largest odds,
     ``e_k(i) = e_k(i - 1) + w_(i) / w_(k) e_{k-1}(i - 1)``: sums of non-negative numbers.
 
-    Parameters
-    ----------
-    xp : module
-        The namespace.
-    descending : array of shape (s, n)
-        Log-odds, the largest first.
-    K : int
-        The largest size, at most s.
-
-    Examples
-    --------
-    >>> relative_size_ratios(np, np.array([[1e30], [1e30], [5.0]]), 3)[:, 0].tolist()
-    [2.0, 0.5, 1.0]
+    Shapes: ``descending`` (s, n).
     """
     apart = descending[:1, :] - descending[-1:, :]
     if xp is np and (apart < MAX_LOG_ODDS_SPREAD).all():

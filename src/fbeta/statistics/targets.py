@@ -21,14 +21,7 @@ class Targets:
 
 
 def distinct_columns(matrix: sp.csc_array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the distinct column that each column equals, (M,), and where each is first, (m,).
-
-    Examples
-    --------
-    >>> which, first = distinct_columns(sp.csc_array(np.array([[1, 0, 1], [0, 1, 0]])))
-    >>> which.tolist(), first.tolist()
-    ([0, 1, 0], [0, 1])
-    """
+    """Return the distinct column that each column equals, (M,), and where each is first, (m,)."""
     if not matrix.has_canonical_format or not matrix.data.all():
         matrix = sp.csc_array(matrix, copy=True)
         matrix.sum_duplicates()

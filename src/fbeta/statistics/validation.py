@@ -28,15 +28,7 @@ MAX_STATISTIC = 1e30  # sums of more may overflow, in single precision
 def read_matrix(P: Any) -> Array:
     """Return probabilities or logits of labels, of shape (n, s), in a floating type.
 
-    Parameters
-    ----------
-    P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
-        As for :func:`read_marginals`, but of any size.
-
-    Returns
-    -------
-    array of shape (n, s)
-        NumPy's in double precision.
+    Shapes: ``P`` (n, s); returns (n, s).
     """
     if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
         P = _presence(P)
@@ -53,19 +45,7 @@ def read_matrix(P: Any) -> Array:
 def read_marginals(P: Any) -> Array:
     """Return marginals of shape (n, s) in a floating type, NumPy's in double precision.
 
-    Parameters
-    ----------
-    P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
-        ``P(y_j = 1)``, or the probabilities of absence and presence of each label.
-
-    Returns
-    -------
-    array of shape (n, s)
-
-    Examples
-    --------
-    >>> read_marginals([np.array([[0.1, 0.9]]), np.array([[0.5, 0.5]])]).tolist()
-    [[0.9, 0.5]]
+    Shapes: ``P`` (n, s); returns (n, s).
     """
     P = read_matrix(P)
     xp, _ = namespace_and_device(P=P)
@@ -88,16 +68,7 @@ def read_logits(Z: Any) -> Array:
 def read_sizes(sizes: Any, P: Array) -> Array:
     """Return the distribution of the number of labels, in the place and type of the marginals.
 
-    Parameters
-    ----------
-    sizes : array-like of shape (n, m + 1)
-        ``P(|y| = k)`` for k in 0..m, with m <= s.
-    P : array of shape (n, s)
-        Marginals.
-
-    Returns
-    -------
-    array of shape (n, m + 1)
+    Shapes: ``sizes`` (n, m + 1), ``P`` (n, s); returns (n, m + 1).
     """
     xp, device = namespace_and_device(P=P, sizes=sizes)
     sizes = astype(xp, as_array(xp, device, sizes), P.dtype)
@@ -136,21 +107,7 @@ def check_indicator(Y: Array, name: str) -> Array:
 def read_weights(weights: ArrayLike | None, n_parts: int) -> tuple[float, ...]:
     """Return weights of the parts of an average, divided by their sum.
 
-    Parameters
-    ----------
-    weights : array-like of shape (n_parts,), or None
-        Non-negative; equal by default.
-    n_parts : int
-        Number of parts.
-
-    Returns
-    -------
-    tuple of float
-
-    Examples
-    --------
-    >>> read_weights([3, 1], 2)
-    (0.75, 0.25)
+    Shapes: ``weights`` (n_parts,).
     """
     given = np.ones(n_parts) if weights is None else as_real("weights", weights)
     if given.shape != (n_parts,):
@@ -178,16 +135,7 @@ def check_alike(forms: Sequence[Form], same_rows: bool) -> None:
 def row_numbers(rows: Any, form: Form) -> Any:
     """Return a slice, or an array of row numbers in the place of the form.
 
-    Parameters
-    ----------
-    rows : int, slice, boolean mask of shape (n,) or array-like of integers
-        Rows; negative ones count from the end.
-    form : Form
-        Whose rows they are.
-
-    Returns
-    -------
-    slice or integer array
+    Shapes: ``rows`` (n,).
     """
     if isinstance(rows, slice):
         return rows

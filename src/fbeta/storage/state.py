@@ -39,18 +39,7 @@ class StateError(ValueError):
 
 
 def to_state(value: Any, leaves: list[Any]) -> Any:
-    """Write an object as JSON; what JSON and the library do not know is appended to `leaves`.
-
-    Examples
-    --------
-    >>> from fbeta import FBetaClassifier
-    >>> leaves = []
-    >>> data = to_state((FBetaClassifier(beta=2.0), np.zeros(3)), leaves)
-    >>> data["tuple"][0]["fbeta"], data["tuple"][0]["params"]["beta"], data["tuple"][1]
-    ('FBetaClassifier', 2.0, {'leaf': 0})
-    >>> from_state(data, leaves)
-    (FBetaClassifier(beta=2.0), array([0., 0., 0.]))
-    """
+    """Write an object as JSON; what JSON and the library do not know is appended to `leaves`."""
 
     def write(parts: Iterable[Any]) -> list[Any]:
         return [to_state(part, leaves) for part in parts]
