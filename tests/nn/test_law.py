@@ -115,3 +115,17 @@ def test_gradients_of_statistics():
         return q.empty, q.joint
 
     assert torch.autograd.gradcheck(statistics, logits)
+
+
+@pytest.mark.parametrize(("s", "sizes"), [(1, (1,)), (7, (1, 2, 3)), (80, (2, 5, 9)), (33, ())])
+@pytest.mark.parametrize("scale", [3.0, 1e6])
+def test_products_and_ratios_give_the_same_joint_law(s, sizes, scale):
+    draws = torch.Generator().manual_seed(s)
+    scores = scale * torch.randn(5, s, generator=draws, dtype=torch.float64)
+    potentials = torch.randn(5, 1 + len(sizes), generator=draws, dtype=torch.float64)
+    descending = _law.sort_scores(scores)[0]
+    expected = _law.sorted_joint(descending, potentials, sizes)
+    for found, right in zip(
+        _law.joint_by_tree(descending, potentials, sizes), expected, strict=True
+    ):
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=0.0)

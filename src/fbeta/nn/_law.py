@@ -20,8 +20,8 @@ from torch.nn.functional import logsigmoid
 
 from fbeta._array import Array
 from fbeta._threads import map_rows, row_tasks
-from fbeta.nn._polynomials import product_tree, pull_back
-from fbeta.nn._sizes import widest
+from fbeta.nn._polynomials import product_tree, pull_back, without_each
+from fbeta.nn._sizes import size_tensor, widest
 from fbeta.nn._tracing import is_tracing
 from fbeta.statistics.cardinality_law import (
     expected_labels,
@@ -75,35 +75,52 @@ def loss_and_expectations(
     return loss, found
 
 
-def _tree_expectations(
-    sizes: Sequence[int], scores: Tensor, potentials: Tensor, target: Tensor
-) -> tuple[Tensor, Expectations, Tensor]:
-    """Return losses and expectations by a tree of products, and where (n,) they are accurate.
+class _Tree(NamedTuple):
+    """Products over the labels of n rows, and weights of the sizes k = 0, 1, ..., largest."""
+
+    levels: list[Tensor]
+    log_scale: Tensor  # (n,), what was taken out of the partition function
+    log_weights: Tensor  # (1 + largest, n), by the potentials alone
+    log_sizes: Tensor  # (1 + largest, n), under the model
+    accurate: Tensor  # (n,), bool
+
+
+def _grow_tree(sizes: Sequence[int], scores: Tensor, potentials: Tensor) -> _Tree:
+    """Return the products over labels with the scores (n, s), in double precision.
 
     A constant c added to all scores, and c k taken from the potential of each size k, leave the law
     as it is. So the scores are moved until independent labels with these odds would be about half
     the largest size in number: for most logits ``P(k labels)`` of these is then in range.
     """
-    largest, (n, s) = max(sizes, default=0), scores.shape
+    largest = max(sizes, default=0)
     move = _find_move(scores, max(largest, 1) / 2)
     z = (scores + move[:, None]).T.contiguous()
     levels = product_tree(torch.sigmoid(-z), torch.sigmoid(z), largest)
     law = levels[-1][: largest + 1, 0]
-    k = torch.arange(largest + 1, dtype=z.dtype)[:, None]
+    k = torch.arange(largest + 1, dtype=z.dtype, device=z.device)[:, None]
     log_weights = _by_size(torch, potentials.T, sizes) - move * k
-    log_sizes = log_weights + torch.log(law)
+    finite = torch.where(torch.isneginf(potentials), 0.0, potentials)
+    size = torch.maximum(scores.abs().amax(1), finite.abs().amax(1))
+    accurate = (law.amin(0) > MIN_LAW) & (size < MAX_LOGIT)
+    log_scale = -logsigmoid(-z).sum(0)
+    return _Tree(levels, log_scale, log_weights, log_weights + torch.log(law), accurate)
+
+
+def _tree_expectations(
+    sizes: Sequence[int], scores: Tensor, potentials: Tensor, target: Tensor
+) -> tuple[Tensor, Expectations, Tensor]:
+    """Return losses and expectations by a tree of products, and where (n,) they are accurate."""
+    largest, (n, s) = max(sizes, default=0), scores.shape
+    levels, log_scale, log_weights, log_sizes, accurate = _grow_tree(sizes, scores, potentials)
     log_total = torch.logsumexp(log_sizes, 0)
     weights = torch.exp((log_weights - log_total).clamp(max=MAX_LOG_WEIGHT))
     outside = torch.cat([weights, weights.new_zeros((levels[-1].shape[0] - len(weights), n))])
     mean = (levels[0][1, :s] * pull_back(levels, outside)[:s]).clamp(max=1.0).T
-    log_partition = log_total - logsigmoid(-z).sum(0)
+    log_partition = log_total + log_scale
     number = target.sum(1).to(torch.int64).clamp(min=0)
     own = _by_size(torch, potentials.T, sizes).gather(0, number.clamp(max=largest)[None])[0]
     loss = log_partition - (target * scores).sum(1) - own
     loss = torch.where(number <= largest, loss.clamp(min=0.0), torch.inf)
-    finite = torch.where(torch.isneginf(potentials), 0.0, potentials)
-    size = torch.maximum(scores.abs().amax(1), finite.abs().amax(1))
-    accurate = (law.amin(0) > MIN_LAW) & (size < MAX_LOGIT)
     of_sizes = torch.exp(log_sizes - log_total)[[0, *sizes]].T
     return loss, Expectations(log_partition, mean, of_sizes), accurate
 
@@ -149,6 +166,23 @@ def leave_one_out(scores: Tensor, potentials: Tensor, sizes: Sequence[int]) -> t
     probabilities, joint = sorted_joint(descending, potentials.to(dtype), sizes)
     back = torch.argsort(order, dim=1).T
     return probabilities, joint.gather(1, back.expand(joint.shape))
+
+
+def joint_by_tree(
+    descending: Tensor, potentials: Tensor, sizes: Sequence[int]
+) -> tuple[Tensor, ...]:
+    """Return as :func:`sorted_joint`, by a tree of products if all rows are accurate: one wait."""
+    if descending.dtype != torch.float64:
+        return sorted_joint(descending, potentials, sizes)
+    tree = _grow_tree(sizes, descending.T, potentials)
+    if not bool(tree.accurate.all()):
+        return sorted_joint(descending, potentials, sizes)
+    s, own = len(descending), size_tensor((0, *sizes), descending.device)
+    log_total = torch.logsumexp(tree.log_sizes, 0)
+    weights = torch.exp((tree.log_weights - log_total).clamp(max=MAX_LOG_WEIGHT))[own]
+    others = without_each(tree.levels, max(max(sizes, default=0) - 1, 0))[:, :s]
+    joint = weights[1:, None] * others[own[1:] - 1] * tree.levels[0][1, :s]
+    return torch.exp(tree.log_sizes - log_total)[own], joint
 
 
 def sorted_joint(

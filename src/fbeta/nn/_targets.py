@@ -58,6 +58,8 @@ def check_rows(
     floats = target.is_floating_point() and soft is not False
     if torch.compiler.is_compiling():
         return floats
+    if forbidden is None and _are_whole(target, sizes, overflow):
+        return soft is True
     wrong = ~((target >= 0) & (target <= 1)) if floats else (target != 0) & (target != 1)
     between = (target != 0) & (target != 1) & ~wrong
     problems = {
@@ -83,6 +85,24 @@ def check_rows(
     return bool(found[-1]) or soft is True
 
 
+def _are_whole(target: Tensor, sizes: tuple[int, ...], overflow: bool) -> bool:
+    """Tell whether all rows are 0/1 and not too large, by few operations and one wait.
+
+    False where the sizes are not 1, 2, ...: these take more.
+    """
+    largest = max(sizes, default=0)
+    if not target.numel() or (len(sizes) < largest and not overflow):
+        return False
+    if target.dtype != torch.bool:
+        # only 0 and 1 are their own squares, and infinity, which is too large for a size
+        target = torch.where(target * target == target, target, torch.inf)
+    try:
+        most = float(target.sum(-1, dtype=torch.float32).amax())
+    except RuntimeError:  # under vmap
+        return False
+    return most < torch.inf if overflow else most <= largest
+
+
 def _short(values: Any) -> str:
     text = str(values)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -97,6 +117,15 @@ def hard_moments(
     share = kept.to(dtype) / count.clamp(min=1).to(dtype)
     law = torch.arange(len(sizes) + 1, device=target.device) == place[:, None]
     return target.to(dtype) * share[:, None], law.to(dtype)
+
+
+def hard_labels(target: Tensor, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return the expected labels, (n, s), of 0/1 rows."""
+    largest = max(sizes, default=0)
+    if len(sizes) < largest:
+        return hard_moments(target, sizes, dtype)[0]
+    count = target.sum(-1, keepdim=True, dtype=dtype)
+    return (target * (count.clamp(max=largest) / count.clamp(min=1.0))).to(dtype)
 
 
 def soft_logits(target: Tensor) -> Tensor:

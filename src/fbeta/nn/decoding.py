@@ -18,7 +18,7 @@ from fbeta.decoding.back_ends import register_search
 from fbeta.decoding.dense_search import TIE_UNITS, Goal
 from fbeta.metrics import fbeta_of_counts, fbeta_weight
 from fbeta.nn._kernels import fused_search
-from fbeta.nn._law import logits_and_sizes, sort_scores, sorted_joint
+from fbeta.nn._law import joint_by_tree, logits_and_sizes, sort_scores, sorted_joint
 from fbeta.nn._sizes import Sizes, read_rows, read_sizes, size_tensor, widest
 from fbeta.nn._tracing import host_decode, is_exporting, is_tracing
 from fbeta.nn.statistics import Statistics, independent_statistics
@@ -178,11 +178,12 @@ def _decode_sized(
         return host_decode(statistics, beta, min_labels, max_labels)
     low, high = _limits(min_labels, max_labels, s)
     beta, dtype = _read_beta(beta, logits.device), widest(logits.device)
+    find_joint = sorted_joint if is_tracing() else joint_by_tree
 
     def work(rows: Tensor) -> tuple[Tensor, Tensor]:
         scores = rows[:, :s].to(dtype)
         descending = sort_scores(scores)[0]
-        law, joint = sorted_joint(descending, rows[:, s:].to(dtype), sizes)
+        law, joint = find_joint(descending, rows[:, s:].to(dtype), sizes)
         return _search_prefixes(scores, descending.T, law[0], joint, sizes, beta, low, high)
 
     return _by_rows(work, s * max(len(sizes), 8), logits)

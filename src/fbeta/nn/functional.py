@@ -51,6 +51,7 @@ from fbeta.nn._targets import (
     fix_observed,
     forbid,
     forbid_components,
+    hard_labels,
     hard_moments,
     joint_moments,
     moments,
@@ -152,7 +153,7 @@ def joint_loss(
         loss = loss - z[:, 0] * (placed.place == 0)
         labels = batch.target.to(z.dtype)
         if not batch.exact:
-            labels = hard_moments(batch.target, sizes, z.dtype)[0]
+            labels = hard_labels(batch.target, sizes, z.dtype)
         if sizes:
             own = (placed.place - 1).clamp(min=0)[:, None, None].expand(-1, 1, s)
             present = (joint.gather(1, own)[:, 0] * labels).sum(1)
@@ -244,7 +245,7 @@ class _CardinalityLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         fused = fused_loss(logits, target.shape[1])
         if fused is not None and not soft and observed is None:
-            labels = target if exact else hard_moments(target, sizes, torch.float64)[0]
+            labels = target if exact else hard_labels(target, sizes, torch.float64)
             loss, residual = fused(logits, labels, sizes)
             return loss, residual
         tensors = (logits, target) if observed is None else (logits, target, observed)
