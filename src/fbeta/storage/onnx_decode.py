@@ -110,6 +110,64 @@ def decode_sized(g: Graph, goal: GraphGoal, scores: str, law: SizeNodes) -> Deco
     return Decoded(_largest(g, scores, descending, size), value, marginals)
 
 
+def decode_independent(g: Graph, goal: GraphGoal, scores: str) -> Decoded:
+    """Find the best sets of independent labels with log-odds of shape (n, s).
+
+    ``q_{j,k+1} = w_j (P(|y| = k) - q_jk)`` upwards for labels with p <= 1/2, and downwards for the
+    absence of the others, as in ``statistics.conditional_bernoulli``: no exponential by size.
+    """
+    descending = g.descending(scores, g.integer([goal.s]))
+    one, zero = g.constant(1.0), g.constant(0.0)
+    present, absent = _probabilities(g, descending)
+    law = _law_of_number(g, goal.s, present, absent)
+    high = g.op("Greater", descending, zero)
+    below = g.op("Div", present, g.op("Where", high, one, absent))
+    above = g.op("Div", absent, g.op("Where", high, present, one))
+    odds = {False: g.op("Where", high, zero, below), True: g.op("Where", high, above, zero)}
+    is_high = g.op("Cast", high, to=g.onnx.TensorProto.DOUBLE)
+    sizes, nothing = g.constant(np.arange(1.0, goal.s + 1)), g.op("Mul", present, zero)
+
+    def sweep(value: str, backwards: bool) -> str:
+        def body(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
+            (other, value), (weight, k) = states, parts
+            rest = b.op("Mul", b.op("Sub", weight, other), odds[backwards])
+            q = b.op("Sub", b.op("Mul", is_high, weight), other) if backwards else rest
+            hits = b.op("CumSum", b.op("Max", q, zero), b.integer(1))
+            gain = b.op("Mul", hits, _weight(b, goal.beta, k, sizes))
+            return [rest, b.op("Add", value, gain)], []
+
+        first = int(backwards)
+        parts = [_columns(g, g.cut(law, 1, first, goal.s + first)), g.unsqueeze(sizes, 1)]
+        return g.scan(body, [nothing, value], parts, backwards=backwards)[0][1]
+
+    hits = sweep(sweep(nothing, False), True)
+    size, value = _choose(g, goal, g.cut(law, 1, 0, 1), hits)
+    return Decoded(_largest(g, scores, descending, size), value, _probabilities(g, scores)[0])
+
+
+def _probabilities(g: Graph, logits: str) -> tuple[str, str]:
+    """Return p and 1 - p, both to the last digits, which Sigmoid is not where it is small."""
+    one = g.constant(1.0)
+    small = g.op("Exp", g.op("Neg", g.op("Abs", logits)))
+    large = g.op("Div", one, g.op("Add", one, small))
+    parts, high = (large, g.op("Mul", small, large)), g.op("Greater", logits, g.constant(0.0))
+    return g.op("Where", high, *parts), g.op("Where", high, *parts[::-1])
+
+
+def _law_of_number(g: Graph, s: int, present: str, absent: str) -> str:
+    """Return ``P(k labels)`` of independent labels, of shape (n, 1 + s)."""
+    zeros = g.op("Mul", g.cut(present, 1, 0, 1), g.constant(np.zeros((1, s + 1))))
+    start = g.op("Add", zeros, g.constant(np.eye(1, s + 1)))
+    shift = g.integer([0, 1, 0, -1])
+
+    def add_label(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
+        (law,), (p, q) = states, parts
+        more = b.op("Mul", b.op("Pad", law, shift), p)
+        return [b.op("Add", b.op("Mul", law, q), more)], []
+
+    return g.scan(add_label, [start], [_columns(g, present), _columns(g, absent)])[0][0]
+
+
 def sized_statistics(g: Graph, s: int, scores: str, law: SizeNodes) -> tuple[str, str]:
     """Return P(no labels), (n, 1), and the statistics of the sizes 1..largest, (n, largest, s)."""
     probabilities, by_size = _laws(g, s, scores, law)

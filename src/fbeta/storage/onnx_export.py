@@ -30,6 +30,7 @@ from fbeta.storage.onnx_decode import (
     Decoded,
     GraphGoal,
     SizeNodes,
+    decode_independent,
     decode_joint,
     decode_sized,
     sized_statistics,
@@ -180,6 +181,9 @@ def _check(classifier: Any) -> None:
 def _decode(g: Graph, goal: GraphGoal, classifier: Any, X: str) -> Decoded:
     """Add the model and the decode."""
     _check(classifier)
+    model = classifier.model
+    if isinstance(model, LinearProbabilities) and type(classifier.code) is MarginalCode:
+        return decode_independent(g, goal, _logits(g, model.loss, _scores(g, model, X)))
     if _is_sized(classifier):
         return decode_sized(g, goal, *_sized_law(g, classifier, X))
     empty, joint, cardinalities = _statistics(g, classifier, X)
