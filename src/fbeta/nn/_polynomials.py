@@ -79,14 +79,16 @@ def without_each(levels: list[Tensor], largest: int) -> Tensor:
 def pull_back(levels: list[Tensor], weights: Tensor) -> Tensor:
     """Return the derivatives of ``sum_k weights_k P(k labels)`` in the single labels.
 
-    Shapes: ``weights`` (1 + degree, n); returns (nodes, n).
+    Shapes: ``weights`` (1 + degree, n); returns (nodes, n). All levels but the first are taken off
+    the list, which frees their memory.
     """
     outside = weights[:, None]
-    for level in reversed(levels[1:-1]):
-        siblings = _siblings(level)
-        outside = correlate(siblings, _parents(outside, siblings), level.shape[0]).flatten(1, 2)
     if len(levels) == 1:
         return outside[1]
+    levels.pop()
+    while len(levels) > 1:
+        siblings = _siblings(levels.pop())
+        outside = correlate(siblings, _parents(outside, siblings), len(siblings)).flatten(1, 2)
     siblings = _siblings(levels[0])
     return correlate(siblings, _parents(outside, siblings)[1:], 1).flatten(0, 2)
 

@@ -78,7 +78,7 @@ __all__ = [
 
 # labels of rows that are worked on at once on the processor, and the number of parts that many rows
 # are divided into: intermediate results take about 40 times the memory of their logits
-CHUNK_LABELS, MIN_CHUNKS = 1 << 16, 32
+CHUNK_LABELS, MIN_CHUNKS = 3 << 15, 32
 
 
 class _Batch(NamedTuple):
