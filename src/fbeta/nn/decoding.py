@@ -1,4 +1,4 @@
-"""The exact decode on the device of the logits: no loop over instances, no wait for the device.
+"""The exact decode on the device of the logits: no loop over instances.
 
 What :func:`fbeta.decode` finds by trying few sizes, with decisions on the host in between, is here
 found by trying all sizes at once. It can be traced: compiled whole and exported. On the host there
