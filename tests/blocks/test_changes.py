@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from fbeta import FBetaClassifier
 from fbeta.blocks import CheckpointError, RowBlocks
@@ -35,7 +36,12 @@ def test_an_entry_that_changes_between_passes(value, dtype, sparse):
     def change():
         values[-1 if sparse else (1700, 5)] = value
 
-    with pytest.raises(ValueError, match=r"X, row 1500 and after: .* have changed since"):
+    # the rows that are held may have the new entry first: then no direction is finite
+    no_direction = "" if np.isfinite(value) else "|4 of 4 problems did not converge"
+    with pytest.raises(
+        (ValueError, ConvergenceWarning),
+        match=rf"X, row 1500 and after: .* have changed since{no_direction}",
+    ):
         fit_and_change(X, Y, change)
 
 
