@@ -32,8 +32,7 @@ from fbeta.decoding.dense_search import TIE_UNITS, Goal, Tables, search_dense
 from fbeta.decoding.factored_search import search_factored
 from fbeta.decoding.measures import Measure, get_measure
 from fbeta.decoding.sparse_search import expected_of_sparse, search_sparse
-from fbeta.labels.forms import read_dense
-from fbeta.labels.matrices import check_binary
+from fbeta.labels.forms import check_binary, read_dense
 from fbeta.statistics.dense import Dense, Form
 from fbeta.statistics.factored import Factored, law_bytes, pieces
 from fbeta.statistics.label_statistics import LabelStatistics

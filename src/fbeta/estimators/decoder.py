@@ -20,8 +20,8 @@ from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import Recalibration, fit_recalibration
 from fbeta.estimators.sized import SizedClassifier
 from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator
-from fbeta.labels.frames import as_table, is_table
 from fbeta.linear.learner import Learner, Names, Weight, take_rows
 from fbeta.statistics.codes import CardinalityCode
 from fbeta.statistics.targets import Targets

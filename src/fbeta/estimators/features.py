@@ -15,7 +15,7 @@ from sklearn.utils import check_array, indexable
 from sklearn.utils.validation import validate_data
 
 from fbeta._array import array_namespace, check_unmasked, is_tensor
-from fbeta.labels.frames import is_table
+from fbeta.labels.containers import is_table
 from fbeta.linear.learner import Weight, take_rows
 
 __all__ = ["all_or_nothing", "column_order", "drop_weightless", "encode_table", "in_blocks",

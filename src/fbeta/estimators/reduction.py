@@ -24,8 +24,7 @@ from fbeta._validation import check_beta, check_sample_weight, check_takes_weigh
 from fbeta.estimators.base import views
 from fbeta.estimators.features import all_or_nothing, pass_features_on
 from fbeta.estimators.statistics_base import StatisticsClassifier
-from fbeta.labels.forms import Indicator, form_of
-from fbeta.labels.label_sets import materialise
+from fbeta.labels.forms import Indicator, form_of, materialise
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import JointCode
 from fbeta.statistics.targets import constant_values, distinct_columns

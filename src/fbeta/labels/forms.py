@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, KeysView, ValuesView
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
-from fbeta._array import array_namespace, is_tensor, to_numpy
-from fbeta.labels.frames import (
+from fbeta._array import Array, array_namespace, check_unmasked, is_tensor, to_numpy
+from fbeta.labels.containers import (
     LIBRARIES,
-    FrameColumns,
     as_rows,
+    as_sets,
     as_table,
+    check_not_delimited,
     column_type,
+    holds_sets,
     is_table,
     library_of,
     name_key,
+    sets_to_indicator,
+    sorted_names,
     text_type,
     write_column,
     write_table,
 )
-from fbeta.labels.label_sets import (
-    as_sets,
-    check_not_delimited,
-    holds_sets,
-    materialise,
-    sets_to_indicator,
-    sorted_names,
-)
-from fbeta.labels.matrices import Indicator, as_array, read_matrix
 
-__all__ = [
-    "Indicator",
-    "LabelForm",
-    "common_indicators",
-    "form_of",
-    "read_dense",
-    "read_labels",
-    "read_predictions",
-]
-
+Indicator: TypeAlias = sp.csr_array
 Kind = Literal["array", "sparse", "frame", "sets", "single"]
 #: Sparse containers by name.
 SPARSE = {
@@ -57,25 +44,16 @@ SPARSE = {
 class LabelForm:
     """The form in which a user keeps labels: read one way, written back the same way.
 
-    Attributes
-    ----------
-    kind : {"array", "sparse", "frame", "sets", "single"}
-        0/1 array, sparse 0/1 matrix, data frame (of pandas, Polars or Arrow), sequence of label
-        sets, or a 1-D binary target (one label: present or not).
-    classes : ndarray of shape (s,)
-        Names of the labels, numbers from 0 for matrices; for ``"single"`` the one or two classes.
-    dtype : object
-        Of the array, or one per column for a data frame; the type of label sets; the type of a
-        column of Polars or Arrow where its rows do not show it; else None.
-    container : str
-        ``"Series"`` where 1-D labels came as a pandas Series, ``"polars"`` or ``"pyarrow"`` for
-        data frames and columns of these, the format of a sparse matrix (``"csr_array"``), else
-        empty.
+    ``"single"`` is a 1-D binary target: one label, present or not.
     """
 
     kind: Kind
-    classes: NDArray[Any]
+    classes: NDArray[Any]  # (s,) names, numbers from 0 for matrices; "single": one or two classes
+    # of the array, or one per column for a data frame; the type of label sets; the type of a column
+    # of Polars or Arrow where its rows do not show it; else None
     dtype: Any = None
+    # "Series" for a Series of pandas, a name of LIBRARIES for data frames and columns of these, one
+    # of SPARSE for sparse matrices, else empty
     container: str = ""
 
     def __post_init__(self) -> None:
@@ -114,11 +92,7 @@ class LabelForm:
         self, Y: Any, name: str = "Y", *, unseen: bool = False, known: str = "seen in fit"
     ) -> Indicator:
         """Read labels as a 0/1 CSR matrix of int8, of shape (n, s), or wider with ``unseen``."""
-        Y = materialise(Y)
-        if self.kind == "single":
-            Y = _one_column(Y)
-        other, values = _parse(Y, name, self.n_labels if self.kind == "sets" else None)
-        return self.match(other, values, name, unseen=unseen, known=known)
+        return self.match(*_parse(Y, name, self), name, unseen=unseen, known=known)
 
     def match(
         self, other: LabelForm, values: Any, name: str, *, unseen: bool = False, known: str = ""
@@ -130,30 +104,27 @@ class LabelForm:
                     f"{name} is {other}, which does not match {self} ({known}): they must agree"
                 )
             return _single_to_indicator(values, self.classes, name, known, unseen)
+        unseen = unseen and self.kind == "sets"
         if other.kind == "sets":
-            unseen = unseen and self.kind == "sets"
             return sets_to_indicator(values, self.classes, name, known, unseen)
-        if self.kind != "sets" and not self._by_name(other):
-            if other.n_labels != self.n_labels:
-                raise ValueError(
-                    f"{name} has {other.n_labels} labels, but {self.n_labels} were {known}: they "
-                    f"must agree (shape {values.shape})"
-                )
-            return sp.csr_array(values).astype(np.int8)
-        return self._select(other, values, name, unseen and self.kind == "sets", known)
+        if self.kind == "sets" or self._by_name(other):
+            values = sp.csc_array(values)[:, self._columns(other, name, unseen, known)]
+        elif other.n_labels != self.n_labels:
+            raise ValueError(
+                f"{name} has {other.n_labels} labels, but {self.n_labels} were {known}: they "
+                f"must agree (shape {values.shape})"
+            )
+        return sp.csr_array(values).astype(np.int8)
 
     def _by_name(self, other: LabelForm) -> bool:
         """Return whether the columns of two matrices or data frames are matched by name."""
-        if other.kind == "frame" and self.kind == "frame":
-            return True
+        if other.kind != "frame" or self.kind == "frame":
+            return other.kind == "frame"
         numbered = all(isinstance(name, int) for name in other.classes.tolist())
-        same = set(map(name_key, other.classes)) == set(map(name_key, self.classes))
-        return other.kind == "frame" and (same or numbered)
+        return numbered or set(map(name_key, other.classes)) == set(map(name_key, self.classes))
 
-    def _select(
-        self, other: LabelForm, values: Any, name: str, unseen: bool, known: str
-    ) -> Indicator:
-        """Return the columns that have the names of this form, and unseen ones after these."""
+    def _columns(self, other: LabelForm, name: str, unseen: bool, known: str) -> list[int]:
+        """Return which columns have the names of this form, and unseen ones after these."""
         place = {name_key(label): j for j, label in enumerate(other.classes)}
         own = set(map(name_key, self.classes))
         missing = [label for label in self.classes.tolist() if name_key(label) not in place]
@@ -168,8 +139,7 @@ class LabelForm:
                 f"the label columns of {name} differ from those {known}: "
                 f"missing {missing}, unknown {unknown}"
             )
-        columns = [place[name_key(label)] for label in (*self.classes, *unknown)]
-        return sp.csr_array(sp.csc_array(values)[:, columns]).astype(np.int8)
+        return [place[name_key(label)] for label in (*self.classes, *unknown)]
 
     def write(self, predicted: NDArray[np.bool_], index: Any = None) -> Any:
         """Write predictions, booleans of shape (n, s), in this form.
@@ -207,10 +177,7 @@ class LabelForm:
 
 
 def form_of(Y: Any, name: str = "Y") -> LabelForm:
-    """Return the form of labels: what they are kept in, and the names of the labels.
-
-    Nested lists of numbers are an indicator matrix; label sets hold strings, or are Python sets.
-    """
+    """Return the form of labels: what they are kept in, and the names of the labels."""
     return read_labels(Y, name)[0]
 
 
@@ -218,7 +185,7 @@ def read_labels(Y: Any, name: str = "Y") -> tuple[LabelForm, Indicator]:
     """Return the form of labels, and the labels as a 0/1 CSR matrix of int8, of shape (n, s)."""
     if Y is None:
         raise ValueError(f"{name} is None: requires y to be passed, but the target y is None")
-    form, values = _parse(materialise(Y), name)
+    form, values = _parse(Y, name)
     if form.kind == "sets" and not len(form.classes):
         raise ValueError(f"{name} names no label: every label set in it is empty")
     return form, form.match(form, values, name)
@@ -230,32 +197,28 @@ def read_dense(Y: Any, n_labels: int, name: str) -> NDArray[np.bool_]:
     return np.asarray(form.read(Y, name, known="expected").toarray(), dtype=np.bool_)
 
 
-def read_predictions(Y: Any, classes: NDArray[Any]) -> Indicator:
-    """Read predictions of an estimator with these ``classes_``, as a 0/1 csr_array (n, s)."""
-    other, values = _parse(materialise(Y), "the prediction")
-    kind: Kind = other.kind if other.kind in ("sets", "single") else "array"
-    return LabelForm(kind, classes).match(other, values, "the prediction", known="seen in fit")
-
-
 def common_indicators(
     Y_true: Any, Y_pred: Any, names: tuple[str, str] = ("Y_true", "Y_pred")
 ) -> tuple[Indicator, Indicator]:
     """Read two label arrays over the same labels, each as a csr_array of shape (n, s)."""
-    both = [_parse(materialise(Y), name) for Y, name in zip((Y_true, Y_pred), names, strict=True)]
-    kinds = [form.kind for form, _ in both]
+    both = [_parse(Y, name) for Y, name in zip((Y_true, Y_pred), names, strict=True)]
+    (form, true), (other, pred) = both
     first = 0
-    if kinds == ["sets", "sets"]:
-        union = sorted_names(set().union(*both[0][1], *both[1][1]), names[0])
-        reference = LabelForm("sets", union)
-    elif kinds == ["single", "single"]:
-        reference = LabelForm("single", _common_classes(both[0][1], both[1][1], names))
+    if form.kind == other.kind == "sets":
+        reference = LabelForm("sets", sorted_names(set().union(*true, *pred), names[0]))
+    elif form.kind == other.kind == "single":
+        if (true.dtype.kind in "biuf") != (pred.dtype.kind in "biuf"):
+            raise ValueError(
+                f"the classes of {names[0]} and {names[1]} are of several types: "
+                f"{true.dtype} and {pred.dtype}"
+            )
+        reference = LabelForm("single", _binary_classes(np.concatenate([true, pred]), names[0]))
     else:
-        first = int(kinds[0] == "sets")  # a matrix has all labels, label sets only some
+        first = int(form.kind == "sets")  # a matrix has all labels, label sets only some
         reference = both[first][0]
-    known = f"in {names[first]}"
     true, pred = (
-        reference.match(form, values, name, known=known)
-        for (form, values), name in zip(both, names, strict=True)
+        reference.match(*parsed, name, known=f"in {names[first]}")
+        for parsed, name in zip(both, names, strict=True)
     )
     if true.shape != pred.shape:
         raise ValueError(
@@ -265,49 +228,84 @@ def common_indicators(
     return true, pred
 
 
-def _parse(Y: Any, name: str, fitted_labels: int | None = None) -> tuple[LabelForm, Any]:
+def materialise(Y: Any) -> Any:
+    """Return a tensor as a NumPy array, and an iterable that has no rows to index as a list."""
+    if is_tensor(Y):
+        return to_numpy(Y)
+    return list(Y) if isinstance(Y, (Iterator, KeysView, ValuesView)) else Y
+
+
+def _parse(Y: Any, name: str, fitted: LabelForm | None = None) -> tuple[LabelForm, Any]:
     """Return the form of labels, and their values as they are.
 
-    That is a list of Python sets, a 1-D array of classes, or a 0/1 matrix: see ``read_matrix``.
+    That is a list of Python sets, a 1-D array of classes, or a 0/1 matrix: booleans or CSR of int8.
     """
+    Y, kind = materialise(Y), "" if fitted is None else fitted.kind
+    if kind == "single":
+        Y = _one_column(Y)
     if sp.issparse(Y):
         container = f"{Y.format}_{'array' if isinstance(Y, sp.sparray) else 'matrix'}"
         form = LabelForm("sparse", np.arange(Y.shape[1]), Y.dtype, container)
-        return form, read_matrix(Y, name)
+        return form, _read_sparse(Y, name)
+    if isinstance(Y, np.ndarray) and Y.ndim == 2:
+        return _parse_matrix(Y, name)
     if is_table(Y):
-        table = as_table(Y, name)
-        _check_cells(table, name)
-        form = LabelForm("frame", table.names, table.dtypes, table.library)
-        return form, read_matrix(table.values, name)
-    container = "Series" if hasattr(Y, "iloc") else library_of(Y)
-    if holds_sets(Y, name, fitted_labels):
-        return _parse_sets(Y, name, container)
-    array = as_array(as_rows(Y), name)
-    if array.ndim == 1:
-        if fitted_labels is None:
-            classes = _binary_classes(array, name)
-        else:  # refused by a message that names both
-            classes = np.array(list(dict.fromkeys(array.tolist())), dtype=object)
-        return LabelForm("single", classes, column_type(Y), container), array
-    matrix = read_matrix(array, name)
+        return _parse_frame(Y, name)
+    rows, container = as_rows(Y), "Series" if hasattr(Y, "iloc") else library_of(Y)
+    if holds_sets(rows, name, fitted.n_labels if fitted and kind == "sets" else None):
+        return _parse_sets(list(rows), name, column_type(Y), container)
+    check_unmasked(name, rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError as error:
+        raise ValueError(f"{name} is neither a 0/1 matrix nor a sequence of label sets") from error
+    if array.ndim != 1:
+        return _parse_matrix(array, name)
+    check_unmasked(name, array)
+    if kind != "sets":
+        classes = _binary_classes(array, name)
+    else:  # refused by a message that names both
+        classes = np.array(list(dict.fromkeys(array.tolist())), dtype=object)
+    return LabelForm("single", classes, column_type(Y), container), array
+
+
+def _parse_matrix(array: NDArray[Any], name: str) -> tuple[LabelForm, NDArray[np.bool_]]:
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions (rows, labels), got {array.ndim}")
     dtype = array.dtype if array.dtype.kind != "O" else text_type(array, np.float64)
-    return LabelForm("array", np.arange(array.shape[1]), dtype), matrix
+    return LabelForm("array", np.arange(array.shape[1]), dtype), _as_binary(array, name)
 
 
-def _parse_sets(Y: Any, name: str, container: str) -> tuple[LabelForm, list[set[Any]]]:
-    """Return the names in label sets with the type of the sets, and the sets."""
-    rows, sets = list(as_rows(Y)), as_sets(Y, name)
+def _parse_frame(Y: Any, name: str) -> tuple[LabelForm, NDArray[np.bool_]]:
+    table = as_table(Y, name)
+    if table.values.dtype.kind == "O" and len(table.values):
+        for label, cell in zip(table.names, table.values[0], strict=True):
+            if np.ndim(cell) or isinstance(cell, (list, tuple, set, frozenset)):
+                raise ValueError(
+                    f"the column {label!r} of {name} holds label sets, not 0 and 1: pass the "
+                    f"column alone, {name}[{label!r}]"
+                )
+    form = LabelForm("frame", table.names, table.dtypes, table.library)
+    return form, _as_binary(table.values, name)
+
+
+def _parse_sets(
+    rows: list[Any], name: str, dtype: Any, container: str
+) -> tuple[LabelForm, list[set[Any]]]:
+    """Return the names in label sets with the type of the column or of the sets, and the sets."""
+    sets = as_sets(rows, name)
     names = set().union(*sets)
     if names and names <= {"0", "1"} and any(len(row) > len(set(row)) for row in rows):
         raise ValueError(f"{name} is a 0/1 matrix of strings ('0' and '1'): convert it to numbers")
     kind = type(rows[0]) if type(rows[0]) in (set, frozenset, tuple) else list
-    form = LabelForm("sets", sorted_names(names, name), column_type(Y) or kind, container)
-    return form, sets
+    return LabelForm("sets", sorted_names(names, name), dtype or kind, container), sets
 
 
 def _one_column(Y: Any) -> Any:
     """Return the column of a matrix, data frame or nested list that has only one."""
-    values = as_table(Y, "y").values if is_table(Y) else Y.toarray() if sp.issparse(Y) else Y
+    values = Y.toarray() if sp.issparse(Y) else Y
+    if not isinstance(Y, np.ndarray) and is_table(Y):
+        values = as_table(Y, "y").values
     if isinstance(values, np.ndarray):
         return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else Y
     nested = isinstance(Y, list | tuple) and Y
@@ -324,16 +322,6 @@ def _single_to_indicator(
         raise ValueError(f"{name} has classes that were not {known}: {unknown}")
     columns = [y == classes[-1], *(y == other for other in unknown)]
     return sp.csr_array(np.stack(columns, axis=1).astype(np.int8))
-
-
-def _common_classes(true: NDArray[Any], pred: NDArray[Any], names: tuple[str, str]) -> NDArray[Any]:
-    """Return the classes of two 1-D targets, which are numbers or strings in both."""
-    if (true.dtype.kind in "biuf") != (pred.dtype.kind in "biuf"):
-        raise ValueError(
-            f"the classes of {names[0]} and {names[1]} are of several types: "
-            f"{true.dtype} and {pred.dtype}"
-        )
-    return _binary_classes(np.concatenate([true, pred]), names[0])
 
 
 def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
@@ -354,13 +342,65 @@ def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
     return classes
 
 
-def _check_cells(table: FrameColumns, name: str) -> None:
-    """Refuse a data frame with a column that holds whole label sets, with the right words."""
-    if table.values.dtype.kind != "O" or not len(table.values):
+def _read_sparse(Y: Any, name: str) -> Indicator:
+    """Return a sparse 0/1 matrix of shape (n, s), n, s >= 1, as CSR of int8."""
+    indicator = sp.csr_array(Y, copy=True)
+    indicator.sum_duplicates()
+    check_unmasked(name, indicator.data)
+    _check_not_empty(indicator.shape, name)
+    check_binary(indicator.data, name, indicator)
+    indicator.eliminate_zeros()
+    return indicator.astype(np.int8)
+
+
+def _as_binary(array: NDArray[Any], name: str) -> NDArray[np.bool_]:
+    """Return a 0/1 matrix of shape (n, s), n, s >= 1; the strings "0" and "1" are numbers."""
+    check_unmasked(name, array)
+    if array.dtype.kind in "USO":
+        texts = {v for v in array.ravel().tolist() if isinstance(v, str | bytes)}
+        other = sorted(map(repr, texts - {"0", "1", b"0", b"1"}))
+        if other:
+            raise ValueError(f"Unknown label type: {name} must hold 0 and 1, found {other[0]}")
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"Unknown label type: {name} must hold 0 and 1: {error}") from error
+    elif array.dtype.kind not in "biuf":
+        raise ValueError(f"Unknown label type: {name} must hold 0 and 1, found {array.dtype}")
+    _check_not_empty(array.shape, name)
+    check_binary(array, name)
+    return array.astype(np.bool_)
+
+
+def _check_not_empty(shape: tuple[int, ...], name: str) -> None:
+    if 0 in shape:
+        what = "rows" if shape[0] == 0 else "labels"
+        raise ValueError(f"{name} has no {what} (shape {shape}): at least one is required")
+
+
+def check_binary(values: Array, name: str, sparse: Indicator | None = None) -> None:
+    """Raise where an array of any library has a value besides 0 and 1, and say where.
+
+    The values are those of a matrix of shape (n, s), or the data of a sparse one.
+    """
+    xp = array_namespace(values)
+    if xp.isdtype(values.dtype, "bool"):
         return
-    for label, cell in zip(table.names, table.values[0], strict=True):
-        if np.ndim(cell) or isinstance(cell, (list, tuple, set, frozenset)):
-            raise ValueError(
-                f"the column {label!r} of {name} holds label sets, not 0 and 1: pass the column "
-                f"alone, {name}[{label!r}]"
-            )
+    wrong = (values != 0) & (values != 1)
+    if not bool(xp.any(wrong)):
+        return
+    first = int(xp.argmax(xp.astype(xp.reshape(wrong, (-1,)), xp.int8)))
+    value = xp.reshape(values, (-1,))[first]
+    if sparse is None:
+        *place, column = (int(i) for i in np.unravel_index(first, tuple(values.shape)))
+        row = place[0] if len(place) == 1 else tuple(place)
+    else:
+        row = int(np.searchsorted(sparse.indptr, first, side="right") - 1)
+        column = int(sparse.indices[first])
+    if not np.isfinite(float(value)):
+        what = "NaN" if np.isnan(float(value)) else "infinity"
+        raise ValueError(f"Input {name} contains {what} (first at row {row}, column {column}).")
+    raise ValueError(
+        f"Unknown label type: {name} must hold only 0 and 1, found {value!s} at row {row}, column "
+        f"{column}; label sets of numbers are Python sets: [set(row) for row in {name}]"
+    )

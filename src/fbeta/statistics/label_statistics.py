@@ -25,8 +25,7 @@ from fbeta._array import (
     widest_float,
 )
 from fbeta._validation import check_count
-from fbeta.labels.forms import read_labels
-from fbeta.labels.matrices import check_binary
+from fbeta.labels.forms import check_binary, read_labels
 from fbeta.statistics.dense import Dense, Form
 from fbeta.statistics.encoding import encode, encode_labels, observed_cardinalities
 from fbeta.statistics.factored import Factored

@@ -18,7 +18,7 @@ from fbeta._array import (
     without_gradients,
 )
 from fbeta._validation import as_real
-from fbeta.labels.matrices import check_binary
+from fbeta.labels.forms import check_binary
 from fbeta.statistics.dense import Form
 from fbeta.statistics.symmetric_polynomials import INFINITE_LOG_ODDS
 

@@ -1,0 +1,300 @@
+"""Data frames, columns and sequences of label sets: told apart, read and written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from fbeta._array import optional_import
+
+#: The libraries besides pandas whose data frames and columns are read, and their extras.
+LIBRARIES = {"polars": "polars", "pyarrow": "data"}
+_SETS = (set, frozenset, list, tuple, np.ndarray)  # types that a label set may have
+# between names where label sets are kept as strings; a comma may also belong to a name
+_DELIMITERS = ";|,"
+
+
+class FrameColumns(NamedTuple):
+    """The columns of a data frame. A type is NumPy's where NumPy has it, else the library's."""
+
+    names: NDArray[Any]  # (s,)
+    values: NDArray[Any]  # (n, s)
+    dtypes: tuple[Any, ...]
+    library: str = ""  # one of LIBRARIES, or empty for pandas
+
+
+def library_of(data: Any) -> str:
+    """Return which of ``LIBRARIES`` an object is of, or an empty string."""
+    modules = (base.__module__.partition(".")[0] for base in type(data).__mro__)
+    return next((module for module in modules if module in LIBRARIES), "")
+
+
+def _module(library: str) -> Any:
+    if not library:
+        return optional_import("pandas", "pandas", "labels in a DataFrame")
+    what = f"labels from {'Polars' if library == 'polars' else 'Arrow'}"
+    return optional_import(library, LIBRARIES[library], what)
+
+
+def is_table(data: Any) -> bool:
+    """Return whether this is a data frame, and not a column, array or list."""
+    # asked of the type: the names of a lazy frame have to be computed
+    return hasattr(type(data), "columns") and (hasattr(data, "iloc") or bool(library_of(data)))
+
+
+def as_table(data: Any, name: str) -> FrameColumns:
+    """Read a data frame, whose columns must have unique names; messages call it ``name``."""
+    library = library_of(data)
+    if hasattr(data, "collect"):
+        raise ValueError(f"{name} is a {type(data).__name__}: pass {name}.collect()")
+    names = list(data.column_names if library == "pyarrow" else data.columns)
+    twice = next((n for n, times in Counter(map(name_key, names)).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(
+            f"{name} has several columns named {twice!r}: give every label a name of its own, or "
+            f"leave columns out ({name}.loc[:, ~{name}.columns.duplicated()] in pandas)"
+        )
+    if not library:
+        values = np.asarray(data)
+        pairs = zip(data.dtypes, values.T, strict=True)
+        types = (text_type(cells) if dtype is np.dtype(object) else dtype for dtype, cells in pairs)
+        return FrameColumns(np.asarray(data.columns), values, tuple(types))
+    series = data.get_columns() if library == "polars" else data.columns
+    columns = [np.asarray(column.to_numpy()) for column in series]
+    types = (
+        cells.dtype if cells.dtype.kind in "biuf" else _type_of(column)
+        for cells, column in zip(columns, series, strict=True)
+    )
+    values = np.column_stack(columns) if columns else np.zeros((len(data), 0))
+    return FrameColumns(np.array(names, dtype=object), values, tuple(types), library)
+
+
+def text_type(cells: NDArray[Any], otherwise: Any = object) -> np.dtype[Any]:
+    """Return the type to write cells in that are kept as objects: strings, or another type."""
+    text = any(isinstance(cell, str) for cell in cells.ravel().tolist())
+    return np.dtype("U1" if text else otherwise)
+
+
+def _type_of(column: Any) -> Any:
+    return column.dtype if library_of(column) == "polars" else column.type
+
+
+def name_key(name: Any) -> Any:
+    """Return what a label name is compared by; a NaN of a pickle is another object than before."""
+    return "NaN, no string" if isinstance(name, float) and name != name else name
+
+
+def as_rows(data: Any) -> Any:
+    """Return a column of Polars or Arrow as a list, and everything else as it is."""
+    library = library_of(data)
+    if not library:
+        return data
+    return data.to_list() if library == "polars" else data.to_pylist()
+
+
+def column_type(column: Any) -> Any:
+    """Return the type of a Polars or Arrow column that its rows do not show; else None."""
+    library = library_of(column)
+    if not library:
+        return None
+    module, dtype = _module(library), _type_of(column)
+    if library == "polars":
+        inner = getattr(dtype, "inner", dtype)
+        return dtype if inner in (module.Categorical, module.Enum, module.Decimal) else None
+    inner = dtype.value_type if module.types.is_list(dtype) else dtype
+    coded = module.types.is_dictionary(inner) or module.types.is_decimal(inner)
+    return dtype if coded else None
+
+
+def write_table(
+    library: str, names: NDArray[Any], dtypes: Sequence[Any], values: NDArray[np.bool_], index: Any
+) -> Any:
+    """Write a 0/1 array of shape (n, s) as a data frame of a library, pandas by default."""
+    module = _module(library)
+    columns = [
+        _write_cells(library, module, column.astype(np.int8), dtype)
+        for column, dtype in zip(values.T, dtypes, strict=True)
+    ]
+    if not library:
+        frame = module.DataFrame(dict(enumerate(columns))).set_axis(names, axis=1)
+        return frame if index is None else frame.set_axis(index, axis=0)
+    named = dict(zip(names, columns, strict=True))
+    return module.DataFrame(named) if library == "polars" else module.table(named)
+
+
+def _write_cells(library: str, module: Any, column: NDArray[np.int8], dtype: Any) -> Any:
+    """Return a 0/1 column of shape (n,) in a type of NumPy or of the library."""
+    if isinstance(dtype, np.dtype) and dtype.kind != "U":
+        return column.astype(dtype)
+    if library == "polars":
+        written, text = module.Series(column), dtype in (module.Categorical, module.Enum)
+        return (written.cast(module.String) if text else written).cast(dtype)
+    if library:
+        text = module.types.is_dictionary(dtype)
+        return module.array(column).cast(dtype.value_type if text else dtype).cast(dtype)
+    if isinstance(dtype, np.dtype):
+        return module.Series(np.array(["0", "1"], dtype=object)[column], dtype=object)
+    if not hasattr(dtype, "categories"):
+        return module.array(column).astype(dtype)
+    # a category that was never seen is added
+    categories = list(dtype.categories)
+    unseen = sorted(set(column.tolist()) - set(map(int, categories)))
+    if unseen:
+        categories += [type(categories[0])(value) for value in unseen]
+        dtype = module.CategoricalDtype(categories, ordered=dtype.ordered)
+    place = {int(category): code for code, category in enumerate(categories)}
+    codes = np.array([place.get(0, -1), place.get(1, -1)])[column]
+    return module.Categorical.from_codes(codes, dtype=dtype)
+
+
+def write_column(
+    library: str, rows: Any, index: Any = None, names: type | None = None, dtype: Any = None
+) -> Any:
+    """Write rows as a column of a library, pandas by default, in its type where that is given.
+
+    Rows are values, or lists of values of the type ``names``: empty lists do not show theirs.
+    """
+    module = _module(library)
+    if not library:
+        return module.Series(rows, index=index, name=None)
+    if dtype is not None:
+        rows = list(rows)
+    elif names in (str, int) and library == "polars":
+        dtype = module.List({str: module.String, int: module.Int64}[names])
+    elif names in (str, int):
+        dtype = module.list_({str: module.string(), int: module.int64()}[names])
+    return module.Series(rows, dtype=dtype) if library == "polars" else module.array(rows, dtype)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN or the like, which does not equal itself."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        # NA of pandas has no truth; nor have arrays, whose rows are not missing
+        return np.ndim(value) == 0
+
+
+def holds_sets(Y: Any, name: str, fitted_labels: int | None = None) -> bool:
+    """Return whether Y, which is no data frame, holds label sets; raise where rows are neither.
+
+    Label sets are Python sets, nested sequences with a string in them, or nested sequences of
+    numbers of different lengths, which cannot be the rows of a matrix. After a fit to sets of
+    ``fitted_labels`` labels, nested sequences of numbers of another length are label sets, too.
+    """
+    if isinstance(Y, (str, bytes)) or not isinstance(Y, Iterable):
+        return False
+    if isinstance(Y, np.ndarray) and (Y.ndim != 1 or Y.dtype.kind != "O"):
+        return False
+    rows = list(Y)
+    once = next((i for i, row in enumerate(rows) if isinstance(row, Iterator)), None)
+    if once is not None:
+        raise ValueError(f"row {once} of {name} can be read only once: write list(row)")
+    if not any(isinstance(row, _SETS) for row in rows):
+        return False
+    _check_rows(rows, name)
+    if any(isinstance(row, (set, frozenset)) for row in rows):
+        return True
+    if any(isinstance(tag, str) for row in rows for tag in row) or not any(map(len, rows)):
+        return True
+    if len(set(map(len, rows))) > 1:
+        if _is_binary(rows):
+            raise ValueError(
+                f"the rows of {name} hold only 0 and 1 but have different lengths: pass a 0/1 "
+                "matrix, or Python sets if 0 and 1 are names of labels: "
+                f"[set(row) for row in {name}]"
+            )
+        return True
+    if fitted_labels is None or len(rows[0]) != fitted_labels:
+        return fitted_labels is not None
+    repeated = any(len(set(row)) < len(row) for row in rows)
+    if not repeated and _is_binary(rows):
+        raise ValueError(
+            f"the rows of {name} may be label sets or rows of a 0/1 matrix: pass Python sets, "
+            f"[set(row) for row in {name}], or an array"
+        )
+    return not repeated
+
+
+def _is_binary(rows: list[Any]) -> bool:
+    return {tag for row in rows for tag in row} <= {0, 1}
+
+
+def _check_rows(rows: list[Any], name: str) -> None:
+    """Refuse rows without a label set among others that have one."""
+    for number, row in enumerate(rows):
+        if isinstance(row, _SETS):
+            continue
+        if is_missing(row):
+            raise ValueError(
+                f"row {number} of {name} is {row}: an empty label set is [], and rows whose labels "
+                "are not known have to be left out"
+            )
+        if isinstance(row, str):
+            raise ValueError(f"row {number} of {name} is a string among lists: write [{row!r}]")
+        raise ValueError(f"row {number} of {name} is not a set of labels: {row!r}")
+
+
+def as_sets(rows: list[Any], name: str) -> list[set[Any]]:
+    """Return the label set of each row; NumPy's numbers and strings are names like Python's."""
+    try:
+        sets = [{t.item() if isinstance(t, np.generic) else t for t in row} for row in rows]
+    except TypeError as error:
+        raise ValueError(f"{name} is not a sequence of label sets: {error}") from error
+    for number, row in enumerate(sets):
+        if any(map(is_missing, row)):
+            raise ValueError(f"row {number} of {name} has a label that is missing: leave it out")
+    return sets
+
+
+def sorted_names(names: set[Any], name: str) -> NDArray[Any]:
+    """Return the names of labels in order, as objects; they have to be of one type."""
+    kinds = sorted({type(n).__name__ for n in names})
+    if len(kinds) > 1:
+        raise ValueError(f"the label names in {name} are of several types: {', '.join(kinds)}")
+    ordered = np.empty(len(names), dtype=object)
+    ordered[:] = sorted(names)
+    return ordered
+
+
+def sets_to_indicator(
+    rows: list[set[Any]], classes: NDArray[Any], name: str, known: str, unseen: bool = False
+) -> sp.csr_array:
+    """Read label sets as an indicator (n, s), whose columns are ``classes``.
+
+    Other labels are an error, or have columns of their own at the end where ``unseen`` is true.
+    """
+    unknown = set().union(*rows) - set(classes.tolist())
+    if unknown and not unseen:
+        raise ValueError(
+            f"{name} has label names that were not {known}: {sorted(map(str, unknown))}"
+        )
+    sorted_names({*classes.tolist()[:1], *unknown}, name)
+    binarizer = MultiLabelBinarizer(classes=[*classes.tolist(), *unknown], sparse_output=True)
+    return sp.csr_array(binarizer.fit_transform(rows)).astype(np.int8)
+
+
+def check_not_delimited(y: NDArray[Any], name: str) -> None:
+    """Refuse label sets that are kept as strings, which look like a target with many classes."""
+    if y.dtype.kind not in "UO":
+        return
+    texts = {text for text in y.tolist() if isinstance(text, str)}
+    for delimiter in _DELIMITERS:
+        if not any(delimiter in text for text in texts):
+            continue
+        # the names of two classes may have a comma in them
+        parts = [part.strip() for text in texts for part in text.split(delimiter)]
+        if delimiter != "," or len(texts) > 2 or len(set(parts)) < len(parts):
+            raise ValueError(
+                f"{name} holds strings with {delimiter!r} between names: split them into label "
+                f"sets first, [text.split({delimiter!r}) for text in {name}], or "
+                f"{name}.str.split({delimiter!r}) in pandas"
+            )
