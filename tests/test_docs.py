@@ -69,7 +69,7 @@ def test_marked_blocks_run(page, tmp_path, monkeypatch):
     for file in (DOCS / "files").glob("*.csv"):
         shutil.copy(file, tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fbeta.cli.fitting.TIME_LIMIT", 1.0)
+    monkeypatch.setattr("fbeta.cli.options.TIME_LIMIT", 1.0)
     names = {"__name__": "__page__"}
     for line, language, code, marked in blocks(page, "python", "console"):
         if not marked:

@@ -83,7 +83,7 @@ def test_fit_evaluate_predict(kind: str, tmp_path: Path, run: Run) -> None:
     assert (code, err) == (0, "")
     scores = json.loads(out)
     assert scores["fbeta"] == pytest.approx(expected_score(2.0, summary["alpha"], kind))
-    code, out, err = run("predict", path, test, "-o", tmp_path / "out.csv")
+    code, out, err = run("predict", path, test, "--form", "columns", "-o", tmp_path / "out.csv")
     assert (code, out) == (0, "")
     rows = [list(row.values()) for row in rows_of(tmp_path / "out.csv")]
     predicted = reference(summary["alpha"], kind).predict(scaled(TEST[0], kind))

@@ -193,7 +193,7 @@ def test_what_the_machine_refuses_is_no_bug(
     def refuse(*args: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("fbeta.cli.predict.load_model", refuse)
+    monkeypatch.setattr("fbeta.cli.options.load_model", refuse)
     code, out, err = run("predict", model, write_csv(tmp_path / "t.csv", *TEST))
     assert (code, out) == (2, "")
     assert err.count("\n") == 1

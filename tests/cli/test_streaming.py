@@ -71,7 +71,17 @@ def test_same_as_whole(files, tmp_path, capsys):
     np.testing.assert_allclose(streamed.classifier.coef_, right.coef_, rtol=0.02, atol=0.01)
     rows = []
     for name, memory in (("out.csv", ["--memory", "100kB"]), ("all.csv", [])):
-        run("predict", models[0], path, "-o", tmp_path / name, "--expected", *memory)
+        run(
+            "predict",
+            models[0],
+            path,
+            "-o",
+            tmp_path / name,
+            "--expected",
+            *memory,
+            "--form",
+            "columns",
+        )
         with (tmp_path / name).open() as file:
             rows.append(list(csv.reader(file)))
     assert rows[0][0] == rows[1][0]
@@ -102,3 +112,18 @@ def test_what_does_not_go_together(files, tmp_path, capsys):
     run("fit", path, *options, "--alpha", 1, "-o", model, "--memory", "1GB")
     assert main(["predict", str(model), str(path), "--memory", "1GB"]) != 0
     assert "--output" in capsys.readouterr().err
+
+
+def test_a_note_is_said_once(tmp_path, capsys):
+    rows = [f"{i % 7},{(i * 3) % 5},{'ab'[i % 7 > 3]}" for i in range(400)]
+    train, new = tmp_path / "a.csv", tmp_path / "new.csv"
+    train.write_text("\n".join(["x,y,tags", *rows]))
+    new.write_text("\n".join(["x,y", *("1;5,2" for _ in range(400))]))
+    run("fit", train, "--label-column", "tags", "--alpha", 1, "-o", tmp_path / "m.skops")
+    capsys.readouterr()
+    out = tmp_path / "out.csv"
+    run("predict", tmp_path / "m.skops", new, "--memory", "100kB", "-o", out)
+    err = capsys.readouterr().err
+    assert err.count("cells are no numbers") == 1
+    assert "400 cells are no numbers and count as missing, the first in line 2" in err
+    assert len(out.read_text().splitlines()) == 401

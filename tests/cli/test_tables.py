@@ -196,7 +196,8 @@ def test_parquet_with_every_type(model: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "out.parquet"
     assert run("predict", model, tmp_path / "test.parquet", "--expected", "-o", out)[0] == 0
     written = pandas.read_parquet(out)
-    assert list(written) == ["photo", "big", "red", "sea", "winter", "expected_fbeta"]
+    assert list(written) == ["photo", "tags", "expected_fbeta"]
+    written["tags"] = written["tags"].map(";".join).replace("", None)
     printed = run("predict", model, tmp_path / "test.parquet", "--expected")[1]
     pandas.testing.assert_frame_equal(
         written, pandas.read_csv(io.StringIO(printed)), check_dtype=False
@@ -207,7 +208,7 @@ def test_the_standard_input(table: Path, model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fbeta.cli", "predict", str(model), "-"]
     with table.open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, timeout=60, check=True)
-    assert done.stdout.startswith(b"photo,big,red,sea,winter\n")
+    assert done.stdout.startswith(b"photo,tags\n")
     assert done.stdout.count(b"\n") == 151
 
 
@@ -230,13 +231,14 @@ def test_predictions_with_all_that_goes_with_them(model: Path, tmp_path: Path, r
     code, out_, _ = run("predict", model, test, "--keep", "colour,tags", "--form", "sets", "--json")
     assert [row["colour"] for row in json.loads(out_)] == [row["colour"] for row in TEST]
     assert list(json.loads(out_)[0]) == ["photo", "colour", "tags", "labels"]
-    assert run("predict", model, test, "--keep", "")[1].startswith("big,red,sea,winter\n")
+    assert run("predict", model, test, "--keep", "")[1].startswith("tags\n")
+    columns = run("predict", model, test, "--keep", "", "--form", "columns")[1]
+    assert columns.startswith("big,red,sea,winter\n")
     lines = tmp_path / "out.jsonl"
     assert run("predict", model, test, "-o", lines)[0] == 0
     assert json.loads(lines.read_text().splitlines()[0])["photo"] == "img10000"
     code, printed, _ = run("predict", model, test, "--min-labels", 2, "--max-labels", 2)
-    sizes = {sum(int(v) for k, v in row.items() if k != "photo")
-             for row in csv.DictReader(io.StringIO(printed))}  # fmt: skip
+    sizes = {len(row["tags"].split(";")) for row in csv.DictReader(io.StringIO(printed))}
     assert sizes == {2}
 
 
@@ -260,7 +262,7 @@ def test_options_that_do_not_apply_are_errors(
         (("fit", svm, "--sep", ";", *fit), "--sep"),
         (("fit", arff, "--text", "x", *fit), "--text does not apply to arff"),
         (("fit", arff, "--encoding", "utf-8", *fit), "--encoding"),
-        (("predict", model, table, "--delimiter", ","), "--form sets"),
+        (("predict", model, table, "--form", "columns", "--delimiter", ","), "--form sets"),
         (("predict", model, table, "--json", "--safe-csv"), "--safe-csv"),
         (("predict", model, table, "--keep", "nothing"), "'nothing'"),
         (("predict", model, table, "-o", tmp_path / "x.csv.gz"), "not compressed"),
@@ -359,7 +361,7 @@ def test_evaluation_by_label_and_in_words(model: Path, tmp_path: Path, run: Run)
     for row in found["by_label"]:
         name = row["label"]
         truth = [name in other["tags"] for other in rows(200, 3)]
-        guess = [bool(other[name]) for other in predicted]
+        guess = [name in other["tags"] for other in predicted]
         both = sum(a and b for a, b in zip(truth, guess, strict=True))
         assert (row["true"], row["predicted"]) == (sum(truth), sum(guess))
         assert row["precision"] == pytest.approx(both / sum(guess))
@@ -407,7 +409,8 @@ def test_formulas_can_be_made_harmless(tmp_path: Path, run: Run) -> None:
     assert plain.splitlines()[1] == f"=r0,{formula}"
     assert safe.splitlines()[1] == f"'=r0,'{formula}"
     out = tmp_path / "out.csv"
-    assert run("predict", path, train, "--safe-csv", "-o", out)[0] == 0
+    options = ("--form", "columns", "--safe-csv", "-o", out)
+    assert run("predict", path, train, *options)[0] == 0
     assert out.read_text().splitlines()[0] == f"n,'{formula}"
 
 
@@ -476,3 +479,24 @@ def test_a_column_of_text_alone(tmp_path: Path, run: Run) -> None:
     code, out, err = run("predict", tmp_path / "m.skops", new)
     assert (code, err) == (0, "")
     assert out.count("\n") == 4, "an empty cell is a row, too"
+
+
+def test_predictions_have_the_form_of_the_training_file(tmp_path: Path, run: Run) -> None:
+    train, model = tmp_path / "a.csv", tmp_path / "m.skops"
+    lines = [f"{i % 7},{'ab|c' if i % 7 > 3 else 'c'}" for i in range(40)]
+    train.write_text("\n".join(["x,topics", *lines]))
+    assert run("fit", train, "--label-column", "topics", *FIT, "-o", model)[0] == 0
+    code, out, _ = run("predict", model, train)
+    assert (code, {*out.splitlines()}) == (0, {"topics", "c", "ab|c"})
+    assert "ab/c" in run("predict", model, train, "--delimiter", "/")[1]
+
+
+def test_labels_that_no_delimiter_can_part_are_columns(tmp_path: Path, run: Run) -> None:
+    train, model = tmp_path / "a.jsonl", tmp_path / "m.skops"
+    rows_ = [{"x": i % 7, "tags": ["a;b"] if i % 7 > 3 else ["c"]} for i in range(40)]
+    train.write_text("\n".join(map(json.dumps, rows_)))
+    assert run("fit", train, *TAGS, "-o", model)[0] == 0
+    assert run("predict", model, train)[1].startswith("a;b,c\n")
+    assert json.loads(run("predict", model, train, "--json")[1])[0] == {"tags": ["c"]}
+    code, _, err = run("predict", model, train, "--form", "sets")
+    assert (code, "contains the delimiter ';'" in err) == (2, True)

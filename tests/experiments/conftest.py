@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fbeta.experiments.cells import Cell, Record
-from fbeta.experiments.store import ResultStore
+from fbeta.experiments.cells import Cell, Record, ResultStore
 
 PARAMETERS = {
     "beta": 1.0, "alphas": [0.1, 1.0], "intercepts": [True, False], "cv": 2, "options": {},

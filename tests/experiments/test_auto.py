@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fbeta import FBetaAuto, FBetaClassifierCV
-from fbeta.experiments.auto import auto_cells, auto_rows, calibration_error, compute_auto
-from fbeta.experiments.benchmark import load_dataset
+from fbeta.experiments.benchmark import auto_cells, compute_auto, load_dataset
 from fbeta.experiments.cells import Record
+from fbeta.experiments.tables import auto_rows, calibration_error
 
 
 def test_what_is_measured_is_what_a_user_would_measure() -> None:

@@ -10,14 +10,13 @@ import pytest
 
 from fbeta.cli import main
 from fbeta.experiments import benchmark, convergence
-from fbeta.experiments.cells import ResultError
-from fbeta.experiments.charts import (
+from fbeta.experiments.cells import ResultError, ResultStore
+from fbeta.experiments.report import (
     beta_charts,
     calibration_charts,
     convergence_charts,
     score_charts,
 )
-from fbeta.experiments.store import ResultStore
 from fbeta.experiments.tables import score_tables
 from fbeta.methods import METHODS, make_method
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fbeta.experiments.store import ResultStore
+from fbeta.experiments.cells import ResultStore
 from fbeta.experiments.tables import score_tables
 
 from ..children import child
@@ -21,8 +21,7 @@ DRIVER = """
 import sys, time
 from fbeta.datasets import CalibratedLaw, Dataset, join_split
 from fbeta.experiments.benchmark import benchmark_cells, compute_benchmark, register_dataset
-from fbeta.experiments.runner import run_cells
-from fbeta.experiments.store import ResultStore
+from fbeta.experiments.cells import ResultStore, run_cells
 
 def toy(seed):
     law = CalibratedLaw(3, 12, seed)

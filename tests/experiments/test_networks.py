@@ -11,21 +11,16 @@ torch = pytest.importorskip("torch", reason="the experiment needs the extra torc
 pytest.importorskip("skorch", reason="the experiment needs the extra torch")
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split  # noqa: E402
-from fbeta.experiments.cells import Cell, Record  # noqa: E402
-from fbeta.experiments.network_heads import (  # noqa: E402
+from fbeta.experiments.cells import Cell, Record, ResultStore, run_cells  # noqa: E402
+from fbeta.experiments.networks import (  # noqa: E402
     CutHead,
     asymmetric_loss,
     binary_loss,
-    soft_f1_loss,
-)
-from fbeta.experiments.networks import (  # noqa: E402
-    NETWORKS,
     compute_network,
     network_cells,
-    network_rows,
+    soft_f1_loss,
 )
-from fbeta.experiments.runner import run_cells  # noqa: E402
-from fbeta.experiments.store import ResultStore  # noqa: E402
+from fbeta.experiments.tables import NETWORKS, network_rows  # noqa: E402
 
 SHORT = {"batch": 128, "epochs": 12, "patience": 12}
 
@@ -65,11 +60,6 @@ def test_seeds_differ_and_repeat(data):
     records = [Record(cell, {"score": 0.5 + i / 10}, 1.0, "", {}) for i, cell in enumerate(cells)]
     assert network_rows(records)[1:] == [["yeast", "joint", 2, 0.55, pytest.approx(0.05)]]
     assert network_rows([])[1:] == []
-
-
-def test_unknown_networks_are_refused():
-    with pytest.raises(ValueError, match="unknown networks"):
-        network_cells(["toy"], ["deep"], [0])
 
 
 def test_losses_of_rivals():

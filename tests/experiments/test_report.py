@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fbeta.experiments.cells import Cell, Record, describe_machine
+from fbeta.experiments.cells import Cell, Record, ResultStore, describe_machine
 from fbeta.experiments.report import html_report
-from fbeta.experiments.store import ResultStore
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 

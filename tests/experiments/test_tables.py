@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fbeta.experiments.paper import PAPER_DATASETS, PAPER_METHODS, paper_score
+from fbeta.experiments.benchmark import PAPER_DATASETS, PAPER_METHODS, paper_score
 from fbeta.experiments.tables import convergence_rows, score_tables
 
 from .conftest import convergence_record, score_record

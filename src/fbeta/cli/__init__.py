@@ -46,16 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(version_line())
         return 0
     try:
-        import rich
-        import typer
+        from fbeta.cli.app import run
     except ImportError as error:
-        # imported only to see whether they are there: everything below needs both
-        print(
-            f'fbeta: the command line needs {error.name}: pip install "fbeta[cli]"',
-            file=sys.stderr,
-        )
+        if (error.name or "").partition(".")[0] not in ("rich", "typer"):
+            raise
+        needed = f'fbeta: the command line needs {error.name}: pip install "fbeta[cli]"'
+        print(needed, file=sys.stderr)
         return 2
-    del rich, typer
-    from fbeta.cli.app import run
-
     return run(arguments)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import io
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from typing import Annotated, Any
 
 import typer
@@ -19,9 +21,9 @@ from typer.core import TyperCommand, TyperGroup
 
 from fbeta import __version__
 from fbeta.cli import version_line
-from fbeta.cli.console import UserError, stderr
+from fbeta.cli.console import stderr
 
-# commands, each in the module of its name, with the first lines of their help, in its order
+# commands in the order of the help, with the first lines of their help
 COMMANDS = {
     "fit": "Fit a model to labelled data and store it.",
     "predict": "Predict the label sets of new data.",
@@ -33,6 +35,8 @@ COMMANDS = {
     "demo": "Watch F_1 converge to the Bayes optimum, and fit a table of text and tags.",
     "reproduce": "Run the experiments of the paper, and draw their tables and figures.",
 }
+# commands that are not in a module of their own name
+MODULES = {"explain": "evaluate", "export": "predict", "compare": "fit", "demo": "reproduce"}
 
 
 class CommandGroup(TyperGroup):
@@ -56,10 +60,11 @@ class CommandGroup(TyperGroup):
 
 
 def load_commands(names: Iterable[str] = COMMANDS) -> dict[str, Any]:
-    """Import the modules of some commands, which register themselves; return all that are there."""
+    """Import the modules of some commands; return all commands that are there, in their order."""
     for name in names:
-        importlib.import_module(f"fbeta.cli.{name}")
-    return dict(typer.main.get_group(app).commands)
+        importlib.import_module(f"fbeta.cli.{MODULES.get(name, name)}")
+    found = typer.main.get_group(app).commands
+    return {name: found[name] for name in COMMANDS if name in found}
 
 
 app = typer.Typer(
@@ -96,19 +101,46 @@ def _root(
     show_help(context)
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the application and return its exit code.
+def command(
+    example: str, group: typer.Typer = app, without: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command with an example of its use.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Those of the process by default.
-
-    Returns
-    -------
-    int
-        0, 1 or 2.
+    typer takes options from the signature of a function and knows no dataclasses: a parameter that
+    is a dataclass becomes one option for each of its fields, but for those in ``without``.
     """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+        made: dict[str, tuple[Any, list[str]]] = {}
+        merged = []
+        for name, parameter in signature.parameters.items():
+            if not is_dataclass(parameter.annotation):
+                merged.append(parameter)
+                continue
+            made_of: Any = parameter.annotation
+            fields = inspect.signature(made_of, eval_str=True).parameters
+            shown = [field for field in fields if field not in without]
+            made[name] = made_of, shown
+            merged += [fields[field] for field in shown]
+
+        def run(**values: Any) -> None:
+            for name, (class_, fields) in made.items():
+                values[name] = class_(**{field: values.pop(field) for field in fields})
+            function(**values)
+
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        # by name only, as typer passes them: then those without a default may come later
+        merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in merged]
+        run.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
+        group.command(epilog=f"Example: [bold]{example}[/bold]")(run)
+        return function
+
+    return register
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the application on arguments, by default those of the process; return 0, 1, 2 or 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # names of any script in a terminal of any
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -120,46 +152,40 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 standalone_mode=False,
             )
             sys.stdout.flush()
-    except UserError as error:
-        stderr(f"fbeta: {error}")
-        return 2
     except (KeyboardInterrupt, _Ended, typer.Abort):
         stderr("fbeta: interrupted")
         return 130
-    except SystemExit:
-        # how typer and rich end when the reader of their output has gone
-        stderr(f"fbeta: {_trouble(BrokenPipeError())}")
-        _let_go_of_stdout()
-        return 2
-    except (OSError, MemoryError, BrokenExecutor) as error:
-        # of the machine, and not of the program: a full disk, a reader that has gone
-        stderr(f"fbeta: {_trouble(error)}")
-        _let_go_of_stdout()
-        return 2
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # typer brings its own copy of click or uses the installed one: know its errors by shape
         message = getattr(error, "format_message", None)
-        if message is not None:
-            stderr(f"fbeta: {message()}")
-            return int(getattr(error, "exit_code", 2))
-        traceback.print_exc()
-        stderr(f"fbeta: this is a bug in fbeta {__version__}; please report the lines above")
-        return 1
+        words = _mendable(error) if message is None else message()
+        if words is None:
+            traceback.print_exc()
+            stderr(f"fbeta: this is a bug in fbeta {__version__}; please report the lines above")
+            return 1
+        stderr(f"fbeta: {' '.join(words.split())}")
+        _let_go_of_stdout()
+        return int(getattr(error, "exit_code", 2))
     return code if isinstance(code, int) else 0
 
 
-def _trouble(error: BaseException) -> str:
-    """Return one line for what the operating system refused."""
-    if isinstance(error, BrokenPipeError):
+def _mendable(error: BaseException) -> str | None:
+    """Return what is wrong with the input or with the machine; None for a bug."""
+    if isinstance(error, BrokenPipeError | SystemExit):
+        # typer and rich exit when the reader of their output has gone
         return "the reader of the output has gone (broken pipe)"
     if isinstance(error, BrokenExecutor):
         return "a worker was killed, as happens when memory runs out: fewer --jobs need less"
+    if isinstance(error, MemoryError):
+        return f"out of memory{f': {error}' if str(error) else ''}"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
+        if isinstance(error, FileNotFoundError) and where:
+            return f"{where}no such file or folder"
         if not where and error.errno == errno.ENOSPC:
             where = "the standard output: "  # files are named by the functions that write them
         return f"{where}{error.strerror or error}"
-    return f"out of memory{f': {error}' if str(error) else ''}"
+    return str(error) if isinstance(error, ValueError | ImportError) else None
 
 
 def _let_go_of_stdout() -> None:
@@ -182,12 +208,8 @@ def _ending_on_signals(wanted: bool) -> Iterator[None]:
     def end(number: int, frame: Any) -> None:
         raise _Ended
 
-    names = ("SIGTERM", "SIGHUP") if wanted else ()
-    before = {
-        number: signal.signal(number, end)
-        for number in (getattr(signal, name, None) for name in names)
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL
-    }
+    numbers = [getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if wanted and hasattr(signal, n)]
+    before = {n: signal.signal(n, end) for n in numbers if signal.getsignal(n) == signal.SIG_DFL}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What commands print: tables, bars and one-line errors; plain text where nobody watches."""
+"""What commands print: tables, progress and single lines; plain text where nobody watches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from rich.console import Console, ConsoleOptions
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -22,13 +22,9 @@ from rich.table import Table
 
 # what steers a terminal or turns the direction of text: controls, bidirectional marks, separators
 _HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-
-
-class UserError(Exception):
-    """Something that the user can mend; its message is one line."""
-
-    def __init__(self, message: object) -> None:
-        super().__init__(printable(" ".join(str(message).split())))
+#: Rows of a table that are printed: more would scroll the rest away.
+MAX_ROWS_SHOWN = 40
+_UNBOUNDED_WIDTH = 100_000  # characters; a pipe has no width
 
 
 def printable(text: str) -> str:
@@ -57,22 +53,6 @@ def echo_data(text: str) -> None:
     sys.stdout.flush()
 
 
-@contextmanager
-def mendable() -> Iterator[None]:
-    """Turn the errors that bad input raises into a :class:`UserError`."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UserError(f"{error.filename}: no such file or folder") from error
-    except BrokenPipeError:
-        raise  # not of the input: who reads the output has gone
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename is not None else ""
-        raise UserError(f"{where}{error.strerror or error}") from error
-    except (ValueError, ImportError) as error:
-        raise UserError(error) from error
-
-
 def stderr(line: str) -> None:
     """Write a line to stderr, whatever its characters."""
     encoding = sys.stderr.encoding or "utf-8"
@@ -97,15 +77,16 @@ def print_table(
         table.add_row(*(escape(printable(cell)) for cell in row))
     console = Console(stderr=err)
     if not console.is_terminal:
-        # a pipe has no width: never cut a number because of a default
-        width = console.measure(table, options=_unbounded(console)).maximum
-        console = Console(width=width, stderr=err)
+        # never cut a number because of a default width
+        unbounded = console.options.update(width=_UNBOUNDED_WIDTH)
+        console = Console(width=console.measure(table, options=unbounded).maximum, stderr=err)
     console.print(printable(title), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
 
 
-def _unbounded(console: Console) -> ConsoleOptions:
-    return console.options.update(width=100_000)
+def first_of(count: int) -> str:
+    """Return what a title says where a table has more rows than are printed."""
+    return f" (the first {MAX_ROWS_SHOWN} of {count:,})" if count > MAX_ROWS_SHOWN else ""
 
 
 @contextmanager
@@ -131,22 +112,14 @@ def progress_bar(total: int, unit: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def search_status() -> Iterator[Callable[[Any], None]]:
-    """Show what a search tries, the best F so far and the time left, if stderr is a terminal."""
+def status_line(first: str) -> Iterator[Callable[[str], None]]:
+    """Yield what shows one line of text on stderr in place of the last, if that is a terminal."""
     console = Console(stderr=True)
-
-    def tell(event: Any) -> None:
-        if event.event == "stopped":
-            stderr("fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all")
-        elif status is not None:
-            status.update(printable(search_words(event)))
-
     if not console.is_terminal:
-        status = None
-        yield tell
+        yield lambda line: None
         return
-    with console.status("reading the rows") as status:
-        yield tell
+    with console.status(first) as status:
+        yield lambda line: status.update(printable(line))
 
 
 def search_words(event: Any) -> str:
@@ -166,16 +139,29 @@ def search_words(event: Any) -> str:
     return f"{words}, at most {max(0.0, event.limit - event.elapsed):.0f} s left"
 
 
-def print_tried(rows: Sequence[Mapping[str, Any]], *, err: bool = False) -> None:
-    """Print what a search has tried, and what has a weight in its average."""
-    shown = [
-        [
-            str(row["name"]),
-            f"{row['score']:.4f}",
-            f"{row['seconds']:.1f}",
-            f"{row['weight']:.2f}" if row["weight"] else "",
-        ]
-        for row in rows
-    ]
-    head = ["features: model", "F", "seconds", "weight"]
-    print_table("What was tried, by cross-validation", head, shown, err=err)
+def pass_words(news: Mapping[str, Any], seconds: float) -> str:
+    """Return a line on how far a fit to blocks of rows is.
+
+    Examples
+    --------
+    >>> pass_words({"passes": 2, "rows": 50, "n_rows": 100, "open": 7}, 10.0)
+    'pass 3, 50 %; 7 problems open; 2 s left in this pass'
+    """
+    words = f"pass {news['passes'] + 1}"
+    if not news["n_rows"]:
+        return f"{words}, {news['rows']} rows"
+    share = news["rows"] / news["n_rows"]
+    left = seconds / (news["passes"] + share) * (1 - share)
+    still = f"; {news['open']} problems open" if news["open"] else ""
+    return f"{words}, {100 * share:.0f} %{still}; {left:.0f} s left in this pass"
+
+
+def unseen_words(rows: Any) -> str:
+    """Say which labels of a file a model has never seen."""
+    listed = ", ".join(f"{name!r} ({count})" for name, count in list(rows.unseen.items())[:10])
+    more = f" and {len(rows.unseen) - 10} more" if len(rows.unseen) > 10 else ""
+    affected = int(rows.labels.extra.any(axis=1).sum())
+    return (
+        f"{affected} rows have labels that the model has never seen, which count as missed: "
+        f"{listed}{more}"
+    )

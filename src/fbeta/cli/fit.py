@@ -1,79 +1,99 @@
-"""``fbeta fit``."""
+"""``fbeta fit`` and ``fbeta compare``."""
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from fbeta._files import STDOUT, check_output
+from fbeta.blocks import RowBlocks
+from fbeta.blocks.parts import open_parts
+from fbeta.blocks.rows import MEMORY
 from fbeta.cli import options as o
-from fbeta.cli.app import app
-from fbeta.cli.console import UserError, mendable, print_tried, search_status
-from fbeta.cli.fitting import PRESETS, Strategy
-from fbeta.cli.reports import print_summary, print_training, training_json
-from fbeta.cli.streaming import stream_fit
-from fbeta.datasets.training import TrainingOptions, read_training
-from fbeta.estimators.alpha_search import ALPHAS
-from fbeta.methods import make_method
-from fbeta.storage.model_files import save_model
-
-
-@app.command(
-    epilog="Example: [bold]fbeta fit scene-train.arff --labels scene.xml -o model.skops[/bold]"
+from fbeta.cli.app import command
+from fbeta.cli.console import (
+    MAX_ROWS_SHOWN,
+    first_of,
+    pass_words,
+    print_table,
+    printable,
+    progress_bar,
+    search_words,
+    status_line,
+    stderr,
+    unseen_words,
 )
-@o.gathers_options
+from fbeta.datasets import Dataset, TableEncoder
+from fbeta.datasets.files import quoted
+from fbeta.datasets.model_input import ModelInput
+from fbeta.datasets.table_files import TABLE_FORMATS
+from fbeta.datasets.tables import column_kinds
+from fbeta.datasets.training import (
+    TrainingData,
+    TrainingOptions,
+    fit_encoder,
+    read_training,
+    remember,
+    with_encoder,
+)
+from fbeta.methods import METHODS, make_method, method_title
+from fbeta.report.evaluation import MEASURES, measure
+from fbeta.storage.model_files import StoredModel, save_model
+
+# a label that is there less often cannot be learned, nor be in every fold
+_MIN_ROWS_OF_LABEL = 2
+_SAMPLE_ROWS = 20_000  # from which the kinds of columns and their encoder are found
+
+
+@command("fbeta fit scene-train.arff --labels scene.xml -o model.skops")
 def fit(
     data: Annotated[
         Path,
         typer.Argument(help="CSV, Excel, Parquet, JSON Lines, ARFF or SVMlight file, or -."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File of the model, or -.")],
-    method: o.Method = None,
-    beta: o.Beta = 1.0,
-    cv: o.Cv = None,
-    alphas: o.Alphas = None,
-    alpha: o.Alpha = None,
-    jobs: o.Jobs = None,
-    time_limit: o.TimeLimit = None,
-    preset: o.PresetOption = None,
-    memory: o.Memory = None,
-    checkpoint: o.Checkpoint = None,
-    *,
+    output: Annotated[Path, o.option("File of the model, or -.", "--output", "-o")],
+    search: o.SearchOptions,
     options: o.DataOptions,
+    method: Annotated[
+        str | None, o.method_option("One of {}; auto by default, fbeta with --alpha or --alphas.")
+    ] = None,
+    beta: o.Beta = 1.0,
+    memory: o.Memory = None,
+    checkpoint: Annotated[
+        Path | None,
+        o.option("Read in blocks; go on from this file after an interruption."),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Fit a model to labelled data and store it."""
-    strengths = o.numbers(alphas, ALPHAS, "--alphas")
-    method = default_method(method, alpha, alphas, memory, checkpoint)
-    given = {"--cv": cv, "--alphas": alphas, "--jobs": jobs, "--time-limit": time_limit}
-    given["--preset"] = preset
-    if preset is not None and time_limit is not None:
-        raise UserError("--preset and --time-limit: give one of them")
-    seconds = time_limit if preset is None else PRESETS[preset.value]
-    strategy = Strategy(alpha, strengths, cv or 5, jobs, seconds)
-    with mendable():
-        model = make_method(method, beta)
-        strategy.check(model, method, given)
+    choices = (search.alpha, search.alphas and search.strengths, memory, checkpoint)
+    method = default_method(method, *choices)
+    model = make_method(method, beta)
+    search.check(model, method)
     training = options.training
-    if memory is None and checkpoint is None:
-        title, summary = _fit_whole(data, output, model, training, strategy, as_json)
-    else:
-        with mendable():
-            if str(output) in ("-", STDOUT):
-                raise UserError("--memory and --checkpoint: the model goes into a file")
-            check_output(output, [data])
-            summary = stream_fit(data, output, model, training, strategy, memory, checkpoint)
-        title = f"Fitted to {data}"
-    tried = summary.pop("leaderboard", [])
-    summary = {"model": str(output), "method": method, "beta": beta, **summary}
     printed = str(output) in ("-", STDOUT)
-    if as_json and tried:
-        summary["leaderboard"] = tried
-    print_summary(title, summary, as_json, err=printed)
-    if tried and not as_json:
-        print_tried(tried, err=printed)
+    if memory is None and checkpoint is None:
+        target = Path(STDOUT) if printed else output
+        summary = _fit_whole(data, target, model, training, search, as_json)
+    else:
+        if printed:
+            raise ValueError("--memory and --checkpoint: the model goes into a file")
+        summary = _fit_blocks(data, output, model, training, search, memory, checkpoint)
+    summary = {"model": str(output), "method": method, "beta": beta, **summary}
+    if as_json:
+        if not summary.get("leaderboard", True):
+            del summary["leaderboard"]
+        typer.echo(json.dumps(summary), err=printed)
+        return
+    shown = [[key.replace("_", " "), _shown(value)] for key, value in summary.items()]
+    print_table(f"Fitted to {data}", ["", "value"], [r for r in shown if r[1]], err=printed)
+    if summary.get("leaderboard"):
+        _print_tried(summary["leaderboard"], err=printed)
 
 
 def default_method(method: str | None, *strengths: Any) -> str:
@@ -89,35 +109,244 @@ def default_method(method: str | None, *strengths: Any) -> str:
     return "auto" if all(strength is None for strength in strengths) else "fbeta"
 
 
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, dict | list):
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) and not value.is_integer() else f"{value}"
+
+
+def _print_tried(rows: list[dict[str, Any]], *, err: bool) -> None:
+    """Print what a search has tried, and what has a weight in its average."""
+    shown = [
+        [
+            str(r["name"]),
+            f"{r['score']:.4f}",
+            f"{r['seconds']:.1f}",
+            f"{r['weight']:.2f}" if r["weight"] else "",
+        ]
+        for r in rows
+    ]
+    head = ["features: model", "F", "seconds", "weight"]
+    print_table("What was tried, by cross-validation", head, shown, err=err)
+
+
 def _fit_whole(
+    path: Path,
+    target: Path,
+    model: Any,
+    training: TrainingOptions,
+    search: o.SearchOptions,
+    as_json: bool,
+) -> dict[str, Any]:
+    """Fit to a file that is read whole, and store the model; return what a summary says."""
+    check_output(target, [path, *training.inputs])
+    train = read_training(path, training)
+    data = train.data
+    search.check_rows(data.n_samples)
+    if not as_json:
+        _print_training(train, err=str(target) == STDOUT)
+    with status_line("reading the rows") as show:
+
+        def tell(event: Any) -> None:
+            if event.event == "stopped":
+                stderr("fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all")
+            else:
+                show(search_words(event))
+
+        model, found = search.fit(model, data.X, data.Y, progress=tell)
+    save_model(
+        target,
+        train.whole(model),
+        label_names=data.label_names,
+        feature_names=train.feature_names,
+        reading=train.remembered,
+        training={"rows": data.n_samples, **found},
+    )
+    columns = [
+        {"name": c.name, "kind": c.kind, "missing": c.gaps, "values": c.distinct}
+        for c in train.columns
+    ]
+    counts = data.Y.sum(axis=0, dtype=np.int64).tolist()
+    return {
+        "rows": data.n_samples,
+        "features": data.n_features,
+        "labels": data.n_labels,
+        **found,
+        "columns": columns,
+        "counts": dict(zip(data.label_names, counts, strict=True)),
+        "leaderboard": getattr(model, "leaderboard_", []),
+    }
+
+
+def _print_training(train: TrainingData, err: bool) -> None:
+    """Show what the columns of a table are taken for, and how often each label is there."""
+    if train.columns:
+        title = f"Columns{first_of(len(train.columns))}: change what they are by --numeric, "
+        rows = [
+            [column.name, column.kind, f"{column.gaps:,}", f"{column.distinct:,}", column.note]
+            for column in train.columns[:MAX_ROWS_SHOWN]
+        ]
+        title += "--categorical, --text, --date, --id, --drop"
+        head = ["column", "is", "missing", "values", "note"]
+        print_table(title, head, rows, texts=(0, 1, 4), err=err)
+    for note in (*_print_labels(train.data, err), *train.notes):
+        typer.echo(printable(note), err=err)
+
+
+def _print_labels(data: Dataset, err: bool) -> list[str]:
+    """Show how often each label is there; return what a user should know of them."""
+    counts = data.Y.sum(axis=0, dtype=np.int64)
+    order = np.argsort(-counts, kind="stable")
+    rows = [
+        [data.label_names[j], f"{counts[j]:,}", f"{100 * counts[j] / data.n_samples:.1f} %"]
+        for j in order[:MAX_ROWS_SHOWN]
+    ]
+    title = f"Labels{first_of(data.n_labels)}, {data.cardinality:.2f} in a row on average"
+    print_table(title, ["label", "rows", "share"], rows, err=err)
+    notes = []
+    always = [data.label_names[j] for j in order if counts[j] == data.n_samples]
+    if always:
+        notes.append(f"In every row, so that there is nothing to learn: {quoted(always)}")
+    if data.n_labels > 1 and (data.Y.sum(axis=1) == 1).all():
+        notes.append("Each row has exactly one label: methods for one label of several may do, too")
+    rare = [data.label_names[j] for j in order if counts[j] < _MIN_ROWS_OF_LABEL]
+    if rare:
+        few = f"In fewer than {_MIN_ROWS_OF_LABEL} rows, too few to learn from"
+        notes.append(f"{few}: {quoted(rare, 10)}")
+    return notes
+
+
+def _fit_blocks(
     path: Path,
     output: Path,
     model: Any,
-    training: TrainingOptions,
-    strategy: Strategy,
-    as_json: bool,
-) -> tuple[str, dict[str, Any]]:
-    """Fit to a file that is read whole, and store the model."""
-    printed = str(output) in ("-", STDOUT)
-    target = STDOUT if printed else output
-    with mendable():
-        check_output(target, [path, *training.inputs])
-        train = read_training(path, training)
-        strategy.check_rows(train.data.n_samples)
+    options: TrainingOptions,
+    search: o.SearchOptions,
+    memory: str | None,
+    checkpoint: Path | None,
+) -> dict[str, Any]:
+    """Fit to a file or a folder in blocks, and store the model; return what a summary says."""
+    begin = time.perf_counter()
+    check_output(output, [path])
+    useless = {"--join-labels": options.labels.join, "--missing error": options.missing == "error"}
+    for name, is_given in useless.items():
+        if is_given:
+            raise ValueError(f"{name}: not with --memory and --checkpoint, which read in blocks")
+    files = o.files_in(path)
+    if options.check(files[0]) in TABLE_FORMATS:
+        encoder, remembered, given = _table_options(files[0], options)
+    else:
+        encoder, remembered = None, {"zero_based": any(map(_has_index_zero, files))}
+        given = remembered
+    opened = open_parts(path, **given)
+    blocks = RowBlocks(
+        opened.parts, classes=opened.classes, memory=MEMORY if memory is None else memory
+    )
+    names = opened.label_names or [str(name) for name in blocks.label_form().classes]
+    with status_line("first pass") as show:
+        blocks.checkpoint = checkpoint
+        blocks.progress = lambda news: show(pass_words(news, time.perf_counter() - begin))
+        model, found = search.fit(model, blocks)
+    model = getattr(model, "best_estimator_", model)
+    save_model(
+        output,
+        with_encoder(encoder, model),
+        label_names=list(names),
+        feature_names=None if opened.feature_names is None else opened.feature_names.tolist(),
+        reading=remembered,
+    )
+    return {
+        "rows": blocks.n_rows,
+        "features": model.n_features_in_,
+        "labels": len(names),
+        **found,
+        "passes": blocks.passes,
+        "gigabytes_read": blocks.bytes_read / 1e9,
+        "seconds": time.perf_counter() - begin,
+    }
+
+
+def _table_options(
+    first: Path, options: TrainingOptions
+) -> tuple[TableEncoder | None, dict[str, Any], dict[str, Any]]:
+    """Fit an encoder to the first rows; return it, what is stored and the options of blocks."""
+    sample = next(options.source.blocks(first, _SAMPLE_ROWS))
+    columns = column_kinds(sample, options.labels, options.kinds, options.drop)
+    encoder = fit_encoder(sample, columns, options.missing)
+    labels = options.labels.read(sample)
+    shown = ", ".join(f"{c.name} {c.kind}" for c in columns)
+    stderr(f"fbeta: columns, by the first {sample.n_rows:,} rows: {shown}")
+    given: dict[str, Any] = {
+        "label_prefix": options.labels.prefix,
+        "labels": options.labels.columns,
+        "label_column": options.labels.column,
+        "delimiter": (labels.form.delimiter if labels.form else None) or ";",
+        "encoder": encoder,
+        "sep": options.source.sep,
+        "encoding": options.source.encoding,
+    }
+    return encoder, remember(options, labels, columns), given
+
+
+def _has_index_zero(file: Path) -> bool:
+    """Return whether the features of an SVMlight file are counted from 0."""
+    with file.open("rb") as lines:
+        return any(b" 0:" in line or line.startswith(b"0:") for line in lines)
+
+
+@command(
+    "fbeta compare train.arff test.arff --labels labels.xml --methods fbeta,br",
+    without=("alpha", "preset"),
+)
+def compare(
+    train: Annotated[Path, typer.Argument(help="Training file.")],
+    test: Annotated[Path, typer.Argument(help="Test file of the same format.")],
+    search: o.SearchOptions,
+    options: o.DataOptions,
+    methods: Annotated[str, o.method_option("Some of {}.")] = "auto,fbeta,br",
+    beta: o.Beta = 1.0,
+    as_json: o.Json = False,
+) -> None:
+    """Fit several methods to one file, rank them by its folds, and measure them on another."""
+    names = o.names(methods, list(METHODS), "--methods")
+    models = {name: make_method(name, beta) for name in names}
+    training = read_training(train, options.training)
+    data = training.data
+    search.check_rows(data.n_samples)
     if not as_json:
-        print_training(train, err=printed)
-    data = train.data
-    with mendable():
-        with search_status() as tell:
-            model, found = strategy.fit(model, data, progress=tell)
-        save_model(
-            target,
-            train.whole(model),
-            label_names=data.label_names,
-            feature_names=train.feature_names,
-            reading=train.remembered,
-            training={"rows": data.n_samples, **found},
-        )
-    summary = {"rows": data.n_samples, "features": data.n_features, "labels": data.n_labels}
-    tried = getattr(model, "leaderboard_", [])
-    return f"Fitted to {path}", {**summary, **found, **training_json(train), "leaderboard": tried}
+        _print_training(training, err=False)
+    rows, held_out = [], None
+    with progress_bar(len(models), "methods") as progress:
+        bar = progress.task_ids[0]
+        for name, model in models.items():
+            progress.update(bar, description=name)
+
+            def tell(event: Any, name: str = name) -> None:
+                progress.update(bar, description=f"{name}, {search_words(event)}")
+
+            fitted, found = search.fit(model, data.X, data.Y, always_score=True, progress=tell)
+            stored = StoredModel(
+                training.whole(fitted),
+                data.label_names,
+                training.feature_names,
+                training.remembered,
+            )
+            if held_out is None:
+                held_out = ModelInput(stored, options.source).rows(test, labelled=True)
+            scores = measure(*held_out.with_unseen(stored.predict(held_out.X)), beta)
+            rows.append({"method": name, **found, **scores})
+            progress.advance(bar)
+    if held_out is not None and held_out.unseen:
+        stderr(f"fbeta: {unseen_words(held_out)}")
+    # the test file is for looking, not for choosing
+    rows.sort(key=lambda row: -row["cv_score"])
+    if as_json:
+        typer.echo(json.dumps({"beta": beta, "methods": rows}))
+        return
+    # methods side by side: the names of the measures are too long for the head of a column
+    titles = {"cv_score": "F_beta in cross-validation", **MEASURES}
+    shown = [[titles[key], *(f"{row[key]:.4f}" for row in rows)] for key in titles]
+    alphas = ("" if row["alpha"] is None else f"{row['alpha']:g}" for row in rows)
+    shown += [["alpha", *alphas], ["seconds", *(f"{row['seconds']:.1f}" for row in rows)]]
+    head = ["measure", *(method_title(row["method"]) for row in rows)]
+    print_table(f"Fitted to {train}, measured on {test}, beta = {beta:g}", head, shown)

@@ -1,74 +1,40 @@
-"""Options that several commands share."""
+"""Options that several commands share, as fields of dataclasses, and how their values are read."""
 
 from __future__ import annotations
 
-import inspect
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from sklearn.model_selection import KFold, cross_val_score
 
-from fbeta.cli.console import UserError, mendable
 from fbeta.datasets.cells import to_number
 from fbeta.datasets.label_columns import LabelColumns
+from fbeta.datasets.model_input import ModelInput
 from fbeta.datasets.table_files import FileFormat
 from fbeta.datasets.training import TrainingOptions
+from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
 from fbeta.methods import METHODS
+from fbeta.storage.model_files import ModelFileError, StoredModel, load_model
 
-
-class Missing(StrEnum):
-    """What becomes of missing features."""
-
-    error = "error"
-    mean = "mean"
-
-
-class Nominal(StrEnum):
-    """What becomes of nominal features."""
-
-    codes = "codes"
-    onehot = "onehot"
-
-
-class Form(StrEnum):
-    """How predictions are written."""
-
-    columns = "columns"
-    sets = "sets"
-
-
-class FormatName(StrEnum):
-    """Formats of files."""
-
-    arff = "arff"
-    csv = "csv"
-    jsonl = "jsonl"
-    parquet = "parquet"
-    svmlight = "svmlight"
-    tsv = "tsv"
-    xlsx = "xlsx"
-
-
-class Preset(StrEnum):
-    """How long the automatic method searches, in words."""
-
-    quick = "quick"
-    best = "best"
-
-
-class UnreadCells(StrEnum):
-    """What becomes of cells that cannot be read."""
-
-    missing = "missing"
-    error = "raise"
-
-
+Missing = StrEnum("Missing", ["error", "mean"])
+Nominal = StrEnum("Nominal", ["codes", "onehot"])
+FormatName = StrEnum("FormatName", ["arff", "csv", "jsonl", "parquet", "svmlight", "tsv", "xlsx"])
+Preset = StrEnum("Preset", ["quick", "best"])
+UnreadCells = StrEnum("UnreadCells", {"missing": "missing", "error": "raise"})
+#: Seconds that the automatic method takes at most, about, unless the user says otherwise.
+TIME_LIMIT = 120.0
+#: Seconds by the words of ``--preset``.
+PRESETS = {"quick": 20.0, "best": 1800.0}
 # beyond these, the square of beta is no number any more
 LOWEST_BETA, HIGHEST_BETA = 1e-150, 1e150
+_TABLE = "Columns of tables (CSV, Excel, Parquet, JSON Lines)"
+_ARFF = "ARFF files"
+_FILE = "How files are written"
 
 
 def words(text: str | None) -> tuple[str, ...]:
@@ -76,44 +42,31 @@ def words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def number(text: Any) -> float:
-    """Read a finite number, with the usual digits only."""
-    if not isinstance(text, str):
-        return float(text)
-    found = to_number(text)
-    if found is None or text.strip().lower() in ("true", "false"):
-        raise typer.BadParameter(f"expected a finite number, found {text!r}")
-    return found
+def _parser(expected: str, low: float, high: float = float("inf"), whole: bool = False) -> Any:
+    """Return what reads a number of a range, with the usual digits only."""
 
-
-def strength(text: Any) -> float:
-    """Read a strength of regularisation."""
-    alpha = number(text)
-    if alpha < 0:
-        raise typer.BadParameter(f"expected a number that is not negative, found {text!r}")
-    return alpha
-
-
-def beta_number(text: Any) -> float:
-    """Read a value for beta."""
-    beta = number(text)
-    if not LOWEST_BETA <= beta <= HIGHEST_BETA:
-        raise typer.BadParameter(
-            f"expected a number from {LOWEST_BETA:g} to {HIGHEST_BETA:g}, found {text!r}"
-        )
-    return beta
-
-
-def whole(low: int) -> Callable[[Any], int]:
-    """Return what reads an integer that is not below some other."""
-
-    def read(text: Any) -> int:
-        value = number(text)
-        if not value.is_integer() or not low <= value < 2**31:
-            raise typer.BadParameter(f"expected an integer of at least {low}, found {text!r}")
-        return int(value)
+    def read(text: Any) -> Any:
+        value = to_number(text) if isinstance(text, str) else float(text)
+        if value is None or str(text).strip().lower() in ("true", "false"):
+            raise typer.BadParameter(f"expected a finite number, found {text!r}")
+        if not low <= value <= high or (whole and not value.is_integer()):
+            raise typer.BadParameter(f"expected {expected}, found {text!r}")
+        return int(value) if whole else value
 
     return read
+
+
+def integer(low: int) -> dict[str, Any]:
+    """Return the arguments of the option of an integer that is not below another."""
+    expected = f"an integer of at least {low}"
+    return {"parser": _parser(expected, low, 2**31 - 1, whole=True), "metavar": "INTEGER"}
+
+
+_strength = _parser("a number that is not negative", 0.0)
+_beta = _parser(f"a number from {LOWEST_BETA:g} to {HIGHEST_BETA:g}", LOWEST_BETA, HIGHEST_BETA)
+#: Arguments of the options of beta and of numbers that are not negative.
+BETA: dict[str, Any] = {"parser": _beta, "metavar": "NUMBER"}
+NOT_NEGATIVE: dict[str, Any] = {"parser": _strength, "metavar": "NUMBER"}
 
 
 def numbers(text: str | None, default: tuple[float, ...], name: str) -> tuple[float, ...]:
@@ -121,12 +74,12 @@ def numbers(text: str | None, default: tuple[float, ...], name: str) -> tuple[fl
     if text is None:
         return default
     try:
-        found = tuple(strength(word) for word in words(text))
-        if not found:
-            raise typer.BadParameter("none")
-        return found
-    except typer.BadParameter as error:
-        raise UserError(f"{name}: expected numbers with commas between, found {text!r}") from error
+        found = tuple(_strength(word) for word in words(text))
+    except typer.BadParameter:
+        found = ()
+    if not found:
+        raise ValueError(f"{name}: expected numbers with commas between, found {text!r}")
+    return found
 
 
 def names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
@@ -134,10 +87,10 @@ def names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
     found = words(text)
     listed = ", ".join(known)
     if not found:
-        raise UserError(f"{option}: expected one or more of {listed}")
+        raise ValueError(f"{option}: expected one or more of {listed}")
     unknown = [name for name in found if name not in known]
     if unknown:
-        raise UserError(f"{option}: unknown {', '.join(map(repr, unknown))}: expected {listed}")
+        raise ValueError(f"{option}: unknown {', '.join(map(repr, unknown))}: expected {listed}")
     return tuple(dict.fromkeys(found))
 
 
@@ -156,217 +109,223 @@ def completing(known: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]
     return complete
 
 
-def _method_names() -> Sequence[str]:
-    return list(METHODS)
-
-
-_TABLE = "Columns of tables (CSV, Excel, Parquet, JSON Lines)"
-_ARFF = "ARFF files"
-_FILE = "How files are written"
-
-
-def _option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:
+def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """Make an option, whose name is that of the parameter by default."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
-_INTEGER: dict[str, Any] = {"metavar": "INTEGER"}
-Labels = Annotated[
-    Path | None, _option("--labels", help="XML file of Mulan that names the labels.", panel=_ARFF)
-]
-NLabels = Annotated[
-    int | None,
-    _option(
-        "--n-labels",
-        help="Number of labels of a MEKA file, negative if they come last.",
-        panel=_ARFF,
-        parser=whole(-(2**30)),
-        **_INTEGER,
-    ),
-]
-NominalOption = Annotated[
-    Nominal | None, _option("--nominal", help="Nominal features (default: codes).", panel=_ARFF)
-]
+def _column(help: str, *names: str) -> Any:
+    return option(help, *names, panel=_TABLE)
 
 
-def _columns(name: str, words: str) -> Any:
-    return _option(name, help=words, panel=_TABLE)
+def method_option(help: str) -> Any:
+    """Make an option of one or more methods; ``{}`` in its help stands for their names."""
+    known = completing(lambda: list(METHODS))
+    return option(help.format(", ".join(METHODS)), autocompletion=known)
 
 
-LabelColumnsOption = Annotated[str | None, _columns("--label-columns", "0/1 columns: a,b,c")]
-LabelPrefix = Annotated[
-    str | None, _columns("--label-prefix", "Begin of the names of 0/1 columns.")
-]
-LabelColumn = Annotated[
-    str | None, _columns("--label-column", "The column that lists labels by name.")
-]
-Delimiter = Annotated[
-    str | None, _columns("--delimiter", "Between the names in it; found by default.")
-]
-JoinLabels = Annotated[
-    bool, _columns("--join-labels", "Names that differ in case or blanks only are one label.")
-]
-Drop = Annotated[str | None, _columns("--drop", "Columns to leave out: a,b")]
-Id = Annotated[
-    str | None,
-    _columns("--id", "Columns that name the rows: no features, but written with predictions."),
-]
-Text = Annotated[str | None, _columns("--text", "Columns of text.")]
-Categorical = Annotated[str | None, _columns("--categorical", "Columns of categories.")]
-Numeric = Annotated[str | None, _columns("--numeric", "Columns of numbers.")]
-Date = Annotated[str | None, _columns("--date", "Columns of dates.")]
-MissingOption = Annotated[
-    Missing | None,
-    _option(
-        "--missing",
-        help="A missing number is an error, or the mean (default: mean in tables, error in ARFF).",
-    ),
-]
-FormatOption = Annotated[
-    FormatName | None,
-    _option(
-        "--format",
-        help="By default from the suffix, csv for the standard input (-).",
-        panel=_FILE,
-    ),
-]
-Sep = Annotated[str | None, _option("--sep", help="Between cells; found by default.", panel=_FILE)]
-Encoding = Annotated[
-    str | None,
-    _option("--encoding", help="Of text; UTF-8, UTF-16 and Windows-1252 are found.", panel=_FILE),
-]
-_BETA: dict[str, Any] = {"parser": beta_number, "metavar": "NUMBER"}
-Beta = Annotated[
-    float, _option("--beta", help="Above 1 recall counts more, below precision.", **_BETA)
-]
+Beta = Annotated[float, option("Above 1 recall counts more, below precision.", **BETA)]
 OtherBeta = Annotated[
-    float | None, _option("--beta", help="Another beta instead of that of the model.", **_BETA)
-]
-Cv = Annotated[
-    int | None,
-    _option(
-        "--cv",
-        help="Number of folds for the choice of alpha (default: 5).",
-        parser=whole(2),
-        **_INTEGER,
-    ),
-]
-Alpha = Annotated[
-    float | None,
-    _option(
-        "--alpha",
-        help="A fixed strength of regularisation, no folds.",
-        parser=strength,
-        metavar="NUMBER",
-    ),
-]
-Alphas = Annotated[
-    str | None,
-    _option("--alphas", help="Strengths to choose from: 0.1,1,10 (default: 1e-4 to 1e3)"),
-]
-Jobs = Annotated[
-    int | None,
-    _option(
-        "--jobs",
-        "-j",
-        help="Folds that are run at the same time.",
-        parser=whole(-(2**30)),
-        **_INTEGER,
-    ),
-]
-TimeLimit = Annotated[
-    float | None,
-    _option(
-        "--time-limit",
-        help="Seconds that the method auto may take, about (default: 120).",
-        parser=strength,
-        metavar="NUMBER",
-    ),
-]
-PresetOption = Annotated[
-    Preset | None,
-    _option("--preset", help="Search for 20 seconds (quick), or half an hour at most (best)."),
+    float | None, option("Another beta instead of that of the model.", "--beta", **BETA)
 ]
 Memory = Annotated[
     str | None,
-    _option(
-        "--memory", help="Read the file in blocks and stay inside this: 2GB. For files or folders."
-    ),
+    option("Read the file in blocks and stay inside this: 2GB. For files or folders."),
 ]
-Checkpoint = Annotated[
-    Path | None,
-    _option("--checkpoint", help="Read in blocks; go on from this file after an interruption."),
-]
-Json = Annotated[bool, _option("--json", help="Print JSON for scripts.")]
-ModelPath = Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
-Method = Annotated[
-    str | None,
-    _option(
-        "--method",
-        help=f"One of {', '.join(METHODS)}; auto by default, fbeta with --alpha or --alphas.",
-        autocompletion=completing(_method_names),
-    ),
-]
-MethodList = Annotated[
-    str,
-    _option(
-        "--methods",
-        help=f"Some of {', '.join(METHODS)}.",
-        autocompletion=completing(_method_names),
-    ),
-]
-Errors = Annotated[
-    UnreadCells,
-    _option("--errors", help="Cells that cannot be read count as missing, or are an error."),
-]
-BelongsToFit = Annotated[str | None, typer.Option("--missing", hidden=True)]
+Json = Annotated[bool, option("Print JSON for scripts.", "--json")]
 
 
-def refuse_missing(missing: str | None) -> None:
-    """Say where an option belongs that people look for here."""
-    if missing is not None:
-        raise UserError(
-            "--missing belongs to fbeta fit: the model remembers what becomes of missing values"
-        )
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How the parameters of a method are chosen: a fixed alpha, or folds, jobs and seconds."""
+
+    cv: Annotated[
+        int | None,
+        option("Number of folds for the choice of alpha (default: 5).", **integer(2)),
+    ] = None
+    alphas: Annotated[
+        str | None, option("Strengths to choose from: 0.1,1,10 (default: 1e-4 to 1e3)")
+    ] = None
+    alpha: Annotated[
+        float | None,
+        option("A fixed strength of regularisation, no folds.", **NOT_NEGATIVE),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        option("Folds that are run at the same time.", "--jobs", "-j", **integer(-(2**30))),
+    ] = None
+    time_limit: Annotated[
+        float | None,
+        option("Seconds that the method auto may take, about (default: 120).", **NOT_NEGATIVE),
+    ] = None
+    preset: Annotated[
+        Preset | None,
+        option("Search for 20 seconds (quick), or half an hour at most (best)."),
+    ] = None
+
+    @property
+    def folds(self) -> int:
+        """Number of folds."""
+        return self.cv or 5
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The alphas to choose from."""
+        return numbers(self.alphas, ALPHAS, "--alphas")
+
+    def check(self, model: Any, method: str) -> None:
+        """Refuse options that say nothing of a method."""
+        if self.preset is not None and self.time_limit is not None:
+            raise ValueError("--preset and --time-limit: give one of them")
+        # options, and the parameters of methods that have a search of their own
+        own = {"cv": "cv", "alphas": "", "jobs": "n_jobs"}
+        own |= {"time_limit": "time_limit", "preset": "time_limit"}
+        given = [name for name in own if getattr(self, name) is not None]
+        known = model.get_params(deep=False)
+        shown = {name: f"--{name.replace('_', '-')}" for name in given}
+        limits = [shown[name] for name in given if own[name] == "time_limit"]
+        if "time_limit" not in known and limits:
+            raise ValueError(f"{limits[0]}: the method {method} has no time limit, only auto has")
+        if "alpha" not in known:
+            useless = [shown[name] for name in given if own[name] not in known]
+            useless = ["--alpha", *useless] if self.alpha is not None else useless
+            if useless:
+                raise ValueError(f"{', '.join(useless)}: the method {method} has no alpha")
+        elif self.alpha is not None and given:
+            listed = ", ".join(shown.values())
+            raise ValueError(f"{listed}: with --alpha there is nothing to choose")
+
+    def check_rows(self, rows: int) -> None:
+        """Raise before the work begins where there are more folds than rows."""
+        if self.alpha is None and self.folds > rows:
+            raise ValueError(
+                f"--cv {self.folds}: there are only {rows} rows: choose fewer folds, or an --alpha"
+            )
+
+    def fit(
+        self,
+        model: Any,
+        *data: Any,
+        always_score: bool = False,
+        progress: Callable[[Any], None] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Fit an estimator to X and Y, or to blocks; folds choose its alpha if none is given.
+
+        Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``. With ``always_score``,
+        what needs no folds is scored on some too. ``progress`` is called by methods that search.
+        """
+        begin = time.perf_counter()
+        alpha, score = self.alpha, None
+        known = model.get_params(deep=False)
+        if alpha is not None:
+            model = model.set_params(alpha=alpha).fit(*data)
+        elif "alpha" in known:
+            # the search itself is kept: it knows how far to trust what the model expects
+            search = AlphaSearchCV(model, alphas=self.strengths, cv=self.folds, n_jobs=self.jobs)
+            model = search.fit(*data)
+            alpha, score = model.alpha_, model.best_score_
+        else:
+            limit = TIME_LIMIT if self.time_limit is None else self.time_limit
+            limit = PRESETS[self.preset.value] if self.preset else limit
+            cv = "auto" if self.folds == 5 and hasattr(model, "candidates") else self.folds
+            chosen = {"cv": cv, "n_jobs": self.jobs, "time_limit": limit}
+            model = model.set_params(**{k: v for k, v in chosen.items() if k in known})
+            told = {"progress": progress} if progress and "time_limit" in known else {}
+            model = model.fit(*data, **told)
+            score = getattr(model, "best_score_", None)
+        if score is None and always_score:
+            folds = KFold(self.folds, shuffle=True, random_state=0)
+            score = float(cross_val_score(model, *data, cv=folds).mean())
+        return model, {"alpha": alpha, "cv_score": score, "seconds": time.perf_counter() - begin}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FileOptions:
     """Options of any file."""
 
-    format: FormatOption = None
-    sep: Sep = None
-    encoding: Encoding = None
+    format: Annotated[
+        FormatName | None,
+        option("By default from the suffix, csv for the standard input (-).", panel=_FILE),
+    ] = None
+    sep: Annotated[str | None, option("Between cells; found by default.", panel=_FILE)] = None
+    encoding: Annotated[
+        str | None, option("Of text; UTF-8, UTF-16 and Windows-1252 are found.", panel=_FILE)
+    ] = None
 
     @property
     def source(self) -> FileFormat:
         """How the file is written."""
-        with mendable():
-            kind: Any = self.format and self.format.value
-            return FileFormat(kind, self.sep, self.encoding)
+        kind: Any = self.format and self.format.value
+        return FileFormat(kind, self.sep, self.encoding)
 
 
-@dataclass(frozen=True)
-class DataOptions:
+@dataclass(frozen=True, kw_only=True)
+class ModelFiles(FileOptions):
+    """A model, and how a file of rows is read for it."""
+
+    model: Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
+    errors: Annotated[
+        UnreadCells, option("Cells that cannot be read count as missing, or are an error.")
+    ] = UnreadCells.missing
+    missing: Annotated[str | None, typer.Option(hidden=True)] = None
+
+    def open(self, data: Path) -> tuple[StoredModel, ModelInput]:
+        """Load the model, and return it with the reader of its rows."""
+        if self.missing is not None:
+            raise ValueError(
+                "--missing belongs to fbeta fit: the model remembers what becomes of missing values"
+            )
+        try:
+            stored = load_model(self.model)
+        except ModelFileError as error:
+            if data.suffix != ".skops" or self.model.suffix == ".skops":
+                raise
+            raise ValueError(
+                f"{self.model}: expected a model: the model comes first, then the data ({data})"
+            ) from error
+        return stored, ModelInput(stored, self.source, self.errors.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(FileOptions):
     """Options of a training file."""
 
-    labels: Labels = None
-    n_labels: NLabels = None
-    nominal: NominalOption = None
-    label_columns: LabelColumnsOption = None
-    label_prefix: LabelPrefix = None
-    label_column: LabelColumn = None
-    delimiter: Delimiter = None
-    join_labels: JoinLabels = False
-    text: Text = None
-    categorical: Categorical = None
-    numeric: Numeric = None
-    date: Date = None
-    id: Id = None
-    drop: Drop = None
-    missing: MissingOption = None
-    format: FormatOption = None
-    sep: Sep = None
-    encoding: Encoding = None
+    labels: Annotated[
+        Path | None, option("XML file of Mulan that names the labels.", panel=_ARFF)
+    ] = None
+    n_labels: Annotated[
+        int | None,
+        option(
+            "Number of labels of a MEKA file, negative if they come last.",
+            panel=_ARFF,
+            **integer(-(2**30)),
+        ),
+    ] = None
+    nominal: Annotated[
+        Nominal | None, option("Nominal features (default: codes).", panel=_ARFF)
+    ] = None
+    label_columns: Annotated[str | None, _column("0/1 columns: a,b,c")] = None
+    label_prefix: Annotated[str | None, _column("Begin of the names of 0/1 columns.")] = None
+    label_column: Annotated[str | None, _column("The column that lists labels by name.")] = None
+    delimiter: Annotated[str | None, _column("Between the names in it; found by default.")] = None
+    join_labels: Annotated[
+        bool, _column("Names that differ in case or blanks only are one label.", "--join-labels")
+    ] = False
+    text: Annotated[str | None, _column("Columns of text.")] = None
+    categorical: Annotated[str | None, _column("Columns of categories.")] = None
+    numeric: Annotated[str | None, _column("Columns of numbers.")] = None
+    date: Annotated[str | None, _column("Columns of dates.")] = None
+    id: Annotated[
+        str | None,
+        _column("Columns that name the rows: no features, but written with predictions."),
+    ] = None
+    drop: Annotated[str | None, _column("Columns to leave out: a,b")] = None
+    missing: Annotated[
+        Missing | None,
+        option(
+            "A missing number is an error, or the mean (default: mean in tables, error in ARFF)."
+        ),
+    ] = None
 
     @property
     def training(self) -> TrainingOptions:
@@ -375,18 +334,17 @@ class DataOptions:
         for kind in ("text", "categorical", "numeric", "date", "id"):
             for column in words(getattr(self, kind)):
                 if kinds.setdefault(column, kind) != kind:
-                    raise UserError(f"--{kind} {column}: it is in --{kinds[column]}, too")
-        with mendable():
-            place = LabelColumns(
-                words(self.label_columns) or None,
-                self.label_prefix or None,
-                self.label_column or None,
-                self.delimiter,
-                join=self.join_labels,
-            )
+                    raise ValueError(f"--{kind} {column}: it is in --{kinds[column]}, too")
+        place = LabelColumns(
+            words(self.label_columns) or None,
+            self.label_prefix or None,
+            self.label_column or None,
+            self.delimiter,
+            join=self.join_labels,
+        )
         nominal: Any = self.nominal and self.nominal.value
         return TrainingOptions(
-            FileOptions(self.format, self.sep, self.encoding).source,
+            self.source,
             self.labels,
             self.n_labels,
             place,
@@ -397,25 +355,11 @@ class DataOptions:
         )
 
 
-def gathers_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of its argument of a dataclass of options as options.
-
-    typer takes the options of a command from its signature, and knows no dataclasses.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    (name, made) = next(
-        (n, p.annotation)
-        for n, p in signature.parameters.items()
-        if p.annotation in (FileOptions, DataOptions)
-    )
-    fields = inspect.signature(made, eval_str=True).parameters
-    own = [p for n, p in signature.parameters.items() if n != name]
-    # by name only, as typer passes them: then those without a default may come later
-    merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *fields.values())]
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        command(**{name: made(**{field: values.pop(field) for field in fields})}, **values)
-
-    run.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
-    return run
+def files_in(path: Path) -> list[Path]:
+    """Return a file, or the files of a folder in the order of their names; refuse an empty one."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
+    if not files:
+        raise ValueError(f"{path}: there are no files")
+    return files

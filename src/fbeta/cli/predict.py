@@ -1,113 +1,159 @@
-"""``fbeta predict``."""
+"""``fbeta predict`` and ``fbeta export``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from fbeta._files import STDOUT, check_output
+from fbeta._files import STDOUT, check_output, write_atomically
+from fbeta.blocks import RowBlocks
+from fbeta.blocks.parts import open_parts
+from fbeta.blocks.rows import parse_memory
 from fbeta.cli import options as o
-from fbeta.cli.app import app
-from fbeta.cli.console import UserError, echo_data, mendable, stderr
-from fbeta.cli.reports import load_model
-from fbeta.cli.streaming import stream_predict
+from fbeta.cli.app import command
+from fbeta.cli.console import echo_data, stderr
 from fbeta.datasets.files import quoted
 from fbeta.datasets.model_input import InputRows, ModelInput
+from fbeta.datasets.table_files import TABLE_FORMATS
 from fbeta.datasets.table_writing import OUTPUT_FORMATS, plain_values, save_table, table_text
-from fbeta.storage.model_files import StoredModel
+from fbeta.storage.model_files import StoredModel, load_model
+from fbeta.storage.onnx_export import to_onnx
 
+Form = StrEnum("Form", ["columns", "sets"])
 _TYPED_FORMATS = ("json", "jsonl", "parquet", "xlsx")
-_COUNT: dict[str, Any] = {"parser": o.whole(0), "metavar": "INTEGER"}
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="CSV, TSV, JSON Lines, Parquet or Excel file, by its suffix; printed by default.",
-    ),
-]
-FormOption = Annotated[
-    o.Form, typer.Option("--form", help="One 0/1 column for each label, or a column of names.")
-]
-Delimiter = Annotated[
-    str | None, typer.Option("--delimiter", help="Between the names of --form sets (default: ;).")
-]
-Proba = Annotated[bool, typer.Option("--proba", help="Add the probability of each label.")]
-Expected = Annotated[
-    bool, typer.Option("--expected", help="Add the F_beta to be expected of each row.")
-]
-Keep = Annotated[
-    str | None,
-    typer.Option(
-        "--keep", help="Columns of the file to write besides those of --id: a,b; '' for none."
-    ),
-]
-MinLabels = Annotated[
-    int | None, typer.Option("--min-labels", help="Predict at least so many.", **_COUNT)
-]
-MaxLabels = Annotated[
-    int | None, typer.Option("--max-labels", help="Predict at most so many.", **_COUNT)
-]
-SafeCsv = Annotated[
-    bool, typer.Option("--safe-csv", help="Write ' before text that a spreadsheet would run.")
-]
+_COUNT = re.compile(r"[\d,]+(?= cells are no )")  # in a note on the rows of a file
+_BLOCK_ROWS_PER_BYTE = 1 / 20_000  # of predictions, which need little memory
 
 
-@app.command(epilog="Example: [bold]fbeta predict model.skops new.csv -o out.csv --beta 2[/bold]")
-@o.gathers_options
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions:
+    """What is written of predictions."""
+
+    beta: o.OtherBeta = None
+    form: Annotated[
+        Form | None,
+        o.option(
+            "One 0/1 column for each label, or a column of names (default: as the training file)."
+        ),
+    ] = None
+    delimiter: Annotated[
+        str | None, o.option("Between the names of --form sets (default: as the training file, ;).")
+    ] = None
+    proba: Annotated[bool, o.option("Add the probability of each label.", "--proba")] = False
+    expected: Annotated[
+        bool, o.option("Add the F_beta to be expected of each row.", "--expected")
+    ] = False
+    min_labels: Annotated[int | None, o.option("Predict at least so many.", **o.integer(0))] = None
+    max_labels: Annotated[int | None, o.option("Predict at most so many.", **o.integer(0))] = None
+
+    def between(self, stored: StoredModel) -> str:
+        """Return the delimiter of names: as given, or as the training file of a model has it."""
+        return self.delimiter or stored.reading.get("delimiter") or ";"
+
+    def columns(self, stored: StoredModel, rows: InputRows, kind: str) -> dict[str, Sequence[Any]]:
+        """Predict, and return the columns to be written to a file of some kind."""
+        table: dict[str, Sequence[Any]] = {
+            name: plain_values(cells, kind in _TYPED_FORMATS) for name, cells in rows.kept.items()
+        }
+        limits = (self.min_labels, self.max_labels)
+        found = stored.decide(
+            rows.X,
+            None if self.beta is None else [self.beta],
+            expected=self.expected,
+            marginals=self.proba,
+            limits=None if limits == (None, None) else (limits[0] or 0, limits[1]),
+        )
+        if self.expected and not found.expected:
+            name = type(stored.classifier).__name__
+            raise ValueError(f"a model of {name} does not estimate its own F_beta")
+        ((used, labels),) = found.labels.items()
+        _add(table, self._labels(stored, np.asarray(labels), table, kind))
+        if self.proba:
+            names = [f"proba_{name}" for name in stored.label_names]
+            _add(table, dict(zip(names, np.asarray(found.marginals).T.tolist(), strict=True)))
+        if self.expected:
+            _add(table, {"expected_fbeta": np.asarray(found.expected[used]).tolist()})
+        return table
+
+    def _labels(
+        self, stored: StoredModel, predicted: Any, table: Mapping[str, Any], kind: str
+    ) -> dict[str, Sequence[Any]]:
+        """Return predictions as 0/1 columns, or as one column of names, called as in training."""
+        names, column = stored.label_names, stored.reading.get("label_column")
+        between = self.between(stored)
+        clash = [name for name in names if between in name]
+        clash = [] if kind in ("json", "jsonl", "parquet") else clash
+        in_sets = bool(column) and not clash if self.form is None else self.form is Form.sets
+        if not in_sets:
+            if self.delimiter is not None:
+                raise ValueError("--delimiter goes with --form sets")
+            return dict(zip(names, predicted.T.astype(int).tolist(), strict=True))
+        if clash:
+            raise ValueError(f"label {clash[0]!r} contains the delimiter {between!r}")
+        column = "labels" if not column or column in table else column
+        return {column: [[names[j] for j in np.flatnonzero(row)] for row in predicted]}
+
+
+@command("fbeta predict model.skops new.csv -o out.csv --beta 2")
 def predict(
-    model: o.ModelPath,
+    files: o.ModelFiles,
     data: Annotated[Path, typer.Argument(help="File with the features of the model, or -.")],
-    output: Output = None,
-    beta: o.OtherBeta = None,
-    form: FormOption = o.Form.columns,
-    delimiter: Delimiter = None,
-    proba: Proba = False,
-    expected: Expected = False,
-    keep: Keep = None,
-    min_labels: MinLabels = None,
-    max_labels: MaxLabels = None,
-    safe_csv: SafeCsv = False,
+    options: PredictionOptions,
+    output: Annotated[
+        Path | None,
+        o.option(
+            "CSV, TSV, JSON Lines, Parquet or Excel file, by its suffix; printed by default.",
+            "--output",
+            "-o",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        o.option("Columns of the file to write besides those of --id: a,b; '' for none."),
+    ] = None,
+    safe_csv: Annotated[
+        bool, o.option("Write ' before text that a spreadsheet would run.", "--safe-csv")
+    ] = False,
     memory: o.Memory = None,
-    errors: o.Errors = o.UnreadCells.missing,
-    missing: o.BelongsToFit = None,
-    *,
-    files: o.FileOptions,
     as_json: o.Json = False,
 ) -> None:
     """Predict the label sets of new data."""
-    o.refuse_missing(missing)
     target = None if output is None or str(output) in ("-", STDOUT) else output
     kind = _format(target, as_json, safe_csv)
-    if delimiter is not None and form is not o.Form.sets:
-        raise UserError("--delimiter goes with --form sets")
-    limits = None if min_labels is None and max_labels is None else (min_labels or 0, max_labels)
-    with mendable():
-        if target is not None:
-            check_output(target, [model, data])
-        stored = load_model(model, data)
-        made = Predictions(stored, beta, form, delimiter or ";", proba, expected, limits, kind)
-        reader = ModelInput(stored, files.source, errors.value)
-        kept = None if keep is None else o.words(keep)
-        if memory is not None:
-            if target is None or kind not in ("csv", "tsv", "jsonl"):
-                raise UserError("--memory writes a CSV or JSON Lines file: give its name, --output")
-            count = stream_predict(data, target, reader, made, kept, memory, safe_csv)
+    if target is not None:
+        check_output(target, [files.model, data])
+    stored, reader = files.open(data)
+    kept = None if keep is None else o.words(keep)
+    text: dict[str, Any] = {"delimiter": options.between(stored), "safe": safe_csv}
+    notes: list[str] = []
+    count = 0
+    if memory is None:
+        rows = reader.rows(data, labelled=False, keep=kept)
+        table, count = options.columns(stored, rows, kind), rows.n_samples
+        notes += rows.notes
+        if target is None:
+            echo_data(table_text(table, kind, **text))
         else:
-            rows = reader.rows(data, labelled=False, keep=kept)
-            table, count = made.columns(rows), rows.n_samples
-            text: dict[str, Any] = {"delimiter": made.delimiter, "safe": safe_csv}
-            if target is None:
-                echo_data(table_text(table, kind, **text))
-            else:
-                save_table(target, table, kind, **text)
-            for note in rows.notes:
-                stderr(f"fbeta: {note}")
+            save_table(target, table, kind, **text)
+    else:
+        if target is None or kind not in ("csv", "tsv", "jsonl"):
+            raise ValueError("--memory writes a CSV or JSON Lines file: give its name, --output")
+        with write_atomically(target) as part, part.open("w", encoding="utf-8", newline="") as file:
+            for rows in _blocks(data, reader, kept, memory):
+                lines = table_text(options.columns(stored, rows, kind), kind, **text)
+                file.write(lines.partition("\n")[2] if count and kind != "jsonl" else lines)
+                count += rows.n_samples
+                notes += rows.notes
+    for note in _summed(notes):
+        stderr(f"fbeta: {note}")
     if target is not None:
         stderr(f"wrote {count} predictions to {target}")
 
@@ -116,73 +162,77 @@ def _format(target: Path | None, as_json: bool, safe: bool) -> str:
     """Return how predictions are written; refuse options that say nothing then."""
     suffix = ".csv" if target is None else target.suffix.lower()
     if suffix == ".gz":
-        raise UserError(f"{target}: predictions are not compressed: choose a name without .gz")
+        raise ValueError(f"{target}: predictions are not compressed: choose a name without .gz")
     if suffix in (".xls", ".ods", ".arff", ".svm"):
         known = ", ".join(OUTPUT_FORMATS)
-        raise UserError(f"{target}: predictions are written as one of {known}")
+        raise ValueError(f"{target}: predictions are written as one of {known}")
     kind = OUTPUT_FORMATS.get(suffix, "csv")
     if as_json:
         if kind in ("parquet", "tsv", "xlsx"):
-            raise UserError(f"--json: {target} is to be a file of another format")
+            raise ValueError(f"--json: {target} is to be a file of another format")
         kind = "jsonl" if kind == "jsonl" else "json"
     if safe and kind not in ("csv", "tsv"):
-        raise UserError("--safe-csv goes with CSV and TSV: other files have no formulas")
+        raise ValueError("--safe-csv goes with CSV and TSV: other files have no formulas")
     return kind
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What is written of predictions, and how."""
+def _blocks(
+    path: Path, reader: ModelInput, keep: Sequence[str] | None, memory: str
+) -> Iterator[InputRows]:
+    """Read a file or a folder for a model, as many rows at a time as fit into memory."""
+    size = max(100, int(parse_memory(memory) * _BLOCK_ROWS_PER_BYTE))
+    files = o.files_in(path)
+    if reader.source.of(files[0]) in TABLE_FORMATS:
+        for file in files:
+            for table in reader.source.blocks(file, size):
+                yield reader.table_rows(table, labelled=False, keep=keep)
+        return
+    zero_based = bool(reader.stored.reading.get("zero_based", False))
+    width = reader.stored.estimator.n_features_in_
+    opened = open_parts(path, n_features=width, zero_based=zero_based, label_names=())
+    for block in RowBlocks(opened.parts, memory=memory).blocks():
+        yield InputRows(block.X)
 
-    stored: StoredModel
-    beta: float | None
-    form: o.Form
-    delimiter: str
-    proba: bool
-    expected: bool
-    limits: tuple[int, int | None] | None
-    kind: str
 
-    def columns(self, rows: InputRows) -> dict[str, Sequence[Any]]:
-        """Predict, and return the columns to be written."""
-        typed = self.kind in _TYPED_FORMATS
-        table: dict[str, Sequence[Any]] = {
-            name: plain_values(cells, typed) for name, cells in rows.kept.items()
-        }
-        found = self.stored.decide(
-            rows.X,
-            None if self.beta is None else [self.beta],
-            expected=self.expected,
-            marginals=self.proba,
-            limits=self.limits,
-        )
-        if self.expected and not found.expected:
-            name = type(self.stored.classifier).__name__
-            raise ValueError(f"a model of {name} does not estimate its own F_beta")
-        ((used, labels),) = found.labels.items()
-        _add(table, self._labels(np.asarray(labels), table))
-        if self.proba:
-            names = [f"proba_{name}" for name in self.stored.label_names]
-            _add(table, dict(zip(names, np.asarray(found.marginals).T.tolist(), strict=True)))
-        if self.expected:
-            _add(table, {"expected_fbeta": np.asarray(found.expected[used]).tolist()})
-        return table
-
-    def _labels(self, predicted: Any, table: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-        """Return predictions as 0/1 columns, or as one column of names, called as in training."""
-        names = self.stored.label_names
-        if self.form is o.Form.columns:
-            return dict(zip(names, predicted.T.astype(int).tolist(), strict=True))
-        clash = [name for name in names if self.delimiter in name]
-        if clash and self.kind not in ("json", "jsonl", "parquet"):
-            raise ValueError(f"label {clash[0]!r} contains the delimiter {self.delimiter!r}")
-        column = self.stored.reading.get("label_column") or "labels"
-        column = "labels" if column in table else column
-        return {column: [[names[j] for j in np.flatnonzero(row)] for row in predicted]}
+def _summed(notes: Iterable[str]) -> list[str]:
+    """Return notes on blocks as notes on their file: counts are added, the first place is kept."""
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for note in notes:
+        found = _COUNT.search(note)
+        key = note[: found.start()] if found else note
+        first.setdefault(key, note)
+        counts[key] += int(found[0].replace(",", "")) if found else 0
+    return [_COUNT.sub(f"{counts[key]:,}", note, count=1) for key, note in first.items()]
 
 
 def _add(table: dict[str, Sequence[Any]], columns: Mapping[str, Sequence[Any]]) -> None:
     clash = [name for name in columns if name in table]
     if clash:
-        raise UserError(f"two columns would have the name {quoted(clash)}: choose others to --keep")
+        raise ValueError(
+            f"two columns would have the name {quoted(clash)}: choose others to --keep"
+        )
     table.update(columns)
+
+
+@command("fbeta export model.skops -o model.onnx")
+def export(
+    model: Annotated[Path, typer.Argument(help="A linear or cardinality model.")],
+    output: Annotated[Path, o.option("File of the graph, .onnx.", "--output", "-o")],
+    single: Annotated[bool, o.option("Take features in single precision.", "--float32")] = False,
+) -> None:
+    """Write a model with its exact decode as an ONNX graph."""
+    check_output(output, [model])
+    stored = load_model(model)
+    try:
+        graph = to_onnx(
+            stored.estimator,
+            label_names=stored.label_names,
+            feature_names=stored.feature_names,
+            features="float32" if single else "float64",
+        )
+    except TypeError as error:
+        raise ValueError(f"{model}: {error}") from error
+    with write_atomically(output) as place:
+        place.write_bytes(graph.SerializeToString())
+    typer.echo(f"wrote {output}: {len(stored.label_names)} labels", err=True)

@@ -1,7 +1,6 @@
 """The paper's table and figure: what is run, how it is stored, and what is drawn from it.
 
-An experiment is data set x method x parameters. Running, tabulating and drawing are separate
-steps: the stored results are enough for every table and figure.
+An experiment is data set x method x parameters; tables and figures need its stored results only.
 """
 
 from fbeta.experiments.cells import Cell, Record, ResultError

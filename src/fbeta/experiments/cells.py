@@ -1,4 +1,4 @@
-"""One cell of an experiment, the record of its result, and the machine that computed it."""
+"""Cells of experiments, their records on disk, and runs that compute what is not there yet."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fbeta._files import remove_stale, try_lock, write_text
 from fbeta.storage.model_files import library_versions
 
-__all__ = ["Cell", "Record", "ResultError", "describe_machine"]
+__all__ = ["Cell", "Record", "ResultError", "ResultStore", "Run", "describe_machine", "run_cells"]
 
 RECORD_FORMAT = 1
+_POLL_SECONDS = 0.5  # between two looks at cells that another run is working on
 # fields that tables and charts need, by experiment; a blank is between names of levels
 _NUMBER, _NOTHING = (int, float), type(None)
 _NEEDED: dict[str, dict[str, Any]] = {
@@ -36,6 +39,9 @@ _NEEDED: dict[str, dict[str, Any]] = {
         "result calibration": (list, _NOTHING),
     },
 }
+
+# called with a cell and whether it has ended
+Progress = Callable[["Cell", bool], None]
 
 
 class ResultError(ValueError):
@@ -95,12 +101,10 @@ class Record:
             content = json.loads(text)
             found = content.pop("format")
             if found == RECORD_FORMAT:
-                experiment, dataset, method = (
-                    str(content[key]) for key in ("experiment", "dataset", "method")
-                )
-                _check_fields(content, _NEEDED.get(experiment, {}))
+                names = {key: str(content[key]) for key in ("experiment", "dataset", "method")}
+                _check_fields(content, _NEEDED.get(names["experiment"], {}))
                 return cls(
-                    Cell(experiment, dataset, method, dict(content["parameters"])),
+                    Cell(**names, parameters=dict(content["parameters"])),
                     dict(content["result"]),
                     float(content["seconds"]),
                     str(content["finished"]),
@@ -139,10 +143,142 @@ def describe_machine(cpuinfo: str = "/proc/cpuinfo") -> dict[str, str]:
         memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     system = f"{platform.system()} {platform.machine()}".strip()
-    found = {
-        "processor": processor,
-        "cores": str(cores or ""),
-        "memory": memory,
-        "system": system,
-    }
+    found = {"processor": processor, "cores": str(cores or ""), "memory": memory, "system": system}
     return {key: words for key, words in found.items() if words}
+
+
+class ResultStore:
+    """The finished cells of a folder, which is made when the first is written.
+
+    A cell is the file ``cells/EXPERIMENT/KEY.json``, which appears all at once when the cell has
+    finished. While a run works on a cell it holds a lock of the operating system on
+    ``cells/EXPERIMENT/KEY.lock``: however the run ends, the lock ends with it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def _path(self, cell: Cell, suffix: str) -> Path:
+        return self.folder / "cells" / cell.experiment / f"{cell.key}{suffix}"
+
+    def find(self, cell: Cell) -> Record | None:
+        """Return the record of a cell, or None if it has not finished."""
+        path = self._path(cell, ".json")
+        try:
+            return Record.from_json(path.read_text(encoding="utf-8"), str(path))
+        except FileNotFoundError:
+            return None
+
+    def write(self, record: Record) -> None:
+        """Keep the record of a finished cell."""
+        path = self._path(record.cell, ".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, record.to_json())
+
+    def records(self, experiment: str) -> list[Record]:
+        """Return all records of an experiment, in the order of their file names."""
+        paths = sorted((self.folder / "cells" / experiment).glob("[!.]*.json"))
+        return [Record.from_json(path.read_text(encoding="utf-8"), str(path)) for path in paths]
+
+    def note_left_out(self, reasons: Mapping[str, str]) -> None:
+        """Keep why data sets were left out, for the report."""
+        text = json.dumps({**self.left_out(), **reasons}, indent=1) + "\n"
+        (self.folder / "cells").mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "cells" / "left-out.json", text)
+
+    def left_out(self) -> dict[str, str]:
+        """Return why data sets were left out, by name; nothing if the file is damaged."""
+        try:
+            text = (self.folder / "cells" / "left-out.json").read_text(encoding="utf-8")
+            return {str(name): str(why) for name, why in json.loads(text).items()}
+        except (FileNotFoundError, AttributeError, ValueError, RecursionError):
+            return {}
+
+    @contextmanager
+    def claim(self, cell: Cell) -> Iterator[bool]:
+        """Yield whether this run may compute a cell: no other run holds its lock.
+
+        The cell may have finished in the meantime, so look for its record after the claim.
+        """
+        path = self._path(cell, ".lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            if not try_lock(file):
+                yield False
+                return
+            remove_stale(self._path(cell, ".json"))
+            yield True
+            # Other runs may hold the removed file open, or make it anew: whoever gets its lock
+            # looks for the result first, and finds it.
+            if self._path(cell, ".json").exists():
+                path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: records in the order of the cells, how many are new, failures by key."""
+
+    records: list[Record]
+    computed: int
+    failures: dict[str, str]
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    compute: Callable[[Cell], dict[str, Any]],
+    store: ResultStore,
+    progress: Progress = lambda cell, ended: None,
+) -> Run:
+    """Compute the cells that have no result yet, and store each as it finishes.
+
+    Cells that another run of the same folder is working on are left to it; where that run ends
+    without a result, this one takes them over. A cell whose computation raises an error does not
+    stop the others; nothing is stored for it, so that the next run tries again.
+    """
+    found: dict[str, Record] = {}
+    failures: dict[str, str] = {}
+    by_key = {cell.key: cell for cell in cells}
+    computed, pending = 0, list(by_key)
+    while pending:
+        waiting = []
+        for key in pending:
+            outcome = _attempt(by_key[key], compute, store, progress)
+            if outcome is None:
+                waiting.append(key)
+                continue
+            progress(by_key[key], True)
+            if isinstance(outcome, str):
+                failures[key] = outcome
+            else:
+                found[key], new = outcome
+                computed += new
+        if len(waiting) == len(pending):
+            time.sleep(_POLL_SECONDS)
+        pending = waiting
+    return Run([found[key] for key in by_key if key in found], computed, failures)
+
+
+def _attempt(
+    cell: Cell, compute: Callable[[Cell], dict[str, Any]], store: ResultStore, progress: Progress
+) -> tuple[Record, bool] | str | None:
+    """Return the record and whether it is new, the failure, or None while others are at it."""
+    record = store.find(cell)
+    if record is not None:
+        return record, False
+    with store.claim(cell) as ours:
+        if not ours:
+            return None
+        record = store.find(cell)
+        if record is not None:
+            return record, False
+        progress(cell, False)
+        begin = time.perf_counter()
+        try:
+            result = compute(cell)
+            record = Record.now(cell, result, time.perf_counter() - begin)
+            record.to_json()  # a result that is not finite is a failure of this cell, too
+        except Exception as error:
+            # one method that fails on one data set must not cost the rest of the table
+            return f"{type(error).__name__}: {error}"
+        store.write(record)
+        return record, True

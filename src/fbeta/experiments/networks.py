@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,24 +12,28 @@ from sklearn.preprocessing import StandardScaler
 
 from fbeta._array import optional_import
 from fbeta.datasets import Dataset
-from fbeta.experiments.cells import Cell, Record
+from fbeta.experiments.cells import Cell
 from fbeta.metrics import fbeta_score
 
-__all__ = ["DATASETS", "NETWORKS", "compute_network", "network_cells", "network_rows"]
+for _package in ("torch", "skorch"):
+    optional_import(_package, "torch", "the experiment on networks")
+
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid  # noqa: E402
+
+from fbeta.nn import CardinalityHead, JointHead  # noqa: E402
+from fbeta.nn.decoding import fbeta_of_rows  # noqa: E402
+from fbeta.nn.training import Network, Training, two_layers  # noqa: E402
+
+__all__ = ["DATASETS", "CutHead", "compute_network", "network_cells"]
 
 DATASETS = ("scene", "yeast", "birds", "medical", "enron", "bibtex")
-#: The methods by name, and their titles.
-NETWORKS = {
-    "bce-half": "BCE, cut at 1/2",
-    "bce-best": "BCE, best threshold",
-    "soft-f1": "soft F_1, cut at 1/2",
-    "asymmetric": "asymmetric loss, cut at 1/2",
-    "joint": "the paper's surrogate, decode",
-    "cardinality": "cardinality head, decode",
-}
 # share of the training rows that are held out, for early stopping and for the threshold
 HELD_OUT_SHARE = 0.15
 WIDTH, DROPOUT = 256, 0.4
+# Ridnik et al. 2021: the exponent for negatives (0 for positives), and the shift of probabilities
+_GAMMA, _MARGIN = 4.0, 0.05
 
 
 def network_cells(
@@ -37,9 +41,6 @@ def network_cells(
 ) -> list[Cell]:
     """Return the cells of the table."""
     chosen = list(methods)
-    unknown = [name for name in chosen if name not in NETWORKS]
-    if unknown:
-        raise ValueError(f"unknown networks {unknown}: expected some of {', '.join(NETWORKS)}")
     return [
         Cell("networks", data, method, {"seed": seed, **parameters})
         for data in datasets
@@ -53,10 +54,6 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
 
     The cell has the parameters ``seed``, ``batch``, ``epochs`` and ``patience``.
     """
-    torch = optional_import("torch", "torch", "the experiment on networks")
-    optional_import("skorch", "torch", "the experiment on networks")
-    from fbeta.nn.training import Network, Training, two_layers
-
     X, Y, X_test, Y_test = (_dense(part) for part in data.split)
     if not sp.issparse(data.X):
         scaler = StandardScaler().fit(X)
@@ -88,13 +85,10 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
 
 
 def _make_head(method: str, s: int, sizes: list[int]) -> Any:
-    from fbeta.experiments.network_heads import CutHead, asymmetric_loss, soft_f1_loss
-    from fbeta.nn import CardinalityHead, JointHead
-
     if method in ("joint", "cardinality"):
         return (JointHead if method == "joint" else CardinalityHead)(WIDTH, s, sizes)
     losses = {"soft-f1": soft_f1_loss, "asymmetric": asymmetric_loss}
-    return CutHead(WIDTH, s, *([losses[method]] if method in losses else []))
+    return CutHead(WIDTH, s, losses.get(method, binary_loss))
 
 
 def _dense(part: Any) -> NDArray[Any]:
@@ -102,14 +96,53 @@ def _dense(part: Any) -> NDArray[Any]:
     return np.ascontiguousarray(dense, dtype=np.float32)
 
 
-def network_rows(records: Sequence[Record]) -> list[list[Any]]:
-    """Return the table, a header first: mean and spread over the seeds."""
-    scores: dict[tuple[str, str], list[float]] = {}
-    for record in records:
-        key = (record.cell.dataset, record.cell.method)
-        scores.setdefault(key, []).append(float(record.result["score"]))
-    rows = [
-        [data, method, len(found), float(np.mean(found)), float(np.std(found))]
-        for (data, method), found in scores.items()
-    ]
-    return [["data set", "network", "seeds", "mean F_1", "spread"], *rows]
+def binary_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Return the sum of the binary cross-entropies of each row (n,)."""
+    return binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
+
+
+def soft_f1_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Return one minus F_1 with probabilities in place of labels, for each row (n,)."""
+    p = torch.sigmoid(logits)
+    return 1 - 2 * (p * target).sum(1) / (p.sum(1) + target.sum(1) + 1e-8)
+
+
+def asymmetric_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Return the asymmetric loss of each row (n,): easy negatives count less."""
+    p = (torch.sigmoid(logits) - _MARGIN).clamp(min=0.0)
+    negative = -(p**_GAMMA) * torch.log1p(-p)
+    return (target * -logsigmoid(logits) + (1 - target) * negative).sum(1)
+
+
+class CutHead(nn.Module):
+    """One logit for each label under a loss of rows, cut at a threshold; a head of `fbeta.nn`."""
+
+    def __init__(
+        self,
+        in_features: int,
+        n_labels: int,
+        row_loss: Callable[[Tensor, Tensor], Tensor] = binary_loss,
+    ) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, n_labels)
+        self.row_loss, self.threshold = row_loss, 0.5
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits (n, s)."""
+        logits: Tensor = self.linear(features)
+        return logits
+
+    def loss(self, logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+        """Return the loss of each row (n,), or the mean of all."""
+        found = self.row_loss(logits, target)
+        return found if reduction == "none" else found.mean()
+
+    def decode(self, logits: Tensor, beta: float = 1.0) -> Tensor:
+        """Return the labels above the threshold, whatever beta."""
+        return (torch.sigmoid(logits) > self.threshold).to(torch.int8)
+
+    def tune(self, logits: Tensor, target: Tensor, beta: float = 1.0) -> None:
+        """Choose the threshold with the highest F_beta on some rows."""
+        p, cuts = torch.sigmoid(logits), torch.linspace(0.01, 0.99, 99).tolist()
+        scores = [float(fbeta_of_rows(p > cut, target, beta).mean()) for cut in cuts]
+        self.threshold = cuts[max(range(len(cuts)), key=scores.__getitem__)]

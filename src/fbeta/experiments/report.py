@@ -1,35 +1,42 @@
-"""One HTML page with all tables and charts, from stored results alone.
-
-The page is one file: style and charts are in it, it has no scripts and asks for nothing else.
-"""
+"""What is drawn and written of results: charts, files, and one HTML page without scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from fbeta.experiments.cells import Record, ResultError
-from fbeta.experiments.charts import (
-    beta_charts,
-    calibration_charts,
-    convergence_charts,
-    score_charts,
-    scores_of_betas,
-)
-from fbeta.experiments.paper import PAPER_DATASETS
-from fbeta.experiments.store import ResultStore
+from fbeta._files import make_folder, to_csv, write_text
+from fbeta.experiments import benchmark
+from fbeta.experiments.cells import Cell, Progress, Record, ResultError, ResultStore, Run, run_cells
 from fbeta.experiments.tables import (
-    CLOSE,
+    NETWORKS,
+    PAPER_TOLERANCE,
     Entry,
     ScoreTable,
+    auto_rows,
     convergence_rows,
+    network_rows,
     score_tables,
 )
-from fbeta.methods import method_title
-from fbeta.report.charts import CALIBRATION
+from fbeta.methods import METHODS, method_title
+from fbeta.report.charts import (
+    CALIBRATION,
+    Bar,
+    BarChart,
+    LineChart,
+    Series,
+    beta_chart,
+    calibration_chart,
+    colour_of,
+)
+from fbeta.report.drawing import save_picture
 from fbeta.report.pages import figures, html_table, page, section
 
-__all__ = ["html_report"]
+__all__ = ["Output", "available_datasets", "html_report", "run_and_write", "write_report"]
 
 _SCORES = "Our scores as bars; a vertical mark is the number of the paper."
 _CALIBRATION = (
@@ -41,6 +48,188 @@ _BETAS = (
     "recall counts more, below 1 precision. Only methods whose predictions follow beta are here; "
     "the others are fitted for one beta, or know none."
 )
+# of experiments with one table: its title, the function that makes it, and digits after the point
+_TABLES: dict[str, tuple[str, Callable[..., list[list[Any]]], int]] = {
+    "figure1": ("Convergence to the Bayes optimum", convergence_rows, 5),
+    "networks": ("A two-layer network", network_rows, 4),
+    "auto": ("The automatic classifier on the test sets", auto_rows, 4),
+}
+
+
+@dataclass(frozen=True)
+class Output:
+    """Files that were written, tables to print (title, head, rows), and the rows as data."""
+
+    files: list[Path] = field(default_factory=list)
+    tables: list[tuple[str, list[str], list[list[str]]]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def __add__(self, other: Output) -> Output:
+        return Output(self.files + other.files, self.tables + other.tables, self.rows + other.rows)
+
+
+def available_datasets(
+    chosen: Sequence[str], default: Sequence[str], data: Path | None, folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    """Return the data sets that can be loaded, and why others cannot, for the report as well.
+
+    Only data sets that were not asked for by name may be absent.
+    """
+    if data is not None and not data.is_dir():
+        raise ValueError(f"--data {data}: there is no such folder")
+    left_out: dict[str, str] = {}
+    for name in chosen or default:
+        try:
+            benchmark.load_dataset(name, data)
+        except (ValueError, OSError, ImportError) as error:
+            if chosen:
+                raise
+            left_out[name] = " ".join(str(error).split())
+    found = [name for name in chosen or default if name not in left_out]
+    if found and left_out:
+        ResultStore(folder).note_left_out(left_out)
+    return found, left_out
+
+
+def run_and_write(
+    cells: Sequence[Cell],
+    compute: Callable[[Cell], dict[str, Any]],
+    folder: Path,
+    progress: Progress,
+) -> tuple[Run, Output]:
+    """Run the cells of one experiment, and write its tables and figures, and the report on it."""
+    run = run_cells(cells, compute, ResultStore(make_folder(folder)), progress)
+    if not run.records:
+        return run, Output()
+    experiment = cells[0].experiment
+    output = _write(experiment, run.records, folder)
+    reported = experiment in ("figure1", "table2")
+    return run, output + (write_report(folder) if reported else Output())
+
+
+def write_report(folder: Path, *, draw: bool = False) -> Output:
+    """Write the HTML page of all results in a folder, and their tables and figures if `draw`."""
+    store, output = ResultStore(folder), Output()
+    for name in ("figure1", "table2") if draw else ():
+        records = store.records(name)
+        output += _write(name, records, folder) if records else Output()
+    write_text(folder / "report.html", html_report(store))
+    return output + Output([folder / "report.html"])
+
+
+def _write(experiment: str, records: Sequence[Record], folder: Path) -> Output:
+    """Write the tables and figures of an experiment."""
+    if experiment == "table2":
+        tables = enumerate(score_tables(records), start=1)
+        return sum((_write_scores(table, number, folder) for number, table in tables), Output())
+    title, make, digits = _TABLES[experiment]
+    head, *rows = make(records)
+    path = folder / f"{experiment}.csv"
+    write_text(path, to_csv([head, *rows]))
+    shown = [[NETWORKS.get(v) or as_text(v, digits) for v in row] for row in rows]
+    data = [dict(zip(head, row, strict=True)) for row in rows]
+    output = Output([path], [(title, head, shown)], data)
+    if experiment == "figure1":
+        picture = folder / "figure1.png"
+        save_picture(convergence_charts(records), picture)
+        output.files.append(picture)
+    return output
+
+
+def as_text(value: Any, digits: int) -> str:
+    """Write a cell of a table: text, a count, a number, or nothing for None."""
+    if isinstance(value, float):
+        return f"{value:.{digits}f}"
+    return f"{value:,}" if isinstance(value, int) else value or ""
+
+
+def _write_scores(table: ScoreTable, number: int, folder: Path) -> Output:
+    # results of another protocol are another table, never a mixed one
+    stem = "table2" if number == 1 else f"table2-{number}"
+    texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
+    for suffix, text in texts.items():
+        write_text(folder / f"{stem}.{suffix}", text)
+    save_picture(score_charts(table), folder / f"{stem}.png")
+    return Output(
+        [folder / f"{stem}.{suffix}" for suffix in (*texts, "png")],
+        [(table.caption, table.head, table.lines(lambda entry, _: entry.text()))],
+        [
+            {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
+            for (d, v, m), e in table.entries.items()
+        ],
+    )
+
+
+def convergence_charts(records: Sequence[Record]) -> list[LineChart]:
+    """Show F_beta and regret against the size of the training sample: means over the seeds."""
+    if not records:
+        raise ResultError("there are no results of figure1 to draw")
+    head, *rows = convergence_rows(records)
+    beta = f"F_{records[0].cell.parameters['beta']:g}"
+
+    def points(field: str) -> list[tuple[float, float]]:
+        return [(row[0], row[head.index(field)]) for row in rows]
+
+    def lines(field: str, name: str) -> list[Series]:
+        runs = [(float(r.cell.parameters["n_train"]), r.result[field]) for r in records]
+        return [Series("", runs, loose=True), Series(name, points(field))]
+
+    bayes = Series("Bayes optimum", points("bayes"), None)
+    scores = [*lines("expected", "FBetaClassifier"), bayes]
+    title, x, y = f"{beta} and the Bayes optimum", "training instances", f"expected {beta}"
+    positive = all(record.result["regret"] > 0 for record in records)
+    regret = lines("regret", "regret")
+    return [
+        LineChart(title, x, y, scores, x_log=True),
+        LineChart("Exact regret", x, f"{beta}-regret", regret, x_log=True, y_log=positive),
+    ]
+
+
+def score_charts(table: ScoreTable) -> list[BarChart]:
+    """Show the scores of every data set, with marks for the numbers of the paper."""
+    label = f"F_{table.protocol['beta']:g} on the test set"
+    charts = []
+    for row in table.rows:
+        bars = [
+            Bar(method_title(method), entry.score, entry.paper, colour_of(method))
+            for method, entry in table.row_entries(row).items()
+        ]
+        charts.append(BarChart(table.row_title(row), label, bars))
+    return charts
+
+
+def beta_charts(table: ScoreTable) -> list[LineChart]:
+    """Show F_beta against beta for every data set, of methods that take beta after the fit."""
+    scores = {row: _scores_of_betas(table, row) for row in table.rows}
+    return [beta_chart(table.row_title(row), found) for row, found in scores.items() if found]
+
+
+def _scores_of_betas(table: ScoreTable, row: tuple[str, str]) -> dict[str, dict[str, float]]:
+    """Return mean F_beta by method and beta, of methods whose predictions follow beta."""
+    scores = {}
+    for method, entry in table.row_entries(row).items():
+        found = [record.result["betas"] for record in entry.records]
+        shared = set(found[0]).intersection(*found)
+        if len(shared) > 1 and (method not in METHODS or METHODS[method].follows_beta):
+            scores[method] = {beta: fmean(betas[beta] for betas in found) for beta in shared}
+    return scores
+
+
+def calibration_charts(table: ScoreTable) -> list[LineChart]:
+    """Show actual against expected F_beta, by the statistics alone and after calibration."""
+    charts = []
+    for row in table.rows:
+        for key, words in (("calibration", ""), ("calibrated", ", calibrated on held-out rows")):
+            found = {
+                method: entry.records[0].result[key]
+                for method, entry in table.row_entries(row).items()
+                if entry.records[0].result.get(key)
+            }
+            bins = {method_title(method): groups for method, groups in found.items()}
+            colours = [colour_of(method) for method in found]
+            title = table.row_title(row) + words
+            charts += [calibration_chart(title, bins, colours)] if bins else []
+    return charts
 
 
 def html_report(store: ResultStore) -> str:
@@ -64,14 +253,14 @@ def html_report(store: ResultStore) -> str:
 
 
 def _convergence_section(records: Sequence[Record]) -> str:
-    _, *rows = convergence_rows(records)
-    cells = [[f"{row[0]:,}", str(row[1]), *(f"{v:.5f}" for v in row[2:])] for row in rows]
+    title, make, digits = _TABLES["figure1"]
+    rows = [[as_text(value, digits) for value in row] for row in make(records)[1:]]
     head = ["n", "seeds", "on test labels", "expected", "regret", "Bayes optimum"]
     return section(
-        "Convergence to the Bayes optimum",
+        title,
         "Synthetic data whose law is known and for which linear models suffice: the expected "
         "F-measure of the predictions is computed exactly, as the mean over the seeds.",
-        figures(convergence_charts(records)) + html_table(head, cells),
+        figures(convergence_charts(records)) + html_table(head, rows),
     )
 
 
@@ -80,8 +269,8 @@ def _table_section(table: ScoreTable) -> str:
     head = list(map(escape, table.head))
     return section(
         f"F_{table.protocol['beta']:g} by data set and method",
-        f"{table.caption}. Small: the number of the paper; = within {CLOSE:g} of it, ▲ ours is "
-        "above, ▼ ours is below. Bold is the best of ours.",
+        f"{table.caption}. Small: the number of the paper; = within {PAPER_TOLERANCE:g} of it, "
+        "▲ ours is above, ▼ ours is below. Bold is the best of ours.",
         html_table(head, rows),
     )
 
@@ -102,7 +291,7 @@ def _beta_sections(table: ScoreTable) -> list[str]:
     rows = []
     betas = sorted({beta for chart in charts for beta in chart.x_ticks})
     for row in table.rows:
-        for method, by_beta in scores_of_betas(table, row).items():
+        for method, by_beta in _scores_of_betas(table, row).items():
             found = {float(beta): score for beta, score in by_beta.items()}
             cells = (f"{found[beta]:.4f}" if beta in found else "" for beta in betas)
             rows.append([escape(table.row_title(row)), escape(method_title(method)), *cells])
@@ -113,22 +302,25 @@ def _beta_sections(table: ScoreTable) -> list[str]:
 
 def _left_out_sections(records: Sequence[Record], reasons: Mapping[str, str]) -> list[str]:
     """Say which data sets of the paper are not here, and why."""
-    absent = [name for name in PAPER_DATASETS if name not in {r.cell.dataset for r in records}]
-    if not absent:
-        return []
+    present = {record.cell.dataset for record in records}
     rows = [
         [escape(name.capitalize()), escape(reasons.get(name, "was not asked for"))]
-        for name in absent
+        for name in benchmark.PAPER_DATASETS
+        if name not in present
     ]
+    if not rows:
+        return []
     table = html_table(["Data set of the paper", "why"], rows, name="what was left out", words=True)
     return [section("What was left out", "Not in the tables above:", table)]
 
 
 def _origin_section(records: Sequence[Record]) -> str:
-    versions = sorted({tuple(sorted(record.versions.items())) for record in records})
-    used = "; ".join(", ".join(f"{k} {v}" for k, v in version) for version in versions)
-    machines = sorted({tuple(record.machine.items()) for record in records if record.machine})
-    where = "; ".join(", ".join(f"{k} {v}" for k, v in machine) for machine in machines)
+    versions = {tuple(sorted(record.versions.items())) for record in records}
+    machines = {tuple(record.machine.items()) for record in records if record.machine}
+    used, where = (
+        "; ".join(", ".join(f"{k} {v}" for k, v in pairs) for pairs in sorted(found))
+        for found in (versions, machines)
+    )
     moments = sorted(record.finished for record in records)
     total = sum(record.seconds for record in records)
     return section(

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 from fbeta._files import to_csv
+from fbeta.experiments.benchmark import PAPER_DATASETS, paper_score
 from fbeta.experiments.cells import Record
-from fbeta.experiments.paper import PAPER_DATASETS, paper_score
 from fbeta.methods import METHODS, method_title
 
-__all__ = ["Entry", "ScoreTable", "convergence_rows", "score_tables"]
+__all__ = [
+    "NETWORKS",
+    "Entry",
+    "ScoreTable",
+    "auto_rows",
+    "convergence_rows",
+    "network_rows",
+    "score_tables",
+]
 
 #: Largest difference from the paper that the folds and the solver may account for.
-CLOSE = 0.005
+PAPER_TOLERANCE = 0.005
+#: The methods of the experiment on networks by name, and their titles.
+NETWORKS = {
+    "bce-half": "BCE, cut at 1/2",
+    "bce-best": "BCE, best threshold",
+    "soft-f1": "soft F_1, cut at 1/2",
+    "asymmetric": "asymmetric loss, cut at 1/2",
+    "joint": "the paper's surrogate, decode",
+    "cardinality": "cardinality head, decode",
+}
 _VARIANTS = {"all": "all sizes", "origin": "all sizes, no intercept"}
 
 
@@ -39,9 +56,14 @@ class Entry:
         """``"="`` near the paper, ``"+"`` above, ``"-"`` below, empty where it has no number."""
         if self.difference is None:
             return ""
-        if abs(self.difference) <= CLOSE:
+        if abs(self.difference) <= PAPER_TOLERANCE:
             return "="
         return "+" if self.difference > 0 else "-"
+
+    def text(self, bold: str = "") -> str:
+        """Return our score, between marks of bold type, the paper's in brackets, and the mark."""
+        paper = "" if self.paper is None else f" ({self.paper:.4f} {self.mark})"
+        return f"{bold}{self.score:.4f}{bold}{paper}"
 
 
 @dataclass(frozen=True)
@@ -95,23 +117,21 @@ class ScoreTable:
             written.append([self.row_title(row), *(cells.get(key, "") for key in self.columns)])
         return written
 
-    def plain_lines(self) -> list[list[str]]:
-        """Write the rows as plain text: ours, the paper's in brackets, and the mark."""
-        return self.lines(lambda entry, _: _plain(entry) + _paper(entry))
-
     def to_markdown(self) -> str:
         """Write the table in Markdown: ours, the paper's in brackets, and the mark."""
-        rows = self.lines(lambda e, best: (f"**{e.score:.4f}**" if best else _plain(e)) + _paper(e))
+        rows = self.lines(lambda entry, best: entry.text(bold="**" if best else ""))
         rule = ["---"] + ["---:"] * len(self.columns)
         note = (
             f"{self.caption}. In brackets the number of the paper, and whether ours is within "
-            f"{CLOSE:g} of it (=), above (+) or below (-); bold is the best of ours."
+            f"{PAPER_TOLERANCE:g} of it (=), above (+) or below (-); bold is the best of ours."
         )
         return "\n".join([*map(_pipe, [self.head, rule, *rows]), "", note, ""])
 
     def to_latex(self) -> str:
         """Write the table as a LaTeX tabular, ours above the paper's."""
-        ours = self.lines(lambda e, best: rf"\textbf{{{e.score:.4f}}}" if best else _plain(e))
+        ours = self.lines(
+            lambda e, best: rf"\textbf{{{e.score:.4f}}}" if best else f"{e.score:.4f}"
+        )
         papers = self.lines(
             lambda e, _: "" if e.paper is None else rf"\textit{{{e.paper:.4f}}} (${e.mark}$)"
         )
@@ -186,17 +206,35 @@ def convergence_rows(records: Iterable[Record]) -> list[list[Any]]:
     return rows
 
 
+def network_rows(records: Sequence[Record]) -> list[list[Any]]:
+    """Return mean and spread over the seeds of ``networks``; a header first."""
+    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for record in records:
+        scores[record.cell.dataset, record.cell.method].append(float(record.result["score"]))
+    rows = [[*key, len(found), fmean(found), pstdev(found)] for key, found in scores.items()]
+    return [["data set", "network", "seeds", "mean F_1", "spread"], *rows]
+
+
+def auto_rows(records: Iterable[Record]) -> list[list[Any]]:
+    """Return F, seconds and calibration of ``auto`` beside the paper's method; a header first."""
+    head = ["data set", "seed", "paper's method", "FBetaAuto", "F in cross-validation"]
+    head += ["seconds", "calibration error", "without calibration"]
+    rows: list[list[Any]] = [head]
+    for record in records:
+        result = record.result
+        row = [record.cell.dataset, record.cell.parameters["seed"], result["paper"]]
+        row += [result["score"], result["cv_score"], result["seconds"]["fit"]]
+        rows.append([*row, *(calibration_error(result[key]) for key in ("calibrated", "raw"))])
+    return rows
+
+
+def calibration_error(bins: Sequence[Mapping[str, float]]) -> float:
+    """Return the mean over the groups of |expected - actual|."""
+    return fmean(abs(group["expected"] - group["actual"]) for group in bins)
+
+
 def _pipe(words: Iterable[str]) -> str:
     return f"| {' | '.join(word.replace('|', chr(92) + '|') for word in words)} |"
-
-
-def _plain(entry: Entry) -> str:
-    return f"{entry.score:.4f}"
-
-
-def _paper(entry: Entry) -> str:
-    """Write the number of the paper in brackets, where there is one."""
-    return "" if entry.paper is None else f" ({entry.paper:.4f} {entry.mark})"
 
 
 def _escape(text: str) -> str:

@@ -113,13 +113,13 @@ def calibration_words(
 
 def label_scores(
     Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, NDArray[Any]]:
     """Measure each label of 0/1 arrays (n, s) by itself, with 0/0 = 1.
 
     Returns arrays of shape (s,): counts ``true`` and ``predicted``, ``precision``, ``recall`` and
     ``fbeta``.
     """
-    Y, predicted = (np.asarray(A, dtype=np.float64) for A in (Y, predicted))
+    Y, predicted = (np.asarray(A, dtype=np.int64) for A in (Y, predicted))
     hits, true, pred = (A.sum(axis=0) for A in (Y * predicted, Y, predicted))
     return {
         "true": true,

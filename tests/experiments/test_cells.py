@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fbeta.experiments.cells import Cell, Record, ResultError
-from fbeta.experiments.runner import run_cells
-from fbeta.experiments.store import ResultStore
+from fbeta.experiments.cells import Cell, Record, ResultError, ResultStore, run_cells
 
 
 def cells_of(n: int) -> list[Cell]:
