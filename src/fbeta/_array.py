@@ -184,8 +184,14 @@ def as_array(xp: Any, device: Any, values: Any) -> Array:
 
 
 def astype(xp: Any, array: Array, dtype: Any) -> Array:
-    """Return the array in another type, or itself where it has that type."""
-    return array.astype(dtype, copy=False) if xp is np else xp.astype(array, dtype, copy=False)
+    """Return an array, or a sparse one, in another type, where overflows are infinite.
+
+    It is the array itself where it has that type.
+    """
+    if xp is not np:
+        return xp.astype(array, dtype, copy=False)
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
 
 
 def cumulative_sum(xp: Any, array: Array, axis: int) -> Array:

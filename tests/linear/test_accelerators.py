@@ -20,14 +20,13 @@ from .fits import fit_linear
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 LOGISTIC = LogisticLoss()
-USERS = ("fbeta._array", "fbeta.losses", "fbeta.linear.tiles", "fbeta.linear.batch",
-         "fbeta.linear.binary", "fbeta.linear.problems")  # fmt: skip
+USERS = ("_array", "losses", "linear.batch", "linear.objectives", "linear.problems")
 
 
 @pytest.fixture
 def _accelerator(monkeypatch):
     for user in USERS:
-        monkeypatch.setattr(import_module(user), "is_accelerator", lambda device: True)
+        monkeypatch.setattr(import_module(f"fbeta.{user}"), "is_accelerator", lambda device: True)
     monkeypatch.setattr("fbeta.linear.problems.MIN_SINGLE_ENTRIES", 0)
 
 

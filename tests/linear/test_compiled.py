@@ -181,7 +181,7 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     for m in np.flatnonzero(counts <= 16):
         names = np.array([m])
         block = ProblemBatch(
-            design, design, problems.objective.select(names), classes[:, names], 0.7
+            design, design, problems.objective.take(names, narrow=True), classes[:, names], 0.7
         )
         own = slice(*problems.first[m : m + 2])
         found, least = (block.evaluate(w[:, own]).value for w in (W, best))

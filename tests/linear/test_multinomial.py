@@ -11,9 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from fbeta.linear import Design, Multinomial, Problems
 from fbeta.linear.batch import ProblemBatch
-from fbeta.linear.binary import independent_start
 from fbeta.linear.multinomial import softmax
 from fbeta.linear.objectives import Binary
+from fbeta.linear.problems import independent_start
 from fbeta.losses import LogisticLoss
 
 from .fits import fit_softmax

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array
 from fbeta.blocks.sums import Sums, TrialPoint
-from fbeta.linear.batch import Evaluation, ProblemBatch, take_problems
+from fbeta.linear.batch import Evaluation, ProblemBatch, columns_of, take_problems
 from fbeta.linear.conjugate import Directions, conjugate_gradients
 from fbeta.linear.design import Design
 from fbeta.linear.driver import Oracle, State, StepRule, objective_floor
+from fbeta.linear.learner import solve_path
 from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
-from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS, solve_path
+from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS
 
 __all__ = ["GroupState", "HeldRows", "trial_point"]
 
@@ -71,7 +72,7 @@ class GroupState(State):
 def trial_point(design: Design, objective: Objective, state: GroupState) -> TrialPoint:
     """Return where the active problems of a group are to be evaluated."""
     coef, offset = design.centred_coefficients(state.trial)
-    own = objective.select(state.names)
+    own = objective.take(state.names, narrow=True)
     return TrialPoint(own, state.names, coef, offset, design.mean, state.fold)
 
 
@@ -191,13 +192,13 @@ class HeldRows(Oracle):
         return states
 
     def _batch(self, state: GroupState) -> ProblemBatch:
-        held, objective = self.weighted(state.fold), self.objective.select(state.names)
+        held, objective = self.weighted(state.fold), self.objective.take(state.names, narrow=True)
         targets = objective.batch_targets(held.design, self.targets, state.names)
         return ProblemBatch(held.design, held.light, objective, targets, state.alpha)
 
     def accept(self, state: GroupState, found: Sums) -> tuple[Evaluation, NDArray[np.bool_]]:
         """Accept trials that are not far beyond the minimum, and no higher than before."""
-        objective, design = self.objective.select(state.names), self.design
+        objective, design = self.objective.take(state.names, narrow=True), self.design
         alpha = max(state.alpha, objective.min_alpha)
         penalty, W = design.penalty(alpha, objective.intercept_penalty), state.trial
         gradient = objective.project(design.from_centred(found.gradient, found.total) + penalty * W)
@@ -252,7 +253,7 @@ def _newton(batch: ProblemBatch, at: Evaluation, limit: Array, cautious: Array) 
     count = max(1, FACTORISED_BYTES // (16 * order**2))
     for start in range(0, len(names), count):
         own = names[start : start + count]
-        few, columns = batch.only(own), batch.columns(own)
+        few, columns = batch.only(own), columns_of(np, own, batch.n_columns)
         parts = (at.W, at.value, at.gradient, at.curvature, at.curvature_sum)
         there = Evaluation(*take_problems(parts, own, len(hard)))
         made, near = PRECONDITIONERS["factorised"].build(few, there, None, None), hard[own] & False

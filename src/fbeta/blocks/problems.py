@@ -16,14 +16,13 @@ from fbeta.blocks.held import GroupState, HeldRows, trial_point
 from fbeta.blocks.source import Layout, Pass, RowSource, folds_known, folds_of
 from fbeta.blocks.summary import CheckedRows, Summary, Tally, random_bits
 from fbeta.blocks.sums import Draw, MergedPoints, Sums, TrialPoint
-from fbeta.linear.design import Design, check_squares, round_coefficients
+from fbeta.linear.design import Design, check_squares, rotation_pays, round_coefficients
 from fbeta.linear.driver import Evaluator, check_requirements, minimise, objective_floor
 from fbeta.linear.driver import warn_if_not_converged as warn
 from fbeta.linear.learner import SolverLearner
 from fbeta.linear.models import LinearModel, LinearProbabilities
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.problems import BATCH_COLUMNS
-from fbeta.linear.rotation import rotation_pays
 from fbeta.statistics.codes import Code
 
 __all__ = ["BlockProblems"]

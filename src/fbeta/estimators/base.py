@@ -28,7 +28,7 @@ from fbeta.estimators.features import (
     validate_features,
 )
 from fbeta.labels.forms import Indicator, LabelForm, read_labels
-from fbeta.linear.learner import Alphas, Rows, Weight, count_rows, take_rows
+from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_score
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         ``checked``, X is as the model takes it: validated, or from :meth:`alpha_shared`.
         """
         X = X if checked else self._read_features(X)
-        n, rows = count_rows(X), max(1, CHUNK_BYTES // self._row_bytes())
+        n, rows = _num_samples(X), max(1, CHUNK_BYTES // self._row_bytes())
         for start in range(0, max(n, 1), rows):
             chunk = slice(start, start + rows)
             yield self._output(X if rows >= n else take_rows(X, chunk))

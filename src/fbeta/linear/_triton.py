@@ -105,9 +105,11 @@ def advance(
     height = triton.next_power_of_2(n)
     width = min(64, max(2, TILE_ENTRIES // height))
     given = (t.contiguous() for t in (q, *fixed))
-    _advance_kernel[(triton.cdiv(m, width),)](
-        *arrays, *given, *state, *thresholds, n, m, *numbers, HEIGHT=height, WIDTH=width
-    )
+    grid = (triton.cdiv(m, width),)
+    with torch.cuda.device_of(q):  # nothing in Triton's interpreter
+        _advance_kernel[grid](
+            *arrays, *given, *state, *thresholds, n, m, *numbers, HEIGHT=height, WIDTH=width
+        )
 
 
 @triton.jit(do_not_specialize=["n", "m"])
@@ -171,19 +173,9 @@ def logistic(y: Tensor, u: Tensor, cautious: Any) -> tuple[Tensor, Tensor, Tenso
     parts = triton.cdiv(n, ROWS_PER_PROGRAM)
     sums = torch.empty((2, parts, m), dtype=torch.float64, device=u.device)
     flags = u if cautious is None else cautious.to(torch.int8)
-    _logistic_kernel[(triton.cdiv(m, width), parts)](
-        y,
-        u,
-        flags,
-        g,
-        h,
-        sums[0],
-        sums[1],
-        n,
-        m,
-        CAUTIOUS=cautious is not None,
-        ROWS=ROWS_PER_PROGRAM,
-        WIDTH=width,
-    )
+    arrays, some = (y, u, flags, g, h, sums[0], sums[1]), cautious is not None
+    grid = (triton.cdiv(m, width), parts)
+    with torch.cuda.device_of(u):
+        _logistic_kernel[grid](*arrays, n, m, CAUTIOUS=some, ROWS=ROWS_PER_PROGRAM, WIDTH=width)
     value, total = sums.sum(dim=1)
     return value, g, h, total

@@ -1,22 +1,25 @@
-"""Problems that are evaluated together: losses, gradients and products with Hessians.
+"""Problems that are evaluated together, over rows in tiles: losses, gradients, Hessian products.
 
 A batch has m problems with c columns of coefficients each, side by side: M = m c columns in all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from fbeta._array import Array, array_namespace, is_accelerator, multiply_add
-from fbeta.linear.design import Design
-from fbeta.linear.objectives import Objective
-from fbeta.linear.tiles import RowTiles
+from fbeta._array import Array, array_namespace, astype, is_accelerator, multiply_add
 
-__all__ = ["Compaction", "Evaluation", "Losses", "ProblemBatch", "columns_of", "take_problems"]
+if TYPE_CHECKING:
+    from fbeta.linear.design import Design
+    from fbeta.linear.objectives import Objective
+
+__all__ = ["Evaluation", "Losses", "ProblemBatch", "RowTiles", "columns_of", "take_problems"]
 
 # share of the problems that is still active at which the others are dropped: CPU, accelerators
 COMPACTION_SHARE = (0.9, 0.3)
@@ -24,6 +27,90 @@ TILE_SCORES = 1 << 14  # scores of a tile of rows: they stay in a processor's ca
 TILE_SCORES_ACCELERATOR = 1 << 26  # there large products are the fast ones
 MIN_TILE_ROWS = 256
 MAX_TILE_FEATURES = 2048  # a tile has at least twice as many rows as features, up to this many
+SANDWICH_ENTRIES = 1 << 28  # entries of weighted rows that an accelerator multiplies at a time
+
+
+class RowTiles:
+    """The rows of a design in tiles of ``size`` rows that fit the device's fastest memory.
+
+    Tiles are kept in the type of X, and converted to ``dtype``, that of the products, as they are
+    visited.
+    """
+
+    def __init__(self, design: Design, size: int, dtype: Any) -> None:
+        self.design, self.dtype = design, dtype
+        n = design.matrix.shape[0]
+        self.parts = [slice(at, min(at + size, n)) for at in range(0, n, size)]
+        self.tiles = [design.matrix[part, :] for part in self.parts]
+
+    def split(self, values: Array) -> list[Array]:
+        """Return the tiles of an array with n rows."""
+        return [values[part, :] for part in self.parts]
+
+    def __iter__(self) -> Iterator[Array]:
+        return (astype(self.design.xp, tile, self.dtype) for tile in self.tiles)
+
+    def product(self, W: Array) -> list[Array]:
+        """Return the scores of W, (p, m), tile by tile."""
+        moved = astype(self.design.xp, self.design.forward(W), self.dtype)
+        return [tile @ moved for tile in self]
+
+    def adjoint(self, parts: list[Array]) -> Array:
+        """Multiply the transpose with (rows, m) tiles: (p, m)."""
+        xp, pairs = self.design.xp, zip(self, parts, strict=True)
+        total = sum(tile.T @ astype(xp, part, self.dtype) for tile, part in pairs)
+        return self.design.backward(total)
+
+    def round_trip(self, W: Array, respond: Callable[[int, Array], Array]) -> Array:
+        """Multiply the transpose with the response of each tile to its scores of W: (p, m)."""
+        moved = self.design.forward(W)
+        total = None
+        for at, tile in enumerate(self):
+            part = tile.T @ respond(at, tile @ moved)
+            total = part if total is None else total + part
+        return self.design.backward(total)
+
+    def diagonal(self, total: Array) -> Array:
+        """Return the diagonal of ``Z' B Z``, (p, m), if B did not depend on Z and summed to this.
+
+        ``total`` has the sum over the rows for each column, (m,). The intercept's is exact.
+        """
+        spread, xp = self.design.spread, self.design.xp
+        if self.design.intercept:
+            spread = xp.concat([spread[:-1, :], xp.ones_like(spread[-1:, :])], axis=0)
+        return spread * total
+
+    def least_ratio(self, penalty: Array, D: Array) -> Array:
+        """Return a lower bound of ``penalty / D`` over the entries that a projection mixes."""
+        xp = self.design.xp
+        return xp.min(xp.min(xp.broadcast_to(penalty, D.shape), axis=1) / xp.max(D, axis=1))
+
+    def sandwiches(self, weights: list[Array], *, positive: bool) -> Array:
+        """Return ``Z' diag(weight) Z``, (k, p, p), for (rows, k) tiles of weights."""
+        xp, k, p = self.design.xp, weights[0].shape[1], self.design.matrix.shape[1]
+        rows = max(tile.shape[0] for tile in self.tiles)
+        # one after the other a processor is fast enough, and multiplies by its own transpose
+        many = is_accelerator(self.design.device) and positive
+        size = max(1, SANDWICH_ENTRIES // (rows * p)) if many else 1
+        chunks = [slice(at, min(at + size, k)) for at in range(0, k, size)]
+        out = [self._sandwich([w[:, chunk] for w in weights], positive) for chunk in chunks]
+        return xp.concat(out)
+
+    def _sandwich(self, weights: list[Array], positive: bool) -> Array:
+        xp = self.design.xp
+        total: Array = 0.0
+        for tile, weight in zip(self, weights, strict=True):
+            dense = tile.toarray() if sp.issparse(tile) else tile
+            if weight.shape[1] > 1:
+                half = dense[None, :, :] * xp.sqrt(weight).T[:, :, None]
+                total = total + xp.matrix_transpose(half) @ half
+                continue
+            # a product of a matrix with its own transpose costs half
+            half = dense * xp.sqrt(weight) if positive else dense
+            total = total + (half.T @ (half if positive else weight * dense))[None, :, :]
+        if not self.design.shifted:
+            return total
+        return self.design.backward(self.design.backward(total[0, :, :]).T).T[None, :, :]
 
 
 @dataclass
@@ -94,9 +181,9 @@ class ProblemBatch:
         """Repeat the value of each problem for its columns: (m,) to (M,)."""
         return values if self.n_columns == 1 else self.xp.repeat(values, self.n_columns)
 
-    def columns(self, problems: Array) -> Array:
-        """Return the columns of some problems."""
-        return columns_of(self.xp, problems, self.n_columns)
+    def _spread_scores(self, values: Array) -> Array:
+        """Repeat the value of each problem for its scores, unless it has one for all of them."""
+        return values if self.width != self.n_columns else self.spread(values)
 
     def only(self, problems: Any) -> ProblemBatch:
         """Return the batch of some problems."""
@@ -112,9 +199,8 @@ class ProblemBatch:
     def losses(self, scores: list[Array], cautious: Array | None) -> Losses:
         """Evaluate the losses at scores; ``cautious``, (m,), as for :meth:`Objective.evaluate`."""
         xp = self.xp
-        wide = None
-        if cautious is not None and bool(xp.any(cautious)):
-            wide = cautious if self.width != self.n_columns else self.spread(cautious)
+        some = cautious is not None and bool(xp.any(cautious))
+        wide = self._spread_scores(cautious) if some else None
         value, total, residuals, curvature = 0.0, 0.0, [], []
         for y, u, c in zip(self.targets, scores, self.weights, strict=True):
             f, g, h, diagonal = self.objective.summed(y, u, wide, c)
@@ -137,8 +223,7 @@ class ProblemBatch:
 
     def along(self, scores: list[Array], changes: list[Array], step: Array) -> list[Array]:
         """Return the scores at a step, (m,), along a change of them."""
-        wide = step if self.width != self.n_columns else self.spread(step)
-        wide = self.xp.astype(wide, self.dtype, copy=False)
+        wide = self.xp.astype(self._spread_scores(step), self.dtype, copy=False)
         pairs = zip(scores, changes, strict=True)
         return [multiply_add(self.xp, u, wide, v) for u, v in pairs]
 
@@ -147,9 +232,7 @@ class ProblemBatch:
         xp = self.xp
         pairs = zip(losses.residuals, changes, strict=True)
         total = xp.astype(sum(xp.sum(g * v, axis=0) for g, v in pairs), xp.float64)
-        if self.width == 1:
-            return total
-        return xp.sum(xp.reshape(total, (-1, self.width)), axis=-1)
+        return total if self.width == 1 else xp.sum(xp.reshape(total, (-1, self.width)), axis=-1)
 
     def respond(self, curvature: list[Array], at: int, v: Array) -> Array:
         """Multiply the Hessians of a tile's rows with changes of their scores."""
@@ -174,8 +257,7 @@ class ProblemBatch:
         one = xp.asarray(np.arange(self.width) == column, device=self.design.device)
         parts = []
         for at, h in enumerate(curvature):
-            m = h.shape[1] // self.width
-            v = xp.astype(xp.tile(one, (m,)), h.dtype)[None, :]
+            v = xp.astype(xp.tile(one, (h.shape[1] // self.width,)), h.dtype)[None, :]
             parts.append(self.respond(curvature, at, xp.broadcast_to(v, h.shape)))
         return parts
 
@@ -198,28 +280,10 @@ def take_problems(values: Any, problems: Array, m: int) -> Any:
     return xp.take(values, columns_of(xp, problems, values.shape[-1] // m), axis=-1)
 
 
-class Compaction:
-    """Collects the results of problems, called ``names``, that leave a shrinking batch."""
-
-    def __init__(self, names: Array) -> None:
-        self.names = names
-        self.pieces: list[tuple[Array, ...]] = []
-
-    def drop(self, gone: Array, left: Array, *values: Any) -> None:
-        """Store arrays (..., m c), or one integer for all, of the problems ``gone``."""
-        xp, names = array_namespace(self.names), self.names
-        m = names.shape[0]
-        if gone.shape[0] < m:
-            values = tuple(v if isinstance(v, int) else take_problems(v, gone, m) for v in values)
-            names = xp.take(names, gone)
-            self.names = xp.take(self.names, left)
-        full = (xp.full_like(names, v) if isinstance(v, int) else v for v in values)
-        self.pieces.append((names, *full))
-
-    def collect(self) -> tuple[Array, ...]:
-        """Return the values of all problems in the order of their names."""
-        if len(self.pieces) == 1:  # its problems are in order
-            return self.pieces[0][1:]
-        xp = array_namespace(self.names)
-        names, *values = (xp.concat(a, axis=-1) for a in zip(*self.pieces, strict=True))
-        return tuple(take_problems(values, xp.argsort(names), names.shape[0]))
+def join_results(pieces: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
+    """Join results of groups of problems, names (m,) first, and return the others by name."""
+    if len(pieces) == 1:  # its problems are in order
+        return pieces[0][1:]
+    xp = array_namespace(pieces[0][0])
+    names, *values = (xp.concat(a, axis=-1) for a in zip(*pieces, strict=True))
+    return tuple(take_problems(values, xp.argsort(names), names.shape[0]))

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, array_namespace, namespace_and_device
 from fbeta._threads import map_rows, row_tasks
-from fbeta.linear.binary import independent_start
 from fbeta.linear.design import Design
+from fbeta.linear.models import LinearModel
 from fbeta.linear.objectives import Objective
+from fbeta.linear.problems import independent_start
 from fbeta.statistics.cardinality_law import (
     backward,
     forward,
@@ -31,7 +32,7 @@ from fbeta.statistics.cardinality_law import (
 from fbeta.statistics.factored import labels_first
 from fbeta.statistics.targets import Targets
 
-__all__ = ["Cardinality"]
+__all__ = ["Cardinality", "CardinalityModel"]
 
 MAX_COVARIANCE_ENTRIES = 1 << 24  # entries of the covariances of all rows up to which they are kept
 # labels up to which covariances, n s^2 K at each point, are cheaper than products with the Hessian
@@ -63,11 +64,11 @@ class Cardinality(Objective):
         """Return the objective of labels and sizes, (n, s + C), and what the sizes are, (C,)."""
         return cls(targets.values.shape[1] - len(targets.structure), targets.structure)
 
-    def bind(self, design: Design) -> Cardinality:
+    def bind(self, design: Design) -> tuple[Cardinality, Design]:
         """Keep covariances where they are small enough."""
         few = self.n_labels <= MAX_COVARIANCE_LABELS
         dense = few and design.matrix.shape[0] * self.width**2 <= MAX_COVARIANCE_ENTRIES
-        return type(self)(self.n_labels, self.sizes, dense)
+        return type(self)(self.n_labels, self.sizes, dense), design
 
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
         """Return the labels and the sizes of the rows, (n, s + C)."""
@@ -225,3 +226,11 @@ class Cardinality(Objective):
         """Return the variances of y."""
         mean = curvature[:, -self.width :]
         return mean * (1 - mean)
+
+
+def CardinalityModel(
+    coef: Any, intercept: Any, sizes: Any, n_iter: Any, converged: Any
+) -> LinearModel:
+    """Return the model of a file with this name, of labels and sizes."""
+    law = Cardinality(len(coef) - len(sizes), sizes)
+    return LinearModel(coef, intercept, n_iter, converged, law)

@@ -6,13 +6,13 @@ preconditioned Hessian is below a number that is known, from above by Gauss-Rada
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 from fbeta._array import Array
 from fbeta._threads import check_cancelled
-from fbeta.linear.batch import Compaction, Evaluation, ProblemBatch, take_problems
-from fbeta.linear.fused import advance, fuses_steps, prepare
+from fbeta.linear.batch import Evaluation, ProblemBatch, join_results, take_problems
+from fbeta.linear.objectives import has_kernels
 from fbeta.linear.preconditioners import Eliminating, Preconditioner
 
 __all__ = ["Directions", "conjugate_gradients"]
@@ -64,23 +64,24 @@ def conjugate_gradients(
     now = Iterates.start(
         batch, at, preconditioner, residual, z / wide, size, most, limit, unseen_radius, forcing
     )
-    finished = Compaction(xp.arange(scale.shape[0], device=batch.design.device))
     few = int(UNFINISHED_SHARE * scale.shape[0]) if unseen_radius else 0
-    steps = 0
+    steps, finished = 0, []
     while True:
         left = xp.nonzero(now.active)[0]
         over = steps >= max_steps or left.shape[0] <= few
         left = left[:0] if over else left
         if left.shape[0] <= batch.compaction_share * now.active.shape[0]:
-            gone = xp.nonzero(xp.ones_like(now.active) if over else ~now.active)[0]
-            finished.drop(gone, left, now.x, now.bounds.lower, now.bounds.upper, steps)
+            ended = (now.names, now.x, now.lower, now.upper)
+            if left.shape[0]:
+                ended = take_problems(ended, xp.nonzero(~now.active)[0], now.active.shape[0])
+            finished.append((*ended, xp.full_like(ended[0], steps)))
             if left.shape[0] == 0:
                 break
             now = now.take(left)
         check_cancelled()
         now.advance()
         steps += 1
-    x, lower, upper, taken = finished.collect()
+    x, lower, upper, taken = join_results(finished)
     x = batch.objective.project(xp.astype(x, xp.float64) * batch.spread(scale))
     # rounding may spoil a direction, never the descent
     uphill = batch.total(xp.sum(x * at.gradient, axis=0)) >= 0
@@ -90,15 +91,23 @@ def conjugate_gradients(
 
 @dataclass
 class Iterates:
-    """The iterates of conjugate gradients for m problems.
+    """The iterates of conjugate gradients for m problems, with bounds of each ``g' H^-1 g``.
 
     x, r and p, (p, M), are solution, residual and direction; rz, (m,), the squared norm of the
     residual by the preconditioner; ``share``, (m,), the share of the decrement that may be left;
     ``active``, (m,), the problems that need another step.
+
+    The lower bound, by Gauss quadrature, is the sum of length times residual. The upper bound adds
+    ``factor`` times the residual, by Gauss-Radau quadrature with the lower end of the spectrum
+    prescribed (the recurrence of Meurant and Tichy), or the preconditioner's own bound for the
+    residual, if that is less. Where the recurrence breaks down there is no upper bound.
     """
 
     batch: ProblemBatch
     preconditioner: Preconditioner
+    unseen_radius: float
+    forcing: float
+    names: Array
     curvature: list[Array]
     x: Array
     r: Array
@@ -107,9 +116,9 @@ class Iterates:
     limit: Array
     share: Array
     active: Array
-    bounds: Bounds
-    unseen_radius: float
-    forcing: float
+    factor: Array
+    lower: Array
+    upper: Array
     fused: bool = False
 
     @classmethod
@@ -125,44 +134,47 @@ class Iterates:
         limit: Array,
         unseen_radius: float,
         forcing: float,
-    ) -> Iterates:
+    ) -> Self:
         """Start at 0 with residual r, (p, M), and the preconditioned residual z."""
-        xp = batch.xp
+        xp, smallest = batch.xp, preconditioner.smallest
         tiles = batch.light_tiles if preconditioner.single_precision else batch.tiles
         r, p = (xp.astype(a, tiles.dtype) for a in (r, z))
-        kind = Estimate if unseen_radius else Bounds
-        bounds = kind.start(xp, rz, most, preconditioner.smallest)
         # what may be left: a share of the decrement, or of the tolerance where that is more
         share = xp.clip(LIMIT_SHARE * limit, forcing, MAX_FORCING)
+        known = (smallest > 0) & (rz > 0)
+        none = xp.full_like(smallest, xp.inf)
+        factor = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
+        upper = xp.where(known, xp.minimum(factor * rz, most), none)
+        if unseen_radius:
+            upper = ASSUMED_INVERSE_NORM * rz
+        names = xp.arange(rz.shape[0], device=batch.design.device)
+        state = (names, at.curvature, xp.zeros_like(r), r, p, rz, limit, share, rz > 0)
+        bounds = (factor, xp.zeros_like(rz), upper)
         preconditioner = preconditioner.astype(tiles.dtype)
-        rest = (limit, share, rz > 0, bounds, unseen_radius, forcing)
-        out = cls(batch, preconditioner, at.curvature, xp.zeros_like(r), r, p, rz, *rest)
+        out = cls(batch, preconditioner, unseen_radius, forcing, *state, *bounds)
         if not unseen_radius:  # estimates need a first step
             # the gradient may be exactly zero
-            none = batch.total(xp.sum(xp.abs(r), axis=0)) == 0
-            bounds.upper = xp.where(none, bounds.lower, bounds.upper)
+            zero = batch.total(xp.sum(xp.abs(r), axis=0)) == 0
+            out.upper = xp.where(zero, out.lower, upper)
             out.update_active()
-        out.fused = isinstance(preconditioner, Eliminating) and fuses_steps(out)
-        if out.fused:
-            prepare(out)
+        out.fused = out.has_kernel()
+        if out.fused:  # the kernel writes to them
+            out.x, out.r, out.p = (a.contiguous() for a in (out.x, r, p))
         return out
 
     def take(self, problems: Array) -> Self:
         """Return those of some problems."""
-        names = ("curvature", "x", "r", "p", "rz", "limit", "share", "active")
-        m = self.rz.shape[0]
+        shared = ("batch", "preconditioner", "unseen_radius", "forcing", "fused")
+        m, names = self.rz.shape[0], (f.name for f in fields(self) if f.name not in shared)
         taken = {name: take_problems(getattr(self, name), problems, m) for name in names}
-        preconditioner = self.preconditioner.take(problems)
-        bounds = self.bounds.take(problems)
-        return replace(self, preconditioner=preconditioner, bounds=bounds, **taken)
+        return replace(self, preconditioner=self.preconditioner.take(problems), **taken)
 
     def advance(self) -> None:
         """Take a step, and update which problems need another."""
         batch, xp = self.batch, self.batch.xp
         tiles = batch.light_tiles if self.preconditioner.single_precision else batch.tiles
         if self.fused:
-            q = batch.response(tiles, self.curvature, self.p)
-            advance(self, q, ASSUMED_INVERSE_NORM)
+            self._advance_by_kernel(batch.response(tiles, self.curvature, self.p))
             return
         q = batch.hessian_product(tiles, self.curvature, self.p)
         bend = batch.total(xp.sum(self.p * q, axis=0))
@@ -176,84 +188,61 @@ class Iterates:
         new, most = (xp.astype(a, xp.float64) for a in (size, most))
         ratio = xp.where(going, new / self.rz, nothing)
         self.p = z + xp.astype(batch.spread(ratio), tiles.dtype) * self.p
-        self.bounds.update(self.rz, new, most, length, ratio, going)
-        self.rz = xp.where(going, new, nothing)
+        self.lower = self.lower + length * self.rz
+        left = xp.where(going, new, nothing)
+        if self.unseen_radius:
+            self.upper = self.lower + ASSUMED_INVERSE_NORM * left
+        else:
+            self._update_upper(new, most, length, ratio, going)
+        self.rz = left
         self.update_active()
 
-    def update_active(self) -> None:
-        """Find the problems that need another step."""
-        rz, limit, bounds = self.rz, self.limit, self.bounds
-        accurate = (rz <= self.share) & (bounds.lower > limit)
-        if self.unseen_radius:
-            outside = bounds.lower > self.unseen_radius * limit
-            accurate = accurate & ((rz <= LIMIT_SHARE * limit) | outside)
-        done = accurate | bounds.tight(self.forcing)
-        self.active = (bounds.upper > limit) & (rz > 0) & ~done
-
-
-@dataclass
-class Bounds:
-    """Bounds of ``g' H^-1 g``, (m,) each, that tighten with each step.
-
-    Gauss: the sum of length times residual. Gauss-Radau, with the lower end ``smallest`` of the
-    spectrum prescribed: plus ``factor`` times the residual, by the recurrence of Meurant and Tichy,
-    or plus the preconditioner's own bound for the residual, if that is less. Where the recurrence
-    breaks down, ``smallest`` is no bound for the products as they are computed: no upper bound.
-    """
-
-    xp: Any
-    smallest: Array
-    factor: Array
-    lower: Array
-    upper: Array
-
-    @classmethod
-    def start(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Bounds:
-        """Return the bounds before any step."""
-        known = (smallest > 0) & (rz > 0)
-        none = xp.full_like(smallest, xp.inf)
-        factor = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
-        upper = xp.where(known, xp.minimum(factor * rz, most), none)
-        return cls(xp, smallest, factor, xp.zeros_like(smallest), upper)
-
-    def tight(self, forcing: float) -> Array:
-        """Tell where the bounds have met, up to a share, (m,)."""
-        return self.upper <= (1 + forcing) * self.lower
-
-    def take(self, problems: Array) -> Bounds:
-        """Return those of some problems."""
-        arrays = (self.smallest, self.factor, self.lower, self.upper)
-        return type(self)(self.xp, *take_problems(arrays, problems, self.lower.shape[0]))
-
-    def update(
-        self, rz: Array, new: Array, most: Array, length: Array, ratio: Array, going: Array
+    def _update_upper(
+        self, new: Array, most: Array, length: Array, ratio: Array, going: Array
     ) -> None:
         """Account for a step of the problems that took one."""
-        xp = self.xp
+        xp, smallest = self.batch.xp, self.preconditioner.smallest
         rest = self.factor - length
         sound = (rest > 0) & (rest < xp.inf) & (new >= 0)
         none = xp.full_like(rest, xp.inf)
-        self.factor = xp.where(sound, rest / (self.smallest * rest + ratio), none)
-        self.lower = self.lower + length * rz
+        self.factor = xp.where(sound, rest / (smallest * rest + ratio), none)
         upper = xp.where(sound, self.lower + xp.minimum(self.factor * new, most), none)
         self.upper = xp.where(going, upper, self.upper)
 
+    def update_active(self) -> None:
+        """Find the problems that need another step."""
+        rz, limit, lower, upper = self.rz, self.limit, self.lower, self.upper
+        accurate = (rz <= self.share) & (lower > limit)
+        if self.unseen_radius:
+            outside = lower > self.unseen_radius * limit
+            accurate = accurate & ((rz <= LIMIT_SHARE * limit) | outside)
+        done = accurate | (upper <= (1 + self.forcing) * lower)
+        self.active = (upper > limit) & (rz > 0) & ~done
 
-class Estimate(Bounds):
-    """Estimates in place of bounds, for single precision, which certifies nothing.
+    def has_kernel(self) -> bool:
+        """Tell whether there is a kernel: for estimates of problems with one column each.
 
-    What is left is taken for ``ASSUMED_INVERSE_NORM`` times the residual.
-    """
+        They have an intercept, which the preconditioner eliminates.
+        """
+        batch, design = self.batch, self.batch.design
+        plain = batch.width == 1 and design.intercept and not design.shifted
+        if not (self.unseen_radius and plain and isinstance(self.preconditioner, Eliminating)):
+            return False
+        if not has_kernels(self.x):
+            return False
+        from fbeta.linear import _triton
 
-    @classmethod
-    def start(cls, xp: Any, rz: Array, most: Array, smallest: Array) -> Estimate:
-        """Return the estimates before any step."""
-        return cls(xp, smallest, smallest, xp.zeros_like(rz), ASSUMED_INVERSE_NORM * rz)
+        return bool(self.x.shape[0] <= _triton.MAX_FEATURES)
 
-    def update(
-        self, rz: Array, new: Array, most: Array, length: Array, ratio: Array, going: Array
-    ) -> None:
-        """Account for a step."""
-        self.lower = self.lower + length * rz
-        left = self.xp.where(going, new, self.xp.zeros_like(new))
-        self.upper = self.lower + ASSUMED_INVERSE_NORM * left
+    def _advance_by_kernel(self, q: Array) -> None:
+        """Take a step, given the product of the Hessians without the penalty with p."""
+        from fbeta.linear import _triton
+
+        xp, made = self.batch.xp, self.preconditioner
+        assert isinstance(made, Eliminating)
+        penalty = xp.astype(self.batch.penalty, q.dtype, copy=False)
+        fixed = (penalty, made.inverse, made.means[0, :, :], made.small[:, 0, 0])
+        state = (self.rz, self.lower, self.upper, self.active.view(xp.int8))
+        numbers = (ASSUMED_INVERSE_NORM, self.forcing, self.unseen_radius)
+        arrays, limits = (self.x, self.r, self.p), (self.limit, self.share)
+        _triton.advance(arrays, q, fixed, state, limits, numbers)

@@ -1,14 +1,11 @@
-"""X in the coordinates in which the problems are solved, as an operator on tiles of rows.
+"""X in the coordinates in which the problems are solved: centred and rotated where that pays.
 
-The penalty ``alpha / 2 |w|^2`` does not change under rotations of the features, and an intercept
-without penalty absorbs any shift of them. So for dense X the solver works on centred scores ``Z =
-(X - mean) V`` with orthogonal columns: min(n, d) of them, and with a Hessian that is nearly
-diagonal. The rotation is shared by all problems, all alphas and all subsets of the rows. Sparse X
-stays as it is, and is centred by arithmetic on the coefficients; so is dense X that is mostly zero.
+Sparse X, and dense X that is mostly zero, is centred by arithmetic on the coefficients.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,18 +13,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fbeta._array import Array, array_namespace
+from fbeta._array import Array, array_namespace, astype
 from fbeta._threads import one_blas_thread
-from fbeta.linear.rotation import PART_ENTRIES, cast, orthogonal_scores
-from fbeta.linear.tiles import RowTiles
+from fbeta.linear.batch import RowTiles
 
-__all__ = ["Design", "check_squares", "round_coefficients"]
+__all__ = ["Design", "check_squares", "rotation_pays", "round_coefficients"]
 
 MAX_ROTATED = 1500  # dimensions beyond which the eigendecomposition may cost more than it saves
 MAX_DENSITY = 0.2  # share of non-zero entries up to which dense X is taken as sparse
 MIN_SPARSE_ENTRIES = 1 << 16  # entries of X below which that saves nothing
 MAX_ONE_THREAD_FEATURES = 400  # dimensions below which BLAS threads do not pay
 COLUMNS_AT_ONCE = 256  # columns that are brought back to the coordinates of X at a time
+PART_ENTRIES = 1 << 20  # entries of X that are copied to double precision at a time
 MAX_SCORE_ROUNDING = 1e-4  # change of a score by rounding coefficients that is tolerated
 MAX_DOUBLE_ENTRIES = 1 << 24  # entries of X up to which it is kept in double precision
 
@@ -94,14 +91,14 @@ class Design:
         xp = array_namespace(X)
         if X.shape[0] * X.shape[1] <= MAX_DOUBLE_ENTRIES:
             # what centring and rotation round is no more than what X itself does not hold
-            X = cast(xp, X, xp.float64)
+            X = astype(xp, X, xp.float64)
         there = {"dtype": X.dtype, "device": X.device}
         column = None if weight is None else xp.asarray(weight, **there)[:, None]
-        mean = None
+        mean = rotation = None
         if intercept:
-            mean = xp.mean(X, axis=0) if column is None else _weighted_mean(xp, X, column)
+            weighted = column is not None
+            mean = xp.sum(X * column, axis=0) / xp.sum(column) if weighted else xp.mean(X, axis=0)
             X = X - mean
-        rotation = None
         if rotate and min(X.shape) <= MAX_ROTATED and not (complete and X.shape[0] < X.shape[1]):
             with one_blas_thread(min(X.shape) < MAX_ONE_THREAD_FEATURES):
                 X, rotation = orthogonal_scores(xp, X, column, complete)
@@ -122,14 +119,17 @@ class Design:
         column = None if weight is None else weight.astype(X.dtype)[:, None]
         mean = None
         if intercept:
-            weights = X.data.astype(np.float64)
-            if column is not None:
-                weights *= np.repeat(column[:, 0], np.diff(X.indptr))
             total = X.shape[0] if column is None else column.sum(dtype=np.float64)
-            mean = np.bincount(X.indices, weights, minlength=X.shape[1]) / total
+            mean = _sparse_sums(X, column, 1) / total
             X = _append_ones(X)
             penalised[-1] = 0
         return cls(X, column, penalised, mean, selection, intercept, max_abs, dtype)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The rows and the coordinates, (n, p)."""
+        n, p = self.matrix.shape
+        return int(n), int(p)
 
     @property
     def xp(self) -> Any:
@@ -181,33 +181,30 @@ class Design:
         if self.matrix.dtype == dtype:
             return self
         weight = None if self.weight is None else self.xp.astype(self.weight, dtype)
-        return replace(self, matrix=cast(self.xp, self.matrix, dtype), weight=weight)
+        return replace(self, matrix=astype(self.xp, self.matrix, dtype), weight=weight)
 
     def holds_in(self, dtype: Any) -> bool:
         """Tell whether entries and sums of their squares are finite in a type."""
-        entries = max(1, self.matrix.shape[0] * self.matrix.shape[1])
+        n, p = self.shape
         # centring and rotation make no entry larger than this
-        largest = 2 * self.max_abs * (1 + self.matrix.shape[1]) ** 0.5
-        return bool(largest <= (float(self.xp.finfo(dtype).max) / entries) ** 0.5)
+        largest = 2 * self.max_abs * (1 + p) ** 0.5
+        return bool(largest <= (float(self.xp.finfo(dtype).max) / max(1, n * p)) ** 0.5)
 
     def take(self, rows: Array) -> Design:
         """Return the design of some rows, in the same coordinates."""
-        if not sp.issparse(self.matrix) and not isinstance(self.matrix, np.ndarray):
-            rows = self.xp.asarray(rows, device=self.device)
-            matrix = self.xp.take(self.matrix, rows, axis=0)
-            weight = None if self.weight is None else self.xp.take(self.weight, rows, axis=0)
-            return replace(self, matrix=matrix, weight=weight)
-        weight = None if self.weight is None else self.weight[rows]
-        return replace(self, matrix=self.matrix[rows], weight=weight)
+        xp = self.xp
+        index = rows if xp is np else xp.asarray(rows, device=self.device)
+        matrix, weight = (
+            a if a is None else a[index] if xp is np else xp.take(a, index, axis=0)
+            for a in (self.matrix, self.weight)
+        )
+        return replace(self, matrix=matrix, weight=weight)
 
     @cached_property
     def orthogonal(self) -> tuple[Design, Array]:
-        """The same rows in double precision with orthogonal columns, and what leads there.
-
-        The second is (p or p - 1, q) with orthonormal columns, for all but the intercept.
-        """
+        """The rows in double precision with orthogonal columns, and V that leads there, (p, q)."""
         xp = self.xp
-        matrix = cast(xp, self.matrix, xp.float64)
+        matrix = astype(xp, self.matrix, xp.float64)
         matrix = matrix.toarray() if sp.issparse(matrix) else matrix
         ones = matrix[:, -1:] if self.intercept else matrix[:, :0]
         matrix = matrix[:, :-1] if self.intercept else matrix
@@ -221,28 +218,20 @@ class Design:
     @cached_property
     def moments(self) -> tuple[Array, Array]:
         """The weighted means of the columns of ``matrix`` and of their squares, (p, 1) each."""
-        xp, total = self.xp, self.total_weight
-        n, p = self.matrix.shape
-        once = xp.zeros(p, dtype=xp.float64, device=self.device)
-        twice = xp.zeros_like(once)
-        if sp.issparse(self.matrix):
-            X, values = self.matrix, self.matrix.data.astype(np.float64)
-            weighted = values
-            if self.weight is not None:
-                weighted = values * np.repeat(self.weight[:, 0], np.diff(X.indptr))
-            once = np.bincount(X.indices, weighted, minlength=p)
-            twice = np.bincount(X.indices, weighted * values, minlength=p)
-            return once[:, None] / total, twice[:, None] / total
-        size = max(1, PART_ENTRIES // max(p, 1))
-        for start in range(0, n, size):
-            part = slice(start, min(start + size, n))
-            tile = weighted = cast(xp, self.matrix[part, :], xp.float64)
-            if self.weight is not None:
-                weighted = tile * xp.astype(self.weight[part, :], xp.float64)
-            # sums and not products: the threads of BLAS would outlast them
-            once = once + xp.sum(weighted, axis=0)
-            twice = twice + xp.sum(tile * weighted, axis=0)
-        return once[:, None] / total, twice[:, None] / total
+        xp, X, weight = self.xp, self.matrix, self.weight
+        if sp.issparse(X):
+            sums = [_sparse_sums(X, weight, power) for power in (1, 2)]
+        else:
+            sums = [xp.zeros(X.shape[1], dtype=xp.float64, device=self.device)] * 2
+            for part in _row_parts(X, PART_ENTRIES):
+                tile = weighted = astype(xp, X[part, :], xp.float64)
+                if weight is not None:
+                    weighted = tile * xp.astype(weight[part, :], xp.float64)
+                # sums and not products: the threads of BLAS would outlast them
+                both = (weighted, tile * weighted)
+                sums = [a + xp.sum(b, axis=0) for a, b in zip(sums, both, strict=True)]
+        once, twice = (a[:, None] / self.total_weight for a in sums)
+        return once, twice
 
     @cached_property
     def spread(self) -> Array:
@@ -263,12 +252,12 @@ class Design:
         offset = xp.zeros(W.shape[1], dtype=W.dtype, device=self.device)
         if self.intercept:
             W, offset = W[:-1, :], W[-1, :]
-        return W if self.rotation is None else cast(xp, self.rotation, W.dtype) @ W, offset
+        return W if self.rotation is None else astype(xp, self.rotation, W.dtype) @ W, offset
 
     def from_centred(self, gradient: Array, total: Array) -> Array:
         """Apply the transpose of :meth:`centred_coefficients`, to (d, m) and (m,): (p, m)."""
         if self.rotation is not None:
-            gradient = cast(self.xp, self.rotation, gradient.dtype).T @ gradient
+            gradient = astype(self.xp, self.rotation, gradient.dtype).T @ gradient
         return self.xp.concat([gradient, total[None, :]]) if self.intercept else gradient
 
     def coefficients(self, W: Array) -> tuple[Array, Array]:
@@ -293,10 +282,7 @@ class Design:
         return coef, intercept
 
     def of_rows(self, X: Any) -> Design:
-        """Return the design of other rows, (n, d), in the same coordinates, without weights.
-
-        The design has to have all coordinates: see ``complete``.
-        """
+        """Return a ``complete`` design of other rows, (n, d), without weights."""
         dtype = self.matrix.dtype
         if sp.issparse(self.matrix):
             matrix = sp.csr_array(X, dtype=dtype)
@@ -322,13 +308,18 @@ def _max_abs(X: Array) -> float:
     return largest
 
 
+def check_squares(max_abs: float, limit: float, shape: tuple[int, int]) -> None:
+    """Refuse X, of (n, d) values up to ``max_abs``, if a sum of their squares may reach a limit."""
+    if max_abs > (limit / max(1, shape[0] * shape[1])) ** 0.5:
+        raise ValueError(f"X has values up to {max_abs:.1g}, whose squares overflow: scale X")
+
+
 def round_coefficients(
     coef: Array, intercept: Array, dtype: Any, max_abs: float
 ) -> tuple[Any, Any]:
-    """Return coefficients (m, d) and intercepts (m,) in a type, if that hardly changes scores.
+    """Return coefficients (d, m) and intercepts (m,), (m, d) and (m,), in the type of X.
 
-    Takes (d, m) and (m,) in double precision, which they keep otherwise, for X with values up to
-    ``max_abs``.
+    Or in double precision where rounding would change scores of X, with values up to ``max_abs``.
     """
     xp = array_namespace(coef)
     if dtype != xp.float64:
@@ -342,12 +333,6 @@ def round_coefficients(
     return coef, xp.astype(intercept, dtype)
 
 
-def check_squares(max_abs: float, limit: float, shape: tuple[int, int]) -> None:
-    """Refuse X, of (n, d) values up to ``max_abs``, if a sum of their squares may reach a limit."""
-    if max_abs > (limit / max(1, shape[0] * shape[1])) ** 0.5:
-        raise ValueError(f"X has values up to {max_abs:.1g}, whose squares overflow: scale X")
-
-
 def _mostly_zero(X: Array) -> bool:
     if not isinstance(X, np.ndarray) or X.size < MIN_SPARSE_ENTRIES:
         return False
@@ -355,11 +340,7 @@ def _mostly_zero(X: Array) -> bool:
 
 
 def _used_columns(X: Any) -> tuple[Any, Any]:
-    """Leave out features that are zero on every row: their coefficients are zero.
-
-    Returns the rest, and the matrix that puts their coefficients back into place (None where all
-    features are used).
-    """
+    """Return X without features that are zero on every row, and what puts coefficients back."""
     used = np.flatnonzero(np.bincount(X.indices, minlength=X.shape[1]))
     if len(used) == X.shape[1]:
         return X, None
@@ -370,14 +351,62 @@ def _used_columns(X: Any) -> tuple[Any, Any]:
 
 def _append_ones(X: Any) -> Any:
     """Return sparse X with a last column of ones."""
-    (n, d), count = X.shape, X.nnz + X.shape[0]
-    last = X.indptr[1:] + np.arange(n)
-    others = np.ones(count, dtype=np.bool_)
-    others[last] = False
-    data, indices = np.ones(count, dtype=X.dtype), np.full(count, d, dtype=X.indices.dtype)
-    data[others], indices[others] = X.data, X.indices
-    return sp.csr_array((data, indices, X.indptr + np.arange(n + 1)), shape=(n, d + 1))
+    return sp.hstack([X, sp.csr_array(np.ones((X.shape[0], 1), X.dtype))], format="csr")
 
 
-def _weighted_mean(xp: Any, X: Array, column: Array) -> Array:
-    return xp.sum(X * column, axis=0) / xp.sum(column)
+def _sparse_sums(X: Any, weight: Array | None, power: int) -> Array:
+    """Return the weighted sums of the columns of sparse X, or of their squares, (p,)."""
+    values = X.data.astype(np.float64)
+    weighted = values if weight is None else values * np.repeat(weight[:, 0], np.diff(X.indptr))
+    weighted = weighted * values if power == 2 else weighted
+    return np.bincount(X.indices, weighted, minlength=X.shape[1])
+
+
+def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:
+    """Tell whether a rotation of dense X, (n, d), that ``problems`` solves share saves time."""
+    n, d = shape
+    if max(n, d) < 2 * min(n, d):  # Hessians are far from diagonal in any coordinates
+        return False
+    return bool(problems * n * max(1, d // max(n, 1)) >= min(n, d) ** 2)
+
+
+def orthogonal_scores(
+    xp: Any, X: Array, column: Array | None, complete: bool = False
+) -> tuple[Array, Array]:
+    """Return ``Z = X V`` with V orthonormal and the columns of Z orthogonal under the weights.
+
+    The products are in double precision, or features of a large scale would leave their rounding
+    errors in the coordinates of the others.
+    """
+    basis, dtype = None, X.dtype
+    if X.shape[0] < X.shape[1]:  # orthonormal coordinates of the row space first
+        basis, R = xp.linalg.qr(astype(xp, X, xp.float64).T, mode="reduced")
+        X = R.T
+    entries = X.shape[0] * X.shape[1] if X.dtype == xp.float64 else PART_ENTRIES
+    parts = list(_row_parts(X, entries))
+    tiles = (astype(xp, X[part, :], xp.float64) for part in parts)
+    if column is None:
+        gram = sum(tile.T @ tile for tile in tiles)
+    else:
+        weights = (astype(xp, column[part, :], xp.float64) for part in parts)
+        gram = sum((tile * c).T @ tile for tile, c in zip(tiles, weights, strict=True))
+    _, V = xp.linalg.eigh(gram)
+    size, scores = 0.0, []
+    for part in parts:
+        Z = astype(xp, X[part, :], xp.float64) @ V
+        size = size + xp.sum(Z * Z, axis=0)
+        scores.append(astype(xp, Z, dtype))
+    Z, size = xp.concat(scores, axis=0), xp.sqrt(size)
+    keep = size > xp.finfo(xp.float64).eps * xp.max(size)
+    if not complete and not bool(xp.all(keep)) and bool(xp.any(keep)):
+        # directions in which no row has a component: their coefficients are zero
+        index = xp.nonzero(keep)[0]
+        Z, V = xp.take(Z, index, axis=1), xp.take(V, index, axis=1)
+    return Z, V if basis is None else basis @ V
+
+
+def _row_parts(X: Array, entries: int) -> Iterator[slice]:
+    """Split the rows, at least one, into parts of so many entries."""
+    n, size = X.shape[0], max(1, entries // max(X.shape[1], 1))
+    for start in range(0, max(n, 1), size):
+        yield slice(start, min(start + size, n))

@@ -15,16 +15,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
-from fbeta._array import is_tensor
+from fbeta._array import Array, is_tensor
 from fbeta._validation import check_number, check_solver
-from fbeta.linear.binary import LinearProblems
-from fbeta.linear.design import Design
+from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.models import LinearProbabilities, LinearScores, take_along
 from fbeta.linear.objectives import Binary, Objective
-from fbeta.linear.problems import MEMORY_BYTES, Problems, solve_path
-from fbeta.linear.rotation import rotation_pays
+from fbeta.linear.problems import MEMORY_BYTES, LinearProblems, Problems, Solution
 from fbeta.losses import LogisticLoss, Loss
 
 __all__ = [
@@ -34,9 +31,12 @@ __all__ = [
     "LinearScores",
     "Model",
     "SolverLearner",
-    "count_rows",
+    "solve_path",
     "take_rows",
 ]
+
+# share of the second-order term in an extrapolation: all of it overshoots where the path bends
+SECOND_ORDER_SHARE = 0.5
 
 Alphas: TypeAlias = Sequence[float]
 Names: TypeAlias = Callable[[int], str]
@@ -53,11 +53,6 @@ def take_rows(X: Any, rows: Any) -> Any:
     if isinstance(rows, slice):
         return X[slice(*rows.indices(X.shape[0])), :]
     return take_along(X, rows)
-
-
-def count_rows(X: Any) -> int:
-    """Return the number of rows of what :func:`take_rows` takes."""
-    return int(X.matrix.shape[0] if isinstance(X, Design) else _num_samples(X))
 
 
 class Model(Protocol):
@@ -96,6 +91,43 @@ class Learner(ABC):
             yield alpha, self.fit(X, targets, own, alpha)
 
 
+def solve_path(
+    problems: Problems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100
+) -> Iterator[tuple[float, Solution]]:
+    """Solve the problems for each alpha, from the strongest to the weakest, and yield both.
+
+    Each solve starts where the solutions before it lead, as a function of ``ln alpha``: the
+    coefficients of separable problems grow like ``ln(1 / alpha)``.
+    """
+    known: list[tuple[float, Array]] = []
+    for alpha in sorted(set(alphas), reverse=True):
+        start = extrapolate(known, alpha)
+        solution = problems.solve(alpha, start, tol=tol, max_iter=max_iter)
+        known = [*known[-2:], (alpha, solution.W)]
+        yield alpha, solution
+
+
+def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
+    """Continue up to three solutions (alpha, W), the strongest first, to ``alpha``.
+
+    By divided differences in ``ln alpha``; None where no solution is known.
+    """
+    if not known:
+        return None
+    if len(known) == 1 or alpha == 0:
+        return known[-1][1]
+    t = [float(np.log(a)) for a, _ in known]
+    W = [w for _, w in known]
+    ahead = float(np.log(alpha)) - t[-1]
+    slope = (W[-1] - W[-2]) / (t[-1] - t[-2])
+    out = W[-1] + ahead * slope
+    if len(known) == 3:
+        before = (W[-2] - W[-3]) / (t[-2] - t[-3])
+        bend = (slope - before) / (t[-1] - t[-3])
+        out = out + SECOND_ORDER_SHARE * ahead * (float(np.log(alpha)) - t[-2]) * bend
+    return out
+
+
 @dataclass(frozen=True)
 class Solved:
     """A model in the coordinates in which its problems were solved."""
@@ -103,10 +135,9 @@ class Solved:
     problems: Any
     solution: Any
 
-    def probabilities(self, X: Design) -> NDArray[Any]:
+    def probabilities(self, X: Design) -> Any:
         """Return the probabilities of the targets, of shape (n, M)."""
-        out: NDArray[Any] = self.problems.probabilities(self.solution, X)
-        return out
+        return self.problems.probabilities(self.solution, X)
 
 
 @dataclass(frozen=True)
@@ -128,39 +159,33 @@ class SolverLearner(Learner):
         """Return the objective of targets as a code makes them."""
         return self.objective.of(targets)
 
-    def problems(self, design: Design, targets: Any) -> Problems:
-        """Return the problems of the targets over a design."""
-        values = getattr(targets, "values", targets)
-        return self.problems_of(design, self.make_objective(targets), values)
-
     def problems_of(
-        self, design: Design, objective: Objective, values: Any, memory: int = MEMORY_BYTES
+        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
     ) -> Problems:
-        """Return the problems of an objective and the values of its targets."""
-        return Problems(design, objective, values, memory=memory)
+        """Return the problems of an objective and its targets over a design."""
+        return Problems(design, objective, getattr(targets, "values", targets), memory=memory)
 
     def fit(self, X: Any, targets: Any, weight: Weight, alpha: float, name: Names = str) -> Any:
         """Fit to the targets of n rows."""
-        alpha = check_number("alpha", alpha)
-        problems = self.problems(self._design(X, weight, self.n_columns(targets)), targets)
-        settings: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-        return problems.model(problems.solve_and_warn(alpha, describe=name, **settings))
-
-    def n_columns(self, targets: Any) -> int:
-        """Return how many columns of scores share the cost of a rotation of X."""
-        return self.make_objective(targets).n_linear
+        alpha, objective = check_number("alpha", alpha), self.make_objective(targets)
+        columns = targets.shape[1] if objective.separates_columns else objective.n_linear
+        problems = self.problems_of(self._design(X, weight, columns), objective, targets)
+        solution = problems.solve(alpha, tol=self.tol, max_iter=self.max_iter)
+        problems.warn_if_not_converged(solution, alpha, self.max_iter, name)
+        return problems.model(solution)
 
     def share(self, X: Any, weight: Weight) -> Design:
         """Return X in coordinates in which the problems are easy."""
         return self._design(X, weight, np.inf)
 
     def _design(self, X: Any, weight: Weight, columns: float) -> Design:
+        """Return X, rotated if that pays for so many columns of scores."""
         rotate = self.objective.always_rotates or rotation_pays(X.shape, columns)
         return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
 
     def path(self, shared: Any, targets: Any, weight: Weight, rows: Rows, alphas: Alphas) -> Path:
         """Solve from the strongest alpha to the weakest, each from the solutions before."""
-        problems = self.problems(shared.take(rows), targets)
+        problems = self.problems_of(shared.take(rows), self.make_objective(targets), targets)
         for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
             problems.warn_if_not_converged(solution, alpha, self.max_iter)
             yield alpha, Solved(problems, solution)
@@ -185,19 +210,15 @@ class LinearLearner(SolverLearner):
         """Return the binary loss of each column."""
         return Binary(self.loss)
 
+    def problems_of(
+        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
+    ) -> LinearProblems:
+        """Return the binary problems."""
+        return LinearProblems(design, targets, self.loss, memory=memory)
+
     def fit(
         self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
     ) -> LinearProbabilities:
         """Fit to targets of shape (n, M)."""
         model: LinearProbabilities = super().fit(X, targets, weight, alpha, name)
         return model.unfold() if self.unfold else model
-
-    def problems_of(
-        self, design: Design, objective: Objective, values: Any, memory: int = MEMORY_BYTES
-    ) -> LinearProblems:
-        """Return the binary problems."""
-        return LinearProblems(design, values, self.loss, memory=memory)
-
-    def n_columns(self, targets: sp.csc_array) -> int:
-        """Return the number of targets."""
-        return int(targets.shape[1])

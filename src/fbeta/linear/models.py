@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, array_namespace
-from fbeta.linear.objectives import Objective, linear_scores
+from fbeta._array import Array, array_namespace, is_tensor
+from fbeta._threads import one_blas_thread
 from fbeta.losses import Loss
 
-__all__ = ["LinearModel", "LinearProbabilities", "LinearScores", "take_along"]
+if TYPE_CHECKING:
+    from fbeta.linear.objectives import Objective
+
+__all__ = ["LinearModel", "LinearProbabilities", "LinearScores", "linear_scores", "take_along"]
+
+MIN_PARALLEL_SCORES = 1 << 17  # scores below which a second thread does not pay
 
 
 def take_along(values: Any, places: NDArray[np.intp], axis: int = 0) -> Any:
     """Return the entries of an array of any library at some places along an axis."""
     xp = array_namespace(values)
     return xp.take(values, xp.asarray(places, device=values.device), axis=axis)
+
+
+def linear_scores(X: Any, coef: Array, intercept: Array) -> Array:
+    """Return ``X @ coef.T + intercept``; tensors are brought to one type first."""
+    if is_tensor(X):
+        xp = array_namespace(X)
+        dtype = xp.result_type(X, coef)
+        X, coef, intercept = (xp.astype(a, dtype, copy=False) for a in (X, coef, intercept))
+        return X @ coef.T + intercept
+    with one_blas_thread(X.shape[0] * coef.shape[0] < MIN_PARALLEL_SCORES):
+        return X @ coef.T + intercept
 
 
 @dataclass(frozen=True)
@@ -83,10 +99,8 @@ class LinearProbabilities:
     def unfold(self) -> LinearProbabilities:
         """Return a model with coefficients for each target, also where targets are equal."""
         names = ("coef", "intercept", "n_iter", "converged")
-        own = (take_along(getattr(self, name), self.problem) for name in names)
-        coef, intercept, n_iter, converged = own
-        every = np.arange(len(self.problem))
-        return LinearProbabilities(coef, intercept, every, n_iter, converged, self.loss)
+        own = {name: take_along(getattr(self, name), self.problem) for name in names}
+        return LinearProbabilities(problem=np.arange(len(self.problem)), loss=self.loss, **own)
 
     @property
     def most_iter(self) -> int:

@@ -1,34 +1,31 @@
 """Objectives: losses of scores with their derivatives, and what makes a linear model of them.
 
-A problem has one score for each of its columns of W: one for a binary loss, one for each class of a
-multinomial regression. Arrays are of any library that follows the array API standard, of shape
-(rows, m c) for m problems with c columns each, the columns of a problem side by side.
-
-A linear model is an objective, a code that makes its targets, and an estimator.
+Arrays are of any library that follows the array API standard, of shape (rows, m c) for m problems
+with c scores each, those of a problem side by side: one for a binary loss, one for each class.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, array_namespace, is_tensor
-from fbeta._threads import one_blas_thread
-from fbeta.linear.fused import fuses_losses, logistic
-from fbeta.losses import Loss
+from fbeta._array import Array, array_namespace, dense_columns, is_accelerator
+from fbeta.linear.models import linear_scores
+from fbeta.losses import LogisticLoss, Loss
 
 if TYPE_CHECKING:
     from fbeta.linear.compiled import Compiled
     from fbeta.linear.design import Design
 
-__all__ = ["CAUTIOUS_LOSS", "MIN_PARALLEL_SCORES", "TINY", "Binary", "Objective", "linear_scores"]
+__all__ = ["CAUTIOUS_LOSS", "TINY", "Binary", "Objective", "has_kernels"]
 
 TINY = 1e-150  # added to Hessians in one coordinate, which may be zero
 CAUTIOUS_LOSS = 0.75  # beyond which a row is cautious: its class has a probability below 1/2
-MIN_PARALLEL_SCORES = 1 << 17  # scores below which a second thread does not pay
 
 
 class Objective(ABC):
@@ -46,7 +43,7 @@ class Objective(ABC):
     null_loss : float
         Loss of a row by a model that predicts nothing.
     width : int
-        Columns c of a problem.
+        Scores c of a problem.
     intercept_penalty, min_alpha : float
         Penalty of intercepts and the least one of others, where losses do not bound them.
     """
@@ -113,17 +110,13 @@ class Objective(ABC):
         """Remove from gradients or directions, (p, m c), what no loss depends on."""
         return values
 
-    def take(self, problems: Array) -> Objective:
-        """Return the objective of some of the problems, as wide as this one."""
+    def take(self, problems: Any, narrow: bool = False) -> Objective:
+        """Return the objective of some problems; if ``narrow``, as wide as the widest of them."""
         return self
 
-    def select(self, problems: NDArray[np.intp]) -> Objective:
-        """Return the objective of some of the problems, as wide as the widest of them."""
-        return self
-
-    def bind(self, design: Design) -> Objective:
-        """Return the form of the objective that is solved over a design."""
-        return self
+    def bind(self, design: Design) -> tuple[Objective, Design]:
+        """Return the objective that is solved over a design, and a design with its scores."""
+        return self, design
 
     @property
     def counts(self) -> NDArray[np.intp]:
@@ -134,10 +127,6 @@ class Objective(ABC):
     def n_linear(self) -> int:
         """The number of linear functions of X."""
         return int(self.counts.sum())
-
-    def extend(self, design: Design) -> Design:
-        """Return a design whose scores are those of the objective."""
-        return design
 
     def order(self, targets: Any) -> NDArray[np.intp]:
         """Return the problems that have to be solved, those that take longest first."""
@@ -153,7 +142,7 @@ class Objective(ABC):
 
     @abstractmethod
     def start(self, design: Design, targets: Any, alpha: float) -> Array:
-        """Return where a cold solve starts, (p, M)."""
+        """Return where a cold solve starts, (p, M), newly allocated."""
 
     def model_scores(self, X: Any, coef: Array, intercept: Array) -> Array:
         """Return the scores of n rows of X by coefficients (M, d) and intercepts (M,)."""
@@ -164,27 +153,27 @@ class Objective(ABC):
         """Return the probabilities that the code of the targets makes statistics of, (n, M)."""
 
 
-def linear_scores(X: Any, coef: Array, intercept: Array) -> Array:
-    """Return ``X @ coef.T + intercept``; tensors are brought to one type first."""
-    if is_tensor(X):
-        xp = array_namespace(X)
-        dtype = xp.result_type(X, coef)
-        X, coef, intercept = (xp.astype(a, dtype, copy=False) for a in (X, coef, intercept))
-        return X @ coef.T + intercept
-    with one_blas_thread(X.shape[0] * coef.shape[0] < MIN_PARALLEL_SCORES):
-        return X @ coef.T + intercept
-
-
 class Binary(Objective):
-    """A binary loss phi(y, u) for each column; y holds targets in [0, 1]."""
+    """A binary loss phi(y, u) for each column; y holds targets in [0, 1].
+
+    For a solve, ``mean`` has the mean of each distinct column, (m,), and ``constant`` the value of
+    constant columns, which are not solved, NaN elsewhere.
+    """
 
     kind = "binary"
     separates_columns = True
 
-    def __init__(self, loss: Loss) -> None:
+    def __init__(
+        self,
+        loss: Loss,
+        mean: NDArray[np.float64] | None = None,
+        constant: NDArray[np.float64] | None = None,
+    ) -> None:
         self.loss = loss
         self.null_loss = float(loss.value(0.5, np.zeros(1))[0])
         self.middle = [float(loss.derivative(y, np.zeros(1))[0]) for y in (0.0, 1.0)]
+        self.mean = np.zeros(0) if mean is None else mean
+        self.constant = np.full_like(self.mean, np.nan) if constant is None else constant
 
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return value, derivative and curvature.
@@ -205,8 +194,10 @@ class Binary(Objective):
         self, y: Array, u: Array, cautious: Array | None, weight: Array | None
     ) -> tuple[Array, Array, Array, Array]:
         """Evaluate and sum, in one kernel where there is one."""
-        if weight is None and fuses_losses(self.loss, u):
-            return logistic(y, u, cautious)
+        if weight is None and type(self.loss) is LogisticLoss and has_kernels(u):
+            from fbeta.linear import _triton
+
+            return _triton.logistic(y, u, cautious)
         return super().summed(y, u, cautious, weight)
 
     def response(self, curvature: Array, v: Array) -> Array:
@@ -217,15 +208,49 @@ class Binary(Objective):
         """Return the second derivative, which is the curvature."""
         return curvature
 
+    @property
+    def counts(self) -> NDArray[np.intp]:
+        """One column for each problem."""
+        return np.ones(len(self.mean), np.intp)
+
+    def order(self, targets: Any) -> NDArray[np.intp]:
+        """Return the columns that are not constant; those with more positives take longer."""
+        solved = np.flatnonzero(np.isnan(self.constant))
+        return solved[np.argsort(-self.mean[solved], kind="stable")]
+
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
         """Return some columns of a sparse array on the host, dense."""
-        return targets[:, problems].toarray().astype(np.float64)
+        xp, device = design.xp, design.device
+        # 0 and 1 are exact in any type: accelerators, whose memory is scarce, get the smallest
+        small = is_accelerator(device) and bool((targets.data == 1).all())
+        dtype = xp.float32 if small and design.holds_in(xp.float32) else xp.float64
+        return dense_columns(xp, device, targets[:, problems], dtype)
+
+    def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
+        """Return the problems as the compiled solver takes them."""
+        from fbeta.linear.compiled import Compiled
+
+        solved = int(np.isnan(self.constant).sum())
+        return Compiled.binary(design, light, targets, self.loss, solved)
 
     def start(self, design: Design, targets: Any, alpha: float) -> Array:
-        """Start at 0."""
-        p, m = design.matrix.shape[1], targets.shape[1]
-        return design.xp.zeros((p, m), dtype=design.xp.float64, device=design.device)
+        """Start at the models that ignore X, (p, m)."""
+        # by columns, as the compiled solver has them
+        W = np.zeros((design.matrix.shape[1], len(self.mean)), order="F")
+        if design.intercept:
+            W[-1] = np.where(np.isnan(self.constant), self.loss.link(self.mean), 0.0)
+        return design.xp.asarray(W, device=design.device)
 
     def probabilities(self, scores: Array) -> Array:
         """Return the inverse link of the scores."""
         return self.loss.inverse_link(scores)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def has_kernels(array: Array) -> bool:
+    """Tell whether an array is where kernels of Triton run: on CUDA, where it is installed."""
+    return getattr(array.device, "type", None) == "cuda" and _has_triton()

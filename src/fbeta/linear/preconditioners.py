@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._array import Array, to_numpy
-from fbeta.linear.batch import Evaluation, ProblemBatch, take_problems
-from fbeta.linear.tiles import RowTiles
+from fbeta.linear.batch import Evaluation, ProblemBatch, RowTiles, take_problems
 
 __all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
 
@@ -25,6 +24,7 @@ MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factor
 TINY = 1e-150  # added where a zero would be divided by
 
 
+@dataclass
 class Preconditioner(ABC):
     """An approximation M of the Hessians of m problems, with M^-1.
 
@@ -32,9 +32,15 @@ class Preconditioner(ABC):
     ``single_precision`` says whether that is accurate enough for products with H.
     """
 
+    mixed_precision: ClassVar[bool] = False  # whether it may choose single precision
+    # fields with the problems in their last or in their first axis, and those that change type
+    by_column: ClassVar[tuple[str, ...]]
+    by_matrix: ClassVar[tuple[str, ...]] = ()
+    cast: ClassVar[tuple[str, ...]] = ()
+
+    batch: ProblemBatch
     smallest: Array
     single_precision: bool
-    mixed_precision: ClassVar[bool] = False  # whether it may choose single precision
 
     @classmethod
     @abstractmethod
@@ -48,13 +54,18 @@ class Preconditioner(ABC):
         The last is infinite where nothing is known but the lower end of the spectrum.
         """
 
-    @abstractmethod
     def take(self, problems: Array) -> Self:
         """Return that of some problems."""
+        xp, m = self.batch.xp, self.smallest.shape[0]
+        taken = {name: take_problems(getattr(self, name), problems, m) for name in self.by_column}
+        for name in self.by_matrix:
+            taken[name] = xp.take(getattr(self, name), problems, axis=0)
+        return replace(self, **taken)
 
-    @abstractmethod
     def astype(self, dtype: Any) -> Self:
         """Return it in another floating type."""
+        made = {name: self.batch.xp.astype(getattr(self, name), dtype) for name in self.cast}
+        return replace(self, **made)
 
 
 @dataclass
@@ -71,13 +82,12 @@ class Eliminating(Preconditioner):
     """
 
     mixed_precision = True
+    by_column, by_matrix = ("inverse", "means", "smallest"), ("small",)
+    cast = ("inverse", "means", "small")
 
-    batch: ProblemBatch
     inverse: Array  # (p, M), of the diagonal part; 0 for intercepts
     means: Array  # (c, p, M), b
     small: Array  # (m, c, c), the inverse of c
-    smallest: Array
-    single_precision: bool
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
@@ -90,7 +100,7 @@ class Eliminating(Preconditioner):
         tiles = batch.light_tiles if single else batch.tiles
         means, small = cls._means(batch, at, tiles)
         # the coordinate of the intercept is not of the diagonal part
-        made = cls(batch, xp.where(D > 0, 1 / kept, D), means, small, smallest, single)
+        made = cls(batch, smallest, single, xp.where(D > 0, 1 / kept, D), means, small)
         if not design.intercept:
             again = [made._dots(means[k, :, :] / D) for k in range(batch.width)]
             small = small + xp.stack(again, axis=-1)
@@ -164,21 +174,6 @@ class Eliminating(Preconditioner):
         squares = self.batch.total(self.batch.xp.sum(rest * rest, axis=0))
         return squares / alpha if alpha > 0 else self.batch.xp.full_like(squares, self.batch.xp.inf)
 
-    def take(self, problems: Array) -> Self:
-        """Return that of some problems."""
-        m = self.smallest.shape[0]
-        inverse, means, smallest = take_problems(
-            (self.inverse, self.means, self.smallest), problems, m
-        )
-        small = self.batch.xp.take(self.small, problems, axis=0)
-        return replace(self, inverse=inverse, means=means, small=small, smallest=smallest)
-
-    def astype(self, dtype: Any) -> Self:
-        """Return it in another floating type."""
-        names = ("inverse", "means", "small")
-        cast = {name: self.batch.xp.astype(getattr(self, name), dtype) for name in names}
-        return replace(self, **cast)
-
 
 @dataclass
 class Diagonal(Preconditioner):
@@ -190,10 +185,9 @@ class Diagonal(Preconditioner):
     largest entry of M for it.
     """
 
-    batch: ProblemBatch
+    by_column, cast = ("inverse", "smallest"), ("inverse",)
+
     inverse: Array  # (p, M)
-    smallest: Array
-    single_precision: bool = False
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
@@ -201,7 +195,7 @@ class Diagonal(Preconditioner):
         xp = batch.xp
         D = xp.clip(batch.penalty + batch.tiles.diagonal(at.curvature_sum), TINY, None)
         smallest = batch.tiles.least_ratio(batch.penalty, D)
-        return cls(batch, 1 / D, xp.reshape(smallest, (1,)))
+        return cls(batch, xp.reshape(smallest, (1,)), False, 1 / D)
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
@@ -210,14 +204,6 @@ class Diagonal(Preconditioner):
         z = self.inverse * r
         size = self.batch.total(self.batch.xp.sum(r * z, axis=0))
         return project(z), size, self.batch.xp.full_like(size, self.batch.xp.inf)
-
-    def take(self, problems: Array) -> Self:
-        """Return itself: there is one problem only."""
-        return self
-
-    def astype(self, dtype: Any) -> Self:
-        """Return it in another floating type."""
-        return replace(self, inverse=self.batch.xp.astype(self.inverse, dtype))
 
 
 @dataclass
@@ -229,12 +215,11 @@ class Factorised(Preconditioner):
     conjugate gradients took many steps with it.
     """
 
-    batch: ProblemBatch
+    by_column, by_matrix = ("curvature", "sound", "smallest"), ("inverses",)
+
     inverses: Array  # (m, c p, c p)
     sound: Array  # (m,), 1 where the inverse is accurate, 0 elsewhere
     curvature: list[Array]  # that the inverses were made for
-    smallest: Array
-    single_precision: bool = False
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
@@ -242,7 +227,7 @@ class Factorised(Preconditioner):
         if before is None:
             every = np.arange(at.value.shape[0])
             inverses, sound = _inverse_hessians(batch, at, every)
-            made = cls(batch, inverses, sound, at.curvature, sound)
+            made = cls(batch, sound, False, inverses, sound, at.curvature)
         else:
             made = replace(before, batch=batch)
             made._renew(at, np.flatnonzero(to_numpy(steps) > MAX_STALE_STEPS))
@@ -272,19 +257,6 @@ class Factorised(Preconditioner):
         size = self.batch.total(xp.sum(r * z, axis=0))
         return z, size, xp.full_like(size, xp.inf)
 
-    def take(self, problems: Array) -> Self:
-        """Return that of some problems."""
-        m, xp = self.sound.shape[0], self.batch.xp
-        curvature, sound, smallest = take_problems(
-            (self.curvature, self.sound, self.smallest), problems, m
-        )
-        inverses = xp.take(self.inverses, problems, axis=0)
-        return replace(self, inverses=inverses, sound=sound, curvature=curvature, smallest=smallest)
-
-    def astype(self, dtype: Any) -> Self:
-        """Return itself: it is for double precision only."""
-        return self
-
 
 #: By the names that objectives declare.
 PRECONDITIONERS: dict[str, type[Preconditioner]] = {
@@ -305,7 +277,7 @@ def _inverse_hessians(
     scale = xp.where(scale > 0, scale, xp.ones_like(scale)) ** -0.5
     H = scale[:, :, None] * H * scale[:, None, :]
     inverses = _invert(xp, H)
-    condition = _norm(xp, H) * _norm(xp, inverses)
+    condition = xp.linalg.matrix_norm(H, ord=1) * xp.linalg.matrix_norm(inverses, ord=1)
     sound = condition * (float(xp.finfo(xp.float64).eps) * order / batch.width) <= MAX_ERROR_SHARE
     return scale[:, :, None] * inverses * scale[:, None, :], xp.astype(sound, xp.float64)
 
@@ -354,11 +326,6 @@ def _invert(xp: Any, H: Array) -> Array:
         if H.shape[0] == 1:  # anything does, and nothing is known of it
             return xp.eye(H.shape[-1], dtype=H.dtype, device=H.device)[None, :, :]
         return xp.concat([_invert(xp, H[i : i + 1, :, :]) for i in range(H.shape[0])])
-
-
-def _norm(xp: Any, A: Array) -> Array:
-    """Return the largest sum of absolute values of a column of each matrix."""
-    return xp.max(xp.sum(xp.abs(A), axis=1), axis=-1)
 
 
 def _inverses(xp: Any, matrices: Array) -> Array:

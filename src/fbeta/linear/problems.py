@@ -1,8 +1,8 @@
-"""All problems over one X: which of them need solving, by what, in which batches, and paths."""
+"""All problems over one X: which of them need solving, by what, and in which batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,13 @@ from fbeta.linear.compiled import AIM
 from fbeta.linear.design import Design
 from fbeta.linear.driver import objective_floor, warn_if_not_converged
 from fbeta.linear.in_memory import solve_batch
-from fbeta.linear.models import LinearModel
-from fbeta.linear.objectives import MIN_PARALLEL_SCORES, Objective
+from fbeta.linear.models import MIN_PARALLEL_SCORES, LinearModel, LinearProbabilities
+from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
+from fbeta.losses import LogisticLoss, Loss
+from fbeta.statistics.targets import constant_values, distinct_columns
 
-__all__ = ["Problems", "Solution", "solve_path"]
+__all__ = ["LinearProblems", "Problems", "Solution", "independent_start"]
 
 MEMORY_BYTES = 1 << 30  # of working memory, for the batches that are solved at the same time
 BATCH_COLUMNS = 160  # columns of a batch: enough for matrix products at full speed
@@ -34,8 +36,7 @@ FREE_MEMORY_SHARE = 0.8  # of the memory that is free on an accelerator
 MIN_CG_STEPS = 48  # conjugate gradient steps before a problem is abandoned
 MIN_CG_STEPS_ACCELERATOR = 12
 LAUNCH_FLOPS = 6e10  # operations of an accelerator in the time that the kernels of a step launch
-# share of the second-order term in an extrapolation: all of it overshoots where the path bends
-SECOND_ORDER_SHARE = 0.5
+START_TOL = 1e-2  # of the binary problems that other ones start from
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,14 @@ class Problems:
     def __init__(
         self, design: Design, objective: Objective, targets: Any, *, memory: int = MEMORY_BYTES
     ) -> None:
-        self.design = design = objective.extend(design)
-        self.objective, self.bound = objective, objective.bind(design)
-        self.targets, self.memory = targets, memory
-        xp = design.xp
+        self.objective, self.targets, self.memory = objective, targets, memory
+        self.bound, design = objective.bind(design)
+        self.design, (n, p), xp = design, design.shape, design.xp
         mixed = PRECONDITIONERS[objective.preconditioners[0]].mixed_precision
-        large = design.matrix.shape[0] * design.matrix.shape[1] >= MIN_SINGLE_ENTRIES
-        single = mixed and large and design.holds_in(xp.float32)
+        single = mixed and n * p >= MIN_SINGLE_ENTRIES and design.holds_in(xp.float32)
         self.light = design.astype(xp.float32 if single else xp.float64)
         self.first = np.concatenate([[0], np.cumsum(self.bound.counts)]).astype(np.intp)
+        self.problem = np.arange(len(self))  # that each column of the targets belongs to
         self.unsolved = objective.order(targets)
         self.compiled = objective.compiled(design, self.light, targets)
 
@@ -88,12 +88,6 @@ class Problems:
     @property
     def _factorises(self) -> bool:
         return "factorised" in self.objective.preconditioners
-
-    def columns(self, problems: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the columns of some problems."""
-        starts, counts = self.first[problems], np.diff(self.first)[problems]
-        before = np.cumsum(counts) - counts
-        return np.asarray(np.repeat(starts - before, counts) + np.arange(counts.sum()))
 
     def solve(
         self, alpha: float, start: Array | None = None, *, tol: float = 1e-6, max_iter: int = 100
@@ -116,15 +110,12 @@ class Problems:
         -------
         Solution
         """
-        xp = self.design.xp
-        cold = start is None
-        if start is None:
-            W = self.bound.start(self.design, self.targets, alpha)  # newly allocated
-        else:
-            W = xp.asarray(start, copy=True)
+        xp, cold = self.design.xp, start is None
+        first = self.bound.start(self.design, self.targets, alpha) if cold else None
+        W = xp.asarray(start, copy=True) if first is None else first
         W = xp.astype(W, xp.float64, copy=False)
         run = _Run(self, W, alpha, tol, max_iter, cold)
-        left = self.unsolved if self.design.matrix.shape[1] else self.unsolved[:0]
+        left = self.unsolved if self.design.shape[1] else self.unsolved[:0]
         if self.compiled is not None and len(left):
             settings: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "floor": self.floor}
             run.converged, run.abandoned = self.compiled.solve(
@@ -152,7 +143,7 @@ class Problems:
 
     def max_steps(self, width: int, factorised: bool = False) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
-        n, order = int(self.design.matrix.shape[0]), int(self.design.matrix.shape[1]) * width
+        n, order = self.design.shape[0], self.design.shape[1] * width
         early = is_accelerator(self.design.device) and self._factorises and not factorised
         if early and order <= MAX_FACTORISED:
             return max(MIN_CG_STEPS_ACCELERATOR, int(len(self) * n * order**2 / LAUNCH_FLOPS))
@@ -164,25 +155,25 @@ class Problems:
     @property
     def _rotates(self) -> bool:
         """Whether X is small enough to be rotated for problems that need factorisation."""
-        n, p = self.design.matrix.shape
-        return bool(min(n, p) <= MAX_FACTORISED and n * p <= MAX_ROTATED_ENTRIES)
+        n, p = self.design.shape
+        return min(n, p) <= MAX_FACTORISED and n * p <= MAX_ROTATED_ENTRIES
 
     @property
     def _inverts(self) -> NDArray[np.bool_]:
         """The problems whose Hessians are small enough to be inverted, (m,)."""
-        n, p = self.design.matrix.shape
+        n, p = self.design.shape
         order = (min(n, p) if self._rotates else p) * np.diff(self.first)
         return np.asarray(order <= MAX_INVERTED)
 
     def is_small(self) -> bool:
         """Tell whether a second thread does not pay."""
-        return bool(self.design.matrix.shape[0] * len(self.unsolved) < MIN_PARALLEL_SCORES)
+        return self.design.shape[0] * len(self.unsolved) < MIN_PARALLEL_SCORES
 
     def _batches(self, problems: NDArray[np.intp], factorised: bool) -> list[NDArray[np.intp]]:
         """Deal problems into batches of like composition, which take about as long."""
         if not len(problems):
             return []
-        n, p = self.design.matrix.shape
+        n, p = self.design.shape
         threads = 1 if self.is_small() else n_threads()
         width = int(np.diff(self.first)[problems].max())
         # scores, their changes, targets, curvatures and a share of the tiles, for each column
@@ -196,19 +187,6 @@ class Problems:
         count = min(len(problems), threads * -(-len(problems) // (threads * size)))
         return [problems[i::count] for i in range(count)]
 
-    def solve_and_warn(
-        self,
-        alpha: float,
-        *,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        describe: Callable[[int], str] = str,
-    ) -> Solution:
-        """Solve from scratch, and warn of what did not converge."""
-        solution = self.solve(alpha, tol=tol, max_iter=max_iter)
-        self.warn_if_not_converged(solution, alpha, max_iter, describe)
-        return solution
-
     def warn_if_not_converged(
         self,
         solution: Solution,
@@ -216,10 +194,10 @@ class Problems:
         max_iter: int,
         describe: Callable[[int], str] = str,
     ) -> None:
-        """Warn of problems that did not converge, by name."""
+        """Warn of problems that did not converge, by the first column that each of them is."""
         warn_if_not_converged(
             solution.converged,
-            describe,
+            lambda m: describe(int(np.argmax(self.problem == m))),
             f"{self.objective.kind} problems",
             f"{max_iter} iterations at alpha = {alpha:g}",
             "max_iter or alpha",
@@ -234,14 +212,11 @@ class Problems:
         """
         return np.asarray(to_numpy(solution.W))
 
-    def scores(self, solution: Solution, design: Design) -> Array:
-        """Return the scores of all columns, (n, M), for n rows in the coordinates of the design."""
-        with one_blas_thread(design.matrix.shape[0] * len(self) < MIN_PARALLEL_SCORES):
-            return self.objective.extend(design).scores(solution.W)
-
     def probabilities(self, solution: Solution, design: Design) -> Array:
-        """Return what the objective makes of these scores."""
-        return self.objective.probabilities(self.scores(solution, design))
+        """Return what the objective makes of the scores of n rows in the same coordinates."""
+        with one_blas_thread(design.shape[0] * len(self) < MIN_PARALLEL_SCORES):
+            scores = self.objective.bind(design)[1].scores(solution.W)
+        return self.objective.probabilities(scores)
 
     def coefficients(self, solution: Solution) -> tuple[Array, Array]:
         """Return coefficients (M, d) and intercepts (M,) in the coordinates of X.
@@ -255,6 +230,88 @@ class Problems:
         """Return the model in the coordinates of X."""
         coef, intercept = self.coefficients(solution)
         return LinearModel(coef, intercept, solution.n_iter, solution.converged, self.objective)
+
+
+class LinearProblems(Problems):
+    """The problems whose targets are the columns of a matrix.
+
+    Columns with equal targets are one problem. With an intercept, a constant target q has the
+    solution ``w = 0``, intercept ``link(q)``, and is not solved.
+
+    Parameters
+    ----------
+    design : Design
+        With n rows.
+    targets : csc_array of shape (n, M)
+        In [0, 1].
+    loss : Loss
+        The binary loss phi.
+    memory : int
+        Bytes of working memory.
+
+    Attributes
+    ----------
+    problem : ndarray of shape (M,)
+        The distinct problem that each column belongs to.
+    constant : ndarray of shape (m,)
+        The value of a constant target that is not solved, NaN elsewhere.
+    """
+
+    def __init__(
+        self, design: Design, targets: sp.csc_array, loss: Loss, *, memory: int = MEMORY_BYTES
+    ) -> None:
+        self.loss = loss
+        problem, first = distinct_columns(targets)
+        alone = len(first) == targets.shape[1]
+        matrix = sp.csc_array(targets if alone else targets[:, first])
+        if design.weight is None:
+            mean = np.asarray(matrix.sum(axis=0) / matrix.shape[0], dtype=np.float64)
+        else:
+            weight = to_numpy(design.weight).astype(np.float64)[:, 0]
+            mean = np.asarray(matrix.T @ weight / weight.sum())
+        constant = constant_values(matrix)
+        self.constant = constant if design.intercept else np.full_like(constant, np.nan)
+        super().__init__(design, Binary(loss, mean, self.constant), matrix, memory=memory)
+        self.problem = problem
+
+    def expanded(self, solution: Solution, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return finite coefficients of every column; constant ones have the link of the mean."""
+        W = np.asarray(to_numpy(solution.W))[:, self.problem]
+        unknown = ~np.isnan(self.constant[self.problem])
+        W[:, unknown] = 0.0
+        if self.design.intercept:
+            W[-1, unknown] = self.loss.link(mean[unknown])
+        return np.where(np.isfinite(W), W, 0.0)
+
+    def probabilities(self, solution: Solution, design: Design) -> Array:
+        """Return the probabilities of all columns of the targets for n rows of a design, (n, M)."""
+        xp, there = design.xp, {"device": design.device}
+        out = super().probabilities(solution, design)
+        constant = xp.asarray(self.constant, dtype=out.dtype, **there)
+        out = xp.where(xp.isnan(constant), out, constant)
+        return xp.take(out, xp.asarray(self.problem, **there), axis=1)
+
+    def model(self, solution: Solution) -> LinearProbabilities:
+        """Return the models in the coordinates of X."""
+        xp = self.design.xp
+        coef, intercept = self.coefficients(solution)
+        constant = xp.asarray(self.constant, dtype=intercept.dtype, device=self.design.device)
+        intercept = xp.where(xp.isnan(constant), intercept, self.loss.link(constant))
+        n_iter, converged = solution.n_iter, solution.converged
+        return LinearProbabilities(coef, intercept, self.problem, n_iter, converged, self.loss)
+
+
+def independent_start(
+    design: Design, targets: Any, alpha: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit a logistic regression to each column of targets, (n, M), roughly.
+
+    Returns the coefficients in the coordinates of the design, (p, M), and the values of constant
+    columns, which have none, NaN elsewhere.
+    """
+    problems = LinearProblems(design, sp.csc_array(targets), LogisticLoss())
+    W = to_numpy(problems.solve(alpha, tol=START_TOL).W)[:, problems.problem]
+    return W, problems.constant[problems.problem]
 
 
 @dataclass
@@ -300,15 +357,16 @@ class _Run:
         """Solve a batch, on accelerators in single precision first."""
         own, xp = self.problems, self.problems.design.xp
         design, light = own.design, own.light
-        objective = own.bound.select(names)
+        objective = own.bound.take(names, narrow=True)
         targets = objective.batch_targets(design, own.targets, names)
         start = self._gather(names, objective)
         if rotate:
             light = design = own.design.orthogonal[0]
             start = self._rotate(start, to=True)
         budget = xp.asarray(self.max_iter - self.n_iter[names], device=own.design.device)
-        settings: dict[str, Any] = {"floor": own.floor}
-        settings["max_steps"] = own.max_steps(objective.width, factorised)
+        max_steps = own.max_steps(objective.width, factorised)
+        settings: dict[str, Any] = {"floor": own.floor, "max_steps": max_steps}
+        settings["factorised"] = factorised
         cold, taken = self.cold_start, 0 * budget
         # on processors the compiled part runs in single precision first
         single = light.matrix.dtype == xp.float32 and is_accelerator(design.device)
@@ -320,13 +378,7 @@ class _Run:
             cold = cold and not bool(xp.any(taken > 0))
         batch = ProblemBatch(design, light, objective, targets, self.alpha)
         W, n_iter, converged, abandoned = solve_batch(
-            batch,
-            start,
-            tol=self.tol,
-            budget=budget - taken,
-            cold_start=cold,
-            factorised=factorised,
-            **settings,
+            batch, start, tol=self.tol, budget=budget - taken, cold_start=cold, **settings
         )
         W = self._rotate(W, to=False) if rotate else W
         return W, n_iter + taken, converged, abandoned
@@ -338,64 +390,28 @@ class _Run:
         turned = (V.T if to else V) @ W[:last, :]
         return design.xp.concat([turned, W[last:, :]], axis=0)
 
+    def _places(self, names: NDArray[np.intp], width: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the columns of some problems, filled up to a width, and which of them exist."""
+        own, place = self.problems, np.arange(width)
+        used = place < np.diff(own.first)[names, None]
+        return (own.first[names, None] + place).ravel(), used.ravel()
+
     def _gather(self, names: NDArray[np.intp], objective: Objective) -> Array:
         """Return the columns of some problems, filled up with zeros to the same width."""
-        own, W, xp = self.problems, self.W, self.problems.design.xp
-        counts = np.diff(own.first)[names]
-        width = own.design.columns(objective.width)
-        index = xp.asarray(own.columns(names), device=own.design.device)
+        W, design = self.W, self.problems.design
+        xp, there = design.xp, {"device": design.device}
+        places, used = self._places(names, design.columns(objective.width))
+        index = xp.asarray(np.minimum(places, W.shape[1] - 1), **there)
         columns = xp.take(W, index, axis=1)
-        if (counts == width).all():
+        if used.all():
             return columns
-        places = (np.arange(width)[None, :] < counts[:, None]).ravel()
-        source = np.where(places, np.cumsum(places) - 1, len(index))
-        columns = xp.concat([columns, xp.zeros_like(columns[:, :1])], axis=1)
-        return xp.take(columns, xp.asarray(source, device=own.design.device), axis=1)
+        return xp.where(xp.asarray(used, **there), columns, xp.zeros_like(columns))
 
     def _scatter(self, names: NDArray[np.intp], columns: Array) -> Array:
         """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
-        own, W, xp = self.problems, self.W, self.problems.design.xp
-        width, counts = columns.shape[1] // len(names), np.diff(own.first)[names]
+        W, xp = self.W, self.problems.design.xp
+        places, used = self._places(names, columns.shape[1] // len(names))
         source = np.arange(W.shape[1])
-        source[own.columns(names)] = W.shape[1] + np.flatnonzero(
-            (np.arange(width)[None, :] < counts[:, None]).ravel()
-        )
-        index = xp.asarray(source, device=own.design.device)
+        source[places[used]] = W.shape[1] + np.flatnonzero(used)
+        index = xp.asarray(source, device=self.problems.design.device)
         return xp.take(xp.concat([W, columns], axis=1), index, axis=1)
-
-
-def solve_path(
-    problems: Problems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100
-) -> Iterator[tuple[float, Solution]]:
-    """Solve the problems for each alpha, from the strongest to the weakest, and yield both.
-
-    Each solve starts where the solutions before it lead, as a function of ``ln alpha``: the
-    coefficients of separable problems grow like ``ln(1 / alpha)``.
-    """
-    known: list[tuple[float, Array]] = []
-    for alpha in sorted(set(alphas), reverse=True):
-        start = extrapolate(known, alpha)
-        solution = problems.solve(alpha, start, tol=tol, max_iter=max_iter)
-        known = [*known[-2:], (alpha, solution.W)]
-        yield alpha, solution
-
-
-def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
-    """Continue up to three solutions (alpha, W), the strongest first, to ``alpha``.
-
-    By divided differences in ``ln alpha``; None where no solution is known.
-    """
-    if not known:
-        return None
-    if len(known) == 1 or alpha == 0:
-        return known[-1][1]
-    t = [float(np.log(a)) for a, _ in known]
-    W = [w for _, w in known]
-    ahead = float(np.log(alpha)) - t[-1]
-    slope = (W[-1] - W[-2]) / (t[-1] - t[-2])
-    out = W[-1] + ahead * slope
-    if len(known) == 3:
-        before = (W[-2] - W[-3]) / (t[-2] - t[-3])
-        bend = (slope - before) / (t[-1] - t[-3])
-        out = out + SECOND_ORDER_SHARE * ahead * (float(np.log(alpha)) - t[-2]) * bend
-    return out

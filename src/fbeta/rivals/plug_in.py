@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import _num_samples
 
 from fbeta._validation import check_choice
 from fbeta.estimators.base import views
@@ -24,7 +25,6 @@ from fbeta.linear.learner import (
     Rows,
     SolverLearner,
     Weight,
-    count_rows,
 )
 from fbeta.statistics.codes import PlugInCode, PlugInTargets
 
@@ -41,7 +41,7 @@ class PlugInModel:
     def probabilities(self, X: Any) -> NDArray[Any]:
         """Return the probabilities of no labels and of the classes, of shape (n, 1 + M)."""
         P = self.sizes.probabilities(X)
-        none = np.zeros((count_rows(X), 1)) if self.empty is None else self.empty.probabilities(X)
+        none = np.zeros((_num_samples(X), 1)) if self.empty is None else self.empty.probabilities(X)
         return np.concatenate([none.astype(P.dtype), P], axis=1)
 
     @property
