@@ -81,6 +81,42 @@ def test_labels_that_are_not_listed_share_a_mass(seed):
         np.testing.assert_array_equal(labels[[i]].toarray()[0], row)
 
 
+def law_of_all_labels(P, sizes, mass):
+    """Sets and their probabilities: listed labels given their number, and independent others."""
+    listed, s = np.flatnonzero(P), len(P)
+    share = mass / max(s - len(listed), 1)
+    odds = np.where(P > 0, P / (1 - P), 0)
+    sets = np.array(reference.label_sets(s))
+    number = sets[:, listed].sum(axis=1)
+    weight = np.where(sets[:, listed] > 0, odds[listed], 1.0).prod(axis=1)
+    others = sets.sum(axis=1) - number
+    rest = share**others * (1 - share) ** (s - len(listed) - others)
+    totals = np.bincount(number, weight * rest, minlength=s + 1)
+    return sets, np.pad(sizes, (0, s + 1 - len(sizes)))[number] * weight * rest / totals[number]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sizes_of_listed_labels_and_a_mass_of_the_others(seed):
+    rng = np.random.default_rng(seed)
+    P = rng.random(6) * (rng.random(6) < 0.6)
+    listed = np.flatnonzero(P)
+    sizes = rng.dirichlet(np.ones(rng.integers(0, len(listed) + 1) + 1))
+    mass, beta = rng.random() * (6 - len(listed)), float(rng.choice([0.5, 1.0, 2.0]))
+    sets, p = law_of_all_labels(P, sizes, mass)
+    q = LabelStatistics.from_marginals(sp.csr_array(P[None]), sizes[None], mass)
+    labels, value = decode(q, beta, return_expected=True)
+    allowed = sets[~sets[:, P == 0].any(axis=1)]
+    best = max(reference.expected_fbeta(p, sets, yhat, beta) for yhat in allowed)
+    own = reference.expected_fbeta(p, sets, labels.toarray()[0], beta)
+    np.testing.assert_allclose([value[0], own], best, atol=1e-12)
+    np.testing.assert_allclose(expected_fbeta(q, labels, beta), best, atol=1e-12)
+    np.testing.assert_allclose(q.marginals().toarray()[0], (p @ sets) * (P > 0), atol=1e-12)
+    np.testing.assert_allclose(q.empty, p[0], atol=1e-12)
+    law = q.cardinality_distribution()[0]
+    right = np.bincount(sets.sum(axis=1), p)
+    np.testing.assert_allclose(np.pad(law, (0, len(right) - len(law))), right, atol=1e-12)
+
+
 def test_lists_of_fixed_length():
     q = LabelStatistics.from_listed([[7, 2, -1], [0, 1, 2]], [[0.9, 0.2, 0], [0.5] * 3], 10**6)
     assert len(q) == 2
@@ -114,7 +150,6 @@ def test_what_listed_labels_refuse():
     for match, work in {
         "probabilities": lambda: LabelStatistics.from_marginals(P * 3),
         "unlisted must lie": lambda: LabelStatistics.from_marginals(P, unlisted=5.0),
-        "exclude each other": lambda: LabelStatistics.from_marginals(P, [[1.0]] * 2, unlisted=0.1),
         "unlisted is for sparse": lambda: LabelStatistics.from_marginals([[0.5]], unlisted=0.1),
         "sizes must have shape": lambda: LabelStatistics.from_marginals(P, [[1.0]]),
         "below n_labels": lambda: LabelStatistics.from_listed([[3]], [[0.1]], 2),

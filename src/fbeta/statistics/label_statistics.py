@@ -289,7 +289,8 @@ class LabelStatistics:
         n_labels : int
             Number of labels s.
         sizes : array-like of shape (n, m + 1), optional
-            ``P(|y| = k | x_i)`` for k in 0..m, of all labels together.
+            ``P(|y| = k | x_i)`` for k in 0..m, of all labels together; with ``unlisted``, of the
+            listed labels alone.
         unlisted : float or array-like of shape (n,), optional
             The expected number of labels that are not listed; they share it equally. It lowers the
             expected measure, and moves the best number of labels. 0 by default.

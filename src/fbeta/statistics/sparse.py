@@ -6,7 +6,9 @@ shape (n, s) is made; rows are padded to lists of one length, some rows at a tim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,48 @@ from scipy.stats import binom
 from fbeta._validation import as_real
 from fbeta.statistics.conditional_bernoulli import (
     NEGLIGIBLE_LOG_PROBABILITY,
-    Law,
+    ConditionalLaw,
     conditional_law,
     independent_law,
 )
 from fbeta.statistics.dense import Cardinalities, Dense, Rows
+
+
+@dataclass(frozen=True)
+class LawWithOthers:
+    """Listed labels that are independent given their number, and independent others."""
+
+    listed: ConditionalLaw
+    others: NDArray[np.float64]  # (1 + U, n), the law of the number of the others
+    xp = np
+    first = 1
+
+    @property
+    def empty(self) -> NDArray[np.float64]:
+        """``P(no labels)``, of shape (n,)."""
+        out: NDArray[np.float64] = self.listed.empty * self.others[0]
+        return out
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """``P(|y| = k)`` for the sizes 1, 2, ..., of shape (K + U, n)."""
+        return self._added(np.concatenate([self.listed.empty[None], self.listed.weights]))[1:]
+
+    def joint(self, labels: NDArray[np.float64], at_once: int) -> Iterator[tuple[slice, Any]]:
+        """Yield ``P(|y| = k, y_j = 1)`` of listed labels (C, n), in one piece (C, K + U, n)."""
+        K = len(self.listed.weights)
+        q = np.zeros((len(labels), K, labels.shape[1]))
+        for sizes, piece in self.listed.joint(labels, max(K, 1)):
+            q[:, sizes] += piece
+        yield slice(0, K + len(self.others) - 1), self._added(q)
+
+    def _added(self, of_listed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the law of the number of all labels, from that of the listed ones (..., K, n)."""
+        K, n = of_listed.shape[-2:]
+        out = np.zeros((*of_listed.shape[:-2], K + len(self.others) - 1, n))
+        for number, share in enumerate(self.others):
+            out[..., number : number + K, :] += of_listed * share
+        return out
 
 
 @dataclass(frozen=True)
@@ -33,9 +72,10 @@ class Sparse:
     P : csr_array of shape (n, s)
         Marginals in (0, 1], with sorted indices and without duplicates.
     sizes : ndarray of shape (n, m + 1), or None
-        ``P(|y| = k)`` for k in 0..m; None for what the marginals imply.
+        ``P(k of the listed labels)`` for k in 0..m; None for what the marginals imply.
     unlisted : ndarray of shape (n,), or None
-        The expected number of labels that are not listed, which share it equally.
+        The expected number of labels that are not listed, which share it equally. They are
+        independent of the others and of each other.
     """
 
     P: Any
@@ -44,10 +84,12 @@ class Sparse:
 
     @property
     def cardinalities(self) -> Cardinalities:
-        """1..m, or the sizes up to the largest number of listed labels."""
+        """1..m, or up to the largest number of listed labels; larger with unlisted labels."""
+        largest = int(self.listed().max(initial=0))
         if self.sizes is not None:
-            return np.arange(1, self.sizes.shape[1])
-        return np.arange(1, int(self.listed().max(initial=0)) + 1)
+            rest = self.unlisted_law()
+            largest = self.sizes.shape[1] + (0 if rest is None else len(rest) - 1) - 1
+        return np.arange(1, largest + 1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -84,10 +126,11 @@ class Sparse:
     def empty_probability(self) -> NDArray[np.float64]:
         """Return ``P(no labels)``, of shape (n,)."""
         if self.sizes is not None:
-            return self.sizes[:, 0]
-        absent = np.ones(self.shape[0])
-        some = np.flatnonzero(self.listed())
-        absent[some] = np.multiply.reduceat(1 - self.P.data, self.P.indptr[some])
+            absent = self.sizes[:, 0]
+        else:
+            absent = np.ones(self.shape[0])
+            some = np.flatnonzero(self.listed())
+            absent[some] = np.multiply.reduceat(1 - self.P.data, self.P.indptr[some])
         rest = self.unlisted_law()
         return absent if rest is None else absent * rest[0]
 
@@ -99,7 +142,8 @@ class Sparse:
         order = np.argsort(padded, axis=1)
         ascending = np.ascontiguousarray(np.take_along_axis(padded, order, axis=1).T)
         out = np.zeros_like(padded)
-        for _, q in self.law(ascending).joint(ascending, max(1, len(self.cardinalities))):
+        law = replace(self, unlisted=None).law(ascending)
+        for _, q in law.joint(ascending, max(1, len(law.weights))):
             part = np.zeros_like(padded)
             np.put_along_axis(part, order, q.sum(axis=1).T, axis=1)
             out += part
@@ -107,7 +151,7 @@ class Sparse:
 
     def size_probabilities(self) -> NDArray[np.float64]:
         """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
-        if self.sizes is not None:
+        if self.sizes is not None and self.unlisted is None:
             return self.sizes[:, 1:]
         law = self.law(np.ascontiguousarray(np.sort(self.padded()[0], axis=1).T))
         out = np.zeros((self.shape[0], len(self.cardinalities)))
@@ -123,7 +167,9 @@ class Sparse:
         """Return lists of marginals of one length, (n, L), and where a label is listed."""
         listed = self.listed()
         # with sizes, as many places as the largest: sizes beyond the list need labels that are not
-        width = max(1, int(listed.max(initial=0)), len(self.cardinalities) if self.sized() else 0)
+        width = max(1, int(listed.max(initial=0)))
+        if self.sizes is not None:
+            width = max(width, self.sizes.shape[1] - 1)
         used = np.arange(width) < listed[:, None]
         padded = np.zeros(used.shape)
         padded[used] = self.P.data
@@ -139,14 +185,16 @@ class Sparse:
         spread = np.sqrt(third**2 + 2 * NEGLIGIBLE_LOG_PROBABILITY * self.unlisted)
         largest = min(int(count.max()), int((self.unlisted + third + spread).max()) + 1)
         law: NDArray[np.float64] = binom.pmf(np.arange(largest + 1)[:, None], count, p)
-        return law
+        kept = np.flatnonzero((law > exp(-NEGLIGIBLE_LOG_PROBABILITY)).any(axis=1))
+        return law[: kept[-1] + 1]
 
-    def law(self, ascending: NDArray[np.float64]) -> Law:
+    def law(self, ascending: NDArray[np.float64]) -> Any:
         """Return the law of the rows, given their padded marginals, (L, n), the smallest first."""
         if self.sizes is None:
             return independent_law(np, ascending, others=self.unlisted_law())
-        sizes = np.ascontiguousarray(self.sizes.T)
-        return conditional_law(np, ascending, sizes[0], sizes[1:])
+        sizes, others = np.ascontiguousarray(self.sizes.T), self.unlisted_law()
+        law = conditional_law(np, ascending, sizes[0], sizes[1:])
+        return law if others is None else LawWithOthers(law, others)
 
 
 def read_listed(P: Any, sizes: Any, unlisted: Any) -> Sparse:
@@ -164,8 +212,6 @@ def read_listed(P: Any, sizes: Any, unlisted: Any) -> Sparse:
         if not np.isfinite(sizes).all() or (sizes < 0).any():
             raise ValueError("sizes must be finite and not negative")
     if unlisted is not None:
-        if sizes is not None:
-            raise ValueError("unlisted and sizes exclude each other: sizes count all labels")
         unlisted = np.broadcast_to(as_real("unlisted", unlisted), (n,))
         most = s - np.diff(P.indptr)
         if not np.all((unlisted >= 0) & (unlisted <= most)):
