@@ -62,7 +62,8 @@ def fit_in_memory(folder: Path, rows: int) -> dict[str, Any]:
 
 def fit_blocks(folder: Path, rows: int, limited: bool) -> dict[str, Any]:
     from fbeta import FBetaClassifier
-    from fbeta.blocks import RowBlocks, source
+    from fbeta.blocks import RowBlocks
+    from fbeta.blocks.passes import Streamed
 
     if limited:
         import resource
@@ -74,19 +75,19 @@ def fit_blocks(folder: Path, rows: int, limited: bool) -> dict[str, Any]:
     held: list[int] = []
 
     def timed(name: str) -> None:
-        work = getattr(source.Streamed, name)
+        work = getattr(Streamed, name)
 
         def run(self: Any, *args: Any, **options: Any) -> Any:
             begin = time.perf_counter()
             out = work(self, *args, **options)
             times[name].append(time.perf_counter() - begin)
             if name == "evaluate":
-                columns.append(sum(point.coef.shape[1] for point in args[0].points))
+                columns.append(sum(point.coef.shape[1] for point in args[1]))
             if name == "each":
                 held.append(self._held.design.matrix.shape[0])
             return out
 
-        setattr(source.Streamed, name, run)
+        setattr(Streamed, name, run)
 
     for name in times:
         timed(name)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.naive_bayes import GaussianNB
 
-import fbeta.blocks.source
+import fbeta.blocks.passes
 from fbeta import CardinalityClassifier, FBetaClassifier, FBetaReduction, SizedClassifier
 from fbeta.blocks import RowBlocks
 from fbeta.losses import get_loss
@@ -122,7 +122,7 @@ def test_nothing_is_silently_wrong(seeds, monkeypatch):
     for seed in seeds:
         case = hostile.make_case(seed)
         n = len(case.dense)
-        monkeypatch.setattr(fbeta.blocks.source, "row_capacity", lambda memory, X, n=n: 5 + n // 2)
+        monkeypatch.setattr(fbeta.blocks.passes, "row_capacity", lambda memory, X, n=n: 5 + n // 2)
         blocks = RowBlocks(case.X, case.targets.astype(np.int8), case.weight, rows=17)
         clf = BinaryRelevance(alpha=case.alpha, fit_intercept=case.intercept, max_iter=25)
         with warnings.catch_warnings():

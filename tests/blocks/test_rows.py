@@ -14,8 +14,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from fbeta import FBetaClassifier
 from fbeta.blocks import RowBlocks
-from fbeta.blocks.reading import read_ahead
-from fbeta.blocks.rows import parse_memory
+from fbeta.blocks.rows import parse_memory, read_ahead
 from fbeta.blocks.summary import CheckedRows, Summary, Tally
 from fbeta.statistics.codes import JointCode, MarginalCode
 
@@ -163,13 +162,14 @@ def test_tallies_add_up_to_the_sums_of_targets(Y, cut):
     Y, ids = sp.csr_array(dense.astype(np.int8)), np.arange(len(Y), dtype=np.uint64)
     cut = min(cut, len(ids))
     parts = [slice(0, cut), slice(cut, None)]
-    tally = sum((Tally.of(Y[p], ids[p]) for p in parts[1:]), Tally.of(Y[parts[0]], ids[parts[0]]))
+    first, second = (CheckedRows(dense[p], Y[p], None, ids[p]) for p in parts)
+    tally = Tally.of(first) + Tally.of(second)
     for code in (JointCode.of(Y), JointCode.of(Y, "all"), MarginalCode.of(Y)):
         targets = code.targets(Y).toarray()
         np.testing.assert_array_equal(
             code.column_sums(tally.sizes, tally.counts), targets.sum(axis=0)
         )
-        keys = code.column_sums(tally.sizes, tally.keys[0])
+        keys = code.column_sums(tally.sizes, tally.keys[:, 0])
         equal = (targets[:, :, None] == targets[:, None, :]).all(axis=0)
         np.testing.assert_array_equal(keys[:, None] == keys[None, :], equal)
     joint = JointCode.of(Y).targets(Y).toarray()
@@ -187,9 +187,7 @@ def test_rows_held_stand_for_all():
         for at in range(0, 6000, 500):
             own = CheckedRows(X[at : at + 500], Y[at : at + 500], None, ids[at : at + 500])
             found = Summary.of(own, 400, by_size=True)
-            summary = found if summary is None else summary
-            if found is not summary:
-                summary.add(found)
+            summary = found if summary is None else summary + found
         rows = summary.rows()
         chances = summary.chance(Y)
         hits[(rows.ids - ids[0]).astype(int)] += 1

@@ -1,33 +1,34 @@
-"""Rows in the chunks of a Dask collection: they stay where they are, and only sums travel.
-
-A round sends the points out and one block of sums back, added up in a tree of tasks. The rows held
-are on the workers, too: the first round picks them out of the chunks and brings them together as
-one task, and the problems are dealt out among tasks that work with it. Every round is a graph of
-its own over chunks that persist, so that a worker may be lost at any time: Dask computes anew what
-it had.
-"""
+"""Collections of Dask: fits in which rows stay where they are, and lazy predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import partial, reduce
 from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import optional_import
-from fbeta._threads import n_threads
-from fbeta.blocks import tasks
+from fbeta._threads import n_threads, one_blas_thread
+from fbeta.blocks.files import BlockResults
 from fbeta.blocks.held import HeldRows
-from fbeta.blocks.rows import MEMORY, parse_memory
-from fbeta.blocks.source import Pass, RowSource, tally_folds
-from fbeta.blocks.summary import CheckedRows, Summary, Tally
-from fbeta.blocks.sums import Sums
-from fbeta.labels.forms import LabelForm
+from fbeta.blocks.passes import (
+    MAX_CHUNK_ROWS,
+    RowSource,
+    Streamed,
+    set_folds,
+    set_summary_folds,
+)
+from fbeta.blocks.rows import MEMORY, Block, RowBlocks, parse_memory
+from fbeta.blocks.summary import CheckedRows, check_block
+from fbeta.labels.forms import LabelForm, form_of
+from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["Distributed", "chunks_of", "is_dask"]
+__all__ = ["DaskStatistics", "Distributed", "answer", "open_source"]
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
@@ -39,9 +40,26 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__")
 
 
-def chunks_of(values: Any, name: str = "X") -> list[Any]:
+def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
+    """Return where rows come from if they are not arrays in memory; None if they are.
+
+    X is a RowBlocks, a memory map, a collection of Dask, a RowSource, or anything else; y and
+    sample_weight are for X that does not hold them itself.
+    """
+    if isinstance(X, RowBlocks):
+        if y is not None or sample_weight is not None:
+            raise TypeError("the blocks hold labels and weights themselves: pass X alone")
+        return Streamed(X)
+    if is_dask(X):
+        return Distributed(X, y, sample_weight)
+    if isinstance(X, np.memmap) and X.ndim == 2 and y is not None:
+        return Streamed(RowBlocks(X, y, sample_weight))
+    return X if isinstance(X, RowSource) else None
+
+
+def _chunks(values: Any, name: str = "X") -> list[Any]:
     """Return the chunks of rows of a collection, as delayed values."""
-    if hasattr(values, "to_delayed") and hasattr(values, "rechunk"):
+    if hasattr(values, "rechunk"):
         if values.ndim == 2 and values.numblocks[1] > 1:
             values = values.rechunk({1: -1})
         return list(np.asarray(values.to_delayed(), dtype=object).ravel())
@@ -75,7 +93,7 @@ def _aligned(values: Any, X: Any, chunks: int, name: str) -> list[Any]:
         if sum(own) != sum(lengths):
             raise ValueError(f"X has {sum(lengths)} rows and {name} has {sum(own)}")
         values = values.rechunk({0: tuple(lengths)})
-    parts = chunks_of(values, name)
+    parts = _chunks(values, name)
     if len(parts) != chunks:
         raise ValueError(f"X has {chunks} chunks of rows and {name} has {len(parts)}")
     return parts
@@ -97,8 +115,6 @@ class Distributed(RowSource):
         As for :class:`fbeta.blocks.RowBlocks`.
     """
 
-    local = False
-
     def __init__(
         self,
         X: Any,
@@ -112,136 +128,131 @@ class Distributed(RowSource):
         self.checkpoint, self.passes = checkpoint, 0
         limit, self.n_workers = _cluster()
         self.memory = min(MEMORY, limit // 4) if memory is None else parse_memory(memory)
-        parts = chunks_of(X)
-        labels = _aligned(y, X, len(parts), "y")
+        parts = _chunks(X)
         weights = _aligned(sample_weight, X, len(parts), "sample_weight")
         if hasattr(X, "columns"):
             names = np.asarray(X.columns, dtype=object)
             self.feature_names = names if all(isinstance(n, str) for n in names) else None
-        self.width = len(X.columns) if hasattr(X, "columns") else int(X.shape[1])
-        self.labels = labels
-        pack = self._delay(tasks.pack)
-        packed = zip(parts, labels, weights, strict=True)
-        self.parts: list[Any] = [pack(number, *own) for number, own in enumerate(packed)]
+        self._n_features = len(X.columns) if hasattr(X, "columns") else int(X.shape[1])
+        self._labels = _aligned(y, X, len(parts), "y")
+        self._parts = list(zip(range(len(parts)), parts, self._labels, weights, strict=True))
         self._form: LabelForm | None = None
         self._rows: list[Any] = []
-        self._summary: Any = None
-        self._held: Any = None
-        self._folds: list[Any] | None = None
 
-    def _delay(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        return self.dask.delayed(work, pure=False, traverse=False)  # type: ignore[no-any-return]
+    def _call(self, work: Callable[..., Any], *values: Any) -> Any:
+        """Return a task; no more than one thread of BLAS works on it."""
+        return self.dask.delayed(_run, pure=False, traverse=False)(work, *values)
 
-    def _shared(self, value: Any) -> Any:
-        """Return a value as a task of its own, which many can depend on."""
-        return self.dask.delayed(_identity, pure=False, traverse=False)(value)
-
-    def _tree(self, parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
-        """Add up results in a tree of tasks."""
-        join, level = self._delay(add), list(parts)
-        while len(level) > 1:
-            level = [join(level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
-        return level[0]
+    def _on_each(self, work: Callable[..., Any], values: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return a task for each tuple of values; the work, which may be large, is sent once."""
+        shared = self.dask.delayed(_identity, pure=False, traverse=False)(work)
+        return [self._call(shared, *own) for own in values]
 
     def form(self) -> LabelForm:
         """Return the form of the labels, for which each chunk is asked."""
         if self._form is None:
-            form = self._delay(tasks.form_of_chunk)
-            found = self.dask.compute(*[form(at, own) for at, own in enumerate(self.labels)])
-            self._form = tasks.merge_forms([form for form in found if form is not None])
+            found = self.dask.compute(*self._on_each(_form_of_chunk, list(enumerate(self._labels))))
+            self._form = _merge_forms([form for form in found if form is not None])
         return self._form
 
-    def scan(self, *, by_size: bool) -> Summary:
+    def scan(self, *, by_size: bool) -> None:
         """Check the chunks, count their labels, and pick the rows to be held."""
-        form = self._shared(self.form())
-        check = self._delay(tasks.check_chunk)
-        checked_parts = [check(part, form, self.width) for part in self.parts]
-        self._rows = list(self.dask.persist(*checked_parts))
-        look = self._delay(partial(tasks.look, memory=self.memory, by_size=by_size))
-        total = self._tree([look(rows) for rows in self._rows], tasks.add_summaries)
-        [self._summary] = self.dask.persist(total)
-        [found] = self.dask.compute(self._delay(tasks.without_rows)(self._summary))
-        self.parts, self.labels, self.passes = [], [], 1
-        if not found.n:
-            raise ValueError("sample_weight is zero on every row: nothing is left")
-        result: Summary = found
-        return result
+        check = partial(_check_chunk, form=self.form(), n_features=self._n_features)
+        self._rows = list(self.dask.persist(*self._on_each(check, self._parts)))
+        self._parts, self._labels = [], []
+        super().scan(by_size=by_size)
 
-    def tallies(self, folds: NDArray[Any]) -> list[Tally]:
-        """Count the labels of each fold."""
-        self._deal(folds)
-        count = int(folds.max()) + 1
-        tally = self._delay(partial(tally_folds, count=count))
-        own = [tally(rows, fold) for rows, fold in zip(self._rows, self._own_folds(), strict=True)]
+    def total(self, work: Callable[[CheckedRows], Any], add: Callable[[Any, Any], Any]) -> Any:
+        """Add up over all chunks in a tree of tasks: a graph of its own, which does not grow."""
+        level = self._on_each(work, [(rows,) for rows in self._rows])
+        join = partial(reduce, add)
+        while len(level) > 1:
+            level = [self._call(join, level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
         self.passes += 1
-        [out] = self.dask.compute(self._tree(own, tasks.add_lists))
-        return list(out)
+        [out] = self.dask.persist(level[0])
+        return out
 
-    def lengths(self) -> list[int]:
+    def apply(self, work: Callable[..., Any], *values: Any) -> Any:
+        """Return what some work makes of results on the workers; it stays there."""
+        [out] = self.dask.persist(self._call(work, *values))
+        return out
+
+    def fetch(self, work: Callable[[Any], Any], value: Any) -> Any:
+        """Return here what some work makes of a result on the workers."""
+        return self.dask.compute(self._call(work, value))[0]
+
+    def _chunk_lengths(self) -> list[int]:
         """Return the rows of each chunk, with those of weight zero."""
-        found = self.dask.compute(*[self._delay(tasks.length)(rows) for rows in self._rows])
-        return [int(length) for length in found]
-
-    def _deal(self, folds: NDArray[Any]) -> None:
-        ends = np.cumsum(self.lengths())
-        pieces = np.split(folds, ends[:-1])
-        self._folds = list(self.dask.persist(*[self._shared(piece) for piece in pieces]))
-
-    def _own_folds(self) -> list[Any]:
-        return self._folds if self._folds is not None else [None] * len(self._rows)
-
-    def evaluate(self, task: Pass, folds: NDArray[Any] | None) -> list[Sums]:
-        """Add up over all chunks, in a round."""
-        shared = self._shared(task)
-        own = self._own_folds() if folds is not None else [None] * len(self._rows)
-        found = [
-            self._delay(tasks.evaluate_chunk)(rows, fold, shared)
-            for rows, fold in zip(self._rows, own, strict=True)
-        ]
-        sums = self._tree([pair[0] for pair in found], tasks.add_lists)
-        self.passes += 1
-        if task.draw is None:
-            return list(self.dask.compute(sums)[0])
-        drawn = [pair[1] for pair in found]
-        held = self._delay(tasks.renew)(self._held, drawn, own, shared)
-        done, self._held = self.dask.persist(sums, held)
-        return list(self.dask.compute(done)[0])
-
-    def over(self, work: Callable[[CheckedRows, Any], Found], folds: NDArray[Any]) -> list[Found]:
-        """Work on each chunk."""
-        run = self._delay(partial(tasks.quietly, work))
-        self.passes += 1
-        pairs = zip(self._rows, self._own_folds(), strict=True)
-        return list(self.dask.compute(*[run(rows, fold) for rows, fold in pairs]))
+        return list(self.dask.compute(*self._on_each(_length, [(rows,) for rows in self._rows])))
 
     def n_rows(self) -> int:
         """Return how many rows there are."""
-        return sum(self.lengths())
+        return sum(self._chunk_lengths())
 
-    def all_rows(self) -> CheckedRows:
-        """Refuse: rows stay where they are."""
-        raise TypeError("the rows of a Dask collection do not come to the client")
-
-    def hold(
-        self, build: Callable[[CheckedRows], HeldRows], folds: NDArray[Any] | None = None
-    ) -> Any:
-        """Bring the rows held together, as a task."""
-        own = None if folds is None else self._own_folds()
-        held = self._delay(partial(tasks.build, build))(self._summary, own)
-        [self._held] = self.dask.persist(held)
-        self._summary = None
-        [coordinates] = self.dask.compute(self._held.coordinates)
-        return coordinates
+    def set_folds(self, folds: NDArray[Any]) -> None:
+        """Set the fold that holds each row out, (n,), from now on."""
+        pieces = np.split(folds, np.cumsum(self._chunk_lengths())[:-1])
+        tasks = self.dask.persist(*[self._call(_identity, piece) for piece in pieces])
+        own = [(rows, [piece]) for rows, piece in zip(self._rows, tasks, strict=True)]
+        self._rows = list(self.dask.persist(*self._on_each(set_folds, own)))
+        self._summary = self.apply(set_summary_folds, self._summary, list(tasks))
 
     def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
-        """Work with the held, in a task for each item."""
+        """Work with the held rows, in a task for each item."""
         _spread(self._held)  # each time: Dask takes copies away that nobody waits for
-        run = self._delay(partial(tasks.with_held, work))
-        return list(self.dask.compute(*[run(self._held, item) for item in items]))
+        return list(self.dask.compute(*self._on_each(work, [(self._held, own) for own in items])))
 
 
 def _identity(value: Any) -> Any:
     return value
+
+
+def _run(work: Callable[..., Any], *values: Any) -> Any:
+    with one_blas_thread():
+        return work(*values)
+
+
+def _form_of_chunk(number: int, Y: Any) -> LabelForm | None:
+    """Return the form of the labels of a chunk; None where it has no rows."""
+    if not (Y.shape[0] if hasattr(Y, "shape") else len(Y)):
+        return None
+    try:
+        return form_of(Y, "y")
+    except ValueError as error:
+        raise ValueError(f"chunk {number}: {error}") from error
+
+
+def _merge_forms(forms: list[LabelForm]) -> LabelForm:
+    """Return the form of all labels."""
+    if not forms:
+        raise ValueError("X has no rows: at least one is required")
+    first = forms[0]
+    if first.kind == "sets":
+        names = sorted(set().union(*(form.classes.tolist() for form in forms)))
+        classes = np.empty(len(names), dtype=object)
+        classes[:] = names
+        return replace(first, classes=classes)
+    if first.kind == "single":
+        classes = np.unique(np.concatenate([form.classes for form in forms]))
+        return replace(form_of(classes, "y"), container=first.container)
+    return first
+
+
+def _check_chunk(
+    number: int, X: Any, Y: Any, weight: Any, form: LabelForm, n_features: int
+) -> CheckedRows:
+    """Check a chunk and number its rows."""
+    if not X.shape[0]:
+        none = sp.csr_array((0, form.n_labels), dtype=np.int8)
+        return CheckedRows(np.zeros((0, n_features)), none, None, np.zeros(0, np.uint64))
+    weight = weight.to_numpy() if hasattr(weight, "to_numpy") else weight
+    block = Block(f"chunk {number}", 0, X, Y, weight)
+    return check_block(block, form, number * MAX_CHUNK_ROWS, n_features, finite=True)
+
+
+def _length(rows: CheckedRows) -> int:
+    """Return how many rows there were, with those of weight zero that came before the last."""
+    return int(rows.ids[-1] % np.uint64(MAX_CHUNK_ROWS)) + 1 if len(rows) else 0
 
 
 def _spread(value: Any) -> None:
@@ -268,3 +279,107 @@ def _cluster() -> tuple[int, int]:
     limits = [worker["memory_limit"] or 4 * MEMORY for worker in workers]
     threads = sum(worker["nthreads"] for worker in workers)
     return min(limits, default=4 * MEMORY), max(1, threads)
+
+
+def answer(work: Callable[[Any], Any], X: Any, kind: str, form: LabelForm) -> Any:
+    """Return what a fitted estimator says of each block of X, computed when it is asked for.
+
+    ``work`` goes from rows of X to the answer; ``kind`` is "labels", "matrix", "vector" or
+    "statistics": label sets, (n, s) or (n,) numbers, or label statistics.
+    """
+    if isinstance(X, RowBlocks):
+        return BlockResults(work, X)
+    dask = optional_import("dask", "dask", "predictions for collections of Dask")
+    ask = dask.delayed(partial(_ask, work), pure=False, traverse=False)
+    parts = [ask(part) for part in _chunks(X)]
+    if kind == "statistics":
+        return DaskStatistics(parts)
+    meta: Any = np.zeros((0, form.n_labels))
+    if kind == "vector":
+        meta = np.zeros(0)
+    elif kind == "matrix" and form.kind == "single":
+        meta = np.zeros((0, len(form.classes)))
+    elif kind == "labels" and form.kind == "sets":
+        return optional_import("dask.bag", "dask", "label sets in Dask").from_delayed(parts)
+    elif kind == "labels":
+        meta = form.write(np.zeros((0, form.n_labels), np.bool_))
+        if form.kind == "frame":
+            frames = optional_import("dask.dataframe", "dask", "frames of Dask")
+            return frames.from_delayed(parts, meta=meta, verify_meta=False)
+    arrays = optional_import("dask.array", "dask", "arrays of Dask")
+    lengths = X.chunks[0] if hasattr(X, "chunks") else (np.nan,) * len(parts)
+    pieces = [
+        arrays.from_delayed(part, shape=(length, *meta.shape[1:]), meta=meta)
+        for part, length in zip(parts, lengths, strict=True)
+    ]
+    return arrays.concatenate(pieces, axis=0, allow_unknown_chunksizes=True)
+
+
+def _ask(work: Callable[[Any], Any], X: Any) -> Any:
+    """Ask about a chunk, which may have no rows: then about one that is left out again."""
+    if X.shape[0]:
+        return work(X)
+    if hasattr(X, "iloc"):
+        return work(X.reindex([0], fill_value=0)).iloc[:0]
+    found = work(np.zeros((1, X.shape[1])))
+    return None if isinstance(found, LabelStatistics) else found[:0]
+
+
+class DaskStatistics:
+    """Label statistics of the rows of a Dask collection, which are computed when asked for.
+
+    Parameters
+    ----------
+    parts : list of Delayed
+        :class:`fbeta.LabelStatistics` of each chunk of rows.
+    """
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+    @property
+    def __dask_scheduler__(self) -> Any:
+        return type(self.parts[0]).__dask_scheduler__
+
+    @staticmethod
+    def __dask_optimize__(graph: Any, keys: Any, **options: Any) -> Any:
+        return graph  # there is nothing to be saved in it
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __dask_graph__(self) -> Any:
+        from dask.highlevelgraph import HighLevelGraph
+
+        return HighLevelGraph.merge(*[part.__dask_graph__() for part in self.parts])
+
+    def __dask_keys__(self) -> list[Any]:
+        return [key for part in self.parts for key in part.__dask_keys__()]
+
+    def __dask_postcompute__(self) -> tuple[Any, tuple[()]]:
+        return _concatenate, ()
+
+    def __dask_postpersist__(self) -> tuple[Any, tuple[Any, ...]]:
+        return _rebuild_statistics, (self.__dask_keys__(),)
+
+    def compute(self, **options: Any) -> LabelStatistics:
+        """Return the statistics of all rows."""
+        import dask
+
+        return dask.compute(self, **options)[0]  # type: ignore[no-any-return]
+
+    def persist(self, **options: Any) -> DaskStatistics:
+        """Compute the statistics where the rows are, and keep them there."""
+        import dask
+
+        return dask.persist(self, **options)[0]  # type: ignore[no-any-return]
+
+
+def _concatenate(parts: Any) -> LabelStatistics:
+    return LabelStatistics.concatenate([part for part in parts if part is not None])
+
+
+def _rebuild_statistics(graph: Any, keys: list[Any], **_: Any) -> DaskStatistics:
+    from dask.delayed import Delayed
+
+    return DaskStatistics([Delayed(key, graph) for key in keys])

@@ -1,39 +1,36 @@
 """Rows that are held in memory: the driver's oracle for rows that are not.
 
-Rows with rare targets are more likely to be held than others; each held row stands for as many as
-it was drawn from. Their Hessian H_S is close to the Hessian H of all rows, up to a relative error
-of about ``sqrt(d / held rows)``. And it bounds H from below: other rows only add to H, so that
-``H >= share * H_S``, where ``share`` is the smallest weight of a row in units of what it stands
-for. So ``g' H^-1 g <= g' H_S^-1 g / share`` for the gradient g of all rows: what there is left to
-gain is bounded without a product with H, whatever the rows are that are not held.
-
-The differences of the gradients seen so far correct directions where the held rows mislead: the
-limited-memory BFGS method, with H_S^-1 in the place of a multiple of the identity.
+Why their Hessian gives directions and a certificate for all rows: see docs/blocks.md.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array
-from fbeta.blocks.sums import Sums, TrialPoint
+from fbeta.blocks.summary import MAX_OVERFULL, CheckedRows, Summary, random_bits
 from fbeta.linear.batch import Evaluation, ProblemBatch, columns_of, take_problems
 from fbeta.linear.conjugate import Directions, conjugate_gradients
-from fbeta.linear.design import Design
+from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.driver import Oracle, State, StepRule, objective_floor
 from fbeta.linear.learner import solve_path
 from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
 from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS
 
-__all__ = ["GroupState", "HeldRows", "trial_point"]
+__all__ = ["Draw", "GroupState", "HeldRows", "Sums", "TrialPoint", "merge_points"]
+
+#: Sums over rows: losses (m,), ``(X - mean)' r`` (d, m c) and ``1' r`` (m c,).
+Sums: TypeAlias = tuple[Array, Array, Array]
+#: Rows, and the probabilities that they were drawn with, (n,).
+Drawn: TypeAlias = tuple[CheckedRows, NDArray[np.float64]]
 
 _lock = threading.Lock()
 # a trial costs a pass: any point where the objective still falls is accepted
@@ -47,6 +44,101 @@ START_TOL = 1e-4  # of the problems of the held rows, which are only where to st
 MAX_PAIRS = 6  # differences of gradients that are kept
 MIN_CURVATURE = 1e-12  # cosine of a step and its difference of gradients below which it is not used
 MIN_SLOPE_SHARE = 0.01  # of the slope along the Newton direction that a corrected one keeps
+
+
+@dataclass(frozen=True)
+class TrialPoint:
+    """Where m problems, c columns each, are evaluated: at the scores ``(X - mean) coef + offset``.
+
+    ``names``, (m,), are their columns of the targets; the mean is the same for all points of a
+    pass; ``curvature_sum``, (m c,), as in :class:`GroupState`; rows of ``fold`` do not count (-1
+    for none).
+    """
+
+    objective: Objective
+    names: NDArray[np.intp]
+    coef: Array
+    offset: Array
+    mean: Array | None
+    curvature_sum: Array
+    fold: int = -1
+
+
+def merge_points(
+    points: Sequence[TrialPoint],
+) -> tuple[list[TrialPoint], list[tuple[int, NDArray[np.intp]]]]:
+    """Merge points that count the same rows, so that one product with X serves them together.
+
+    Returns the merged points, and for each point where it went: which of these, and its problems.
+    """
+    merged: list[TrialPoint] = []
+    places: list[tuple[int, NDArray[np.intp]]] = [(0, np.zeros(0, np.intp))] * len(points)
+    by_fold: dict[int, list[int]] = {}
+    for at, point in enumerate(points):
+        # points with several columns for a problem are not merged
+        alone = point.objective.width > 1
+        by_fold.setdefault(-2 - at if alone else point.fold, []).append(at)
+    for own in by_fold.values():
+        some = [points[at] for at in own]
+        names = np.concatenate([point.names for point in some])
+        order = np.argsort(names, kind="stable") if len(some) > 1 else np.arange(len(names))
+        ends = np.cumsum([len(point.names) for point in some])
+        parts = np.split(np.argsort(order, kind="stable"), ends[:-1])
+        for at, part in zip(own, parts, strict=True):
+            places[at] = (len(merged), part)
+        if len(some) > 1:
+            both: dict[str, Any] = {
+                name: np.concatenate([getattr(point, name) for point in some], axis=-1)[..., order]
+                for name in ("names", "coef", "offset", "curvature_sum")
+            }
+            some = [replace(some[0], **both)]
+        merged.append(some[0])
+    return merged, places
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How to draw the rows to be held: those that make up the Hessians of active problems.
+
+    ``scale``, (d,), is the spread of each feature; ``wanted`` rows are drawn by their share in the
+    Hessians, and every row has the probability ``base`` beside that.
+    """
+
+    scale: Array
+    wanted: float
+    base: float
+    seed: int
+
+    def chance(self, X: Any, points: Sequence[TrialPoint], shares: Array) -> Array:
+        """Return the probabilities of rows whose curvatures have these shares in the totals."""
+        mean = points[0].mean
+        inverse = np.where(self.scale > 0, 1 / np.where(self.scale > 0, self.scale, 1.0), 0.0)
+        used = max(1, np.count_nonzero(inverse))
+        if sp.issparse(X):
+            # entries of a sparse feature that are far from its mean are those that are not zero
+            size = (X.multiply(X) @ inverse**2) / used
+        else:
+            Z = (X - (0.0 if mean is None else mean)) * inverse
+            size = np.einsum("ij,ij->i", Z, Z) / used
+        columns = max(1, sum(point.coef.shape[1] for point in points))
+        chance = self.wanted * shares / columns * (1 + size) / 2 + self.base
+        return np.clip(np.nan_to_num(chance, nan=1.0), 0.0, 1.0)
+
+    def pick(self, rows: CheckedRows, chance: Array) -> list[Drawn]:
+        """Draw some rows by their probabilities, (n,)."""
+        own = np.flatnonzero(random_bits(rows.ids, self.seed) / 2.0**64 < chance)
+        return [(rows.take(own), chance[own])] if len(own) else []
+
+    def join(self, pieces: Sequence[Drawn]) -> Drawn:
+        """Join the rows that were drawn; where they are too many, some of them."""
+        count = sum(len(rows) for rows, _ in pieces)
+        excess = MAX_OVERFULL * 2 * self.wanted / max(1.0, float(count))
+        if excess < 1:
+            pieces = [few for rows, own in pieces for few in self.pick(rows, excess * own)]
+        ids = np.concatenate([rows.ids for rows, _ in pieces])
+        chance = np.concatenate([own for _, own in pieces])
+        order = np.argsort(ids, kind="stable")
+        return CheckedRows.join([rows for rows, _ in pieces]), chance[order]
 
 
 @dataclass
@@ -67,23 +159,6 @@ class GroupState(State):
     def forget_pairs(self) -> None:
         """Drop the pairs: they belong to the Hessian of rows that are not held any more."""
         self.pairs = np.zeros((0, 3, *self.W.shape))
-
-
-def trial_point(design: Design, objective: Objective, state: GroupState) -> TrialPoint:
-    """Return where the active problems of a group are to be evaluated."""
-    coef, offset = design.centred_coefficients(state.trial)
-    own = objective.take(state.names, narrow=True)
-    return TrialPoint(own, state.names, coef, offset, design.mean, state.fold)
-
-
-@dataclass(frozen=True)
-class _Weighted:
-    """The held rows that count for one fold, weighted so as to stand for all that count."""
-
-    design: Design
-    light: Design  # in single precision, or the design itself
-    share: float  # no row stands for more than 1 / share rows of its weight
-    total: float  # the weight of all rows
 
 
 @dataclass
@@ -108,69 +183,101 @@ class HeldRows(Oracle):
     memory: int
     objective: Objective
     scale: Array
-    _weighted: dict[int, _Weighted] = field(default_factory=dict, repr=False)
-    _light: list[Design] = field(default_factory=list, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)  # designs, by fold
+
+    @classmethod
+    def of(
+        cls,
+        drawn: Summary,
+        *,
+        capacity: int,
+        targets: Callable[[Any], sp.csr_array],
+        n_targets: int,
+        objective: Objective,
+        intercept: bool,
+        totals: NDArray[np.float64],
+        memory: int,
+    ) -> HeldRows:
+        """Bring about ``capacity`` of the rows of a summary into coordinates for the problems."""
+        summary = replace(drawn, capacity=capacity)
+        rows = summary.rows()
+        X = rows.X if sp.issparse(rows.X) else rows.X.astype(summary.dtype, copy=False)
+        rotate = rotation_pays(X.shape, n_targets)
+        design = Design.of(X, intercept=intercept, rotate=rotate, complete=True)
+        mean = design.mean
+        if mean is not None:
+            # as many digits as X has: then differences to it are as exact as X
+            mean = np.asarray(mean, summary.dtype).astype(np.float64)
+            design = replace(design, mean=mean)
+        if design.rotation is not None:
+            design = replace(design, rotation=np.asarray(design.rotation, np.float64))
+        centre = np.zeros(summary.n_features) if mean is None else mean
+        square = summary.squares - 2 * centre * summary.sums + summary.n * centre**2
+        scale = np.sqrt(np.clip(square / summary.n, 0, None))
+        own = (targets(rows.Y), rows.weights, summary.chance(rows.Y), rows.fold)
+        return cls(design, *own, totals, memory, objective, scale)
 
     @property
     def coordinates(self) -> tuple[Design, Array]:
         """The design without rows, and the scale of the features."""
         return self.design.take(np.zeros(0, np.intp)), self.scale
 
-    def renew(self, X: Any, targets: sp.csr_array, weight: Any, chance: Any, fold: Any) -> HeldRows:
-        """Return other rows in the same coordinates."""
-        return replace(
-            self,
-            design=self.design.of_rows(X),
-            targets=targets,
-            weight=weight,
-            chance=chance,
-            fold=fold,
-            _weighted={},
-            _light=[],
-        )
+    def renew(self, rows: CheckedRows, chance: NDArray[np.float64]) -> HeldRows:
+        """Return other rows, with their targets, in the same coordinates."""
+        design, others = self.design.of_rows(rows.X), (rows.Y, rows.weights, chance, rows.fold)
+        return HeldRows(design, *others, self.totals, self.memory, self.objective, self.scale)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_weighted": {}, "_light": []}
+        return self.__dict__ | {"_made": {}}
 
-    def weighted(self, fold: int) -> _Weighted:
-        """Return the rows with the weights that they have for a fold, 0 for those of the fold."""
+    def weighted(self, fold: int) -> tuple[Design, Design, float]:
+        """Return the held rows that count for a fold, weighted so as to stand for all that count.
+
+        That is the design, the design in single precision (or the same), and the share: no row
+        stands for more than 1 / share rows of its weight.
+        """
         with _lock:
-            if fold not in self._weighted:
-                self._weighted[fold] = self._weigh(fold)
-            return self._weighted[fold]
+            if "light" not in self._made:
+                single = self.design.holds_in(np.float32)
+                self._made["light"] = self.design.astype(np.float32) if single else self.design
+            if fold not in self._made:
+                stand, share = self._weigh(fold)
+                designs = (replace(d, weight=stand) for d in (self.design, self._made["light"]))
+                self._made[fold] = (*designs, share)
+            made: tuple[Design, Design, float] = self._made[fold]
+            return made
 
-    def _weigh(self, fold: int) -> _Weighted:
-        if not self._light:
-            single = self.design.holds_in(np.float32)
-            self._light.append(self.design.astype(np.float32) if single else self.design)
+    def _weigh(self, fold: int) -> tuple[Array, float]:
+        """Return what each row stands for, (n, 1), 0 for those of the fold, and the share."""
         counts = np.ones(len(self.weight), np.bool_)
         if fold >= 0 and self.fold is not None:
             counts = self.fold != fold
         # those that were drawn stand for all that are not there for certain
-        total, drawn = float(self.totals[fold]), counts & (self.chance < 1)
+        drawn = counts & (self.chance < 1)
         stand = np.where(counts, self.weight / self.chance, 0.0)
         if drawn.any():
-            rest = total - float(self.weight[counts & ~drawn].sum())
+            rest = float(self.totals[fold]) - float(self.weight[counts & ~drawn].sum())
             stand[drawn] *= rest / float(stand[drawn].sum())
         share = float(np.min(self.weight[counts] / stand[counts], initial=1.0))
-        design, light = (replace(d, weight=stand[:, None]) for d in (self.design, self._light[0]))
-        return _Weighted(design, light, share, total)
+        return stand[:, None], share
 
     def start(
-        self, fold: int, names: NDArray[np.intp], alphas: Sequence[float], learner: Any, mean: Array
+        self, job: tuple[int, NDArray[np.intp], list[float]], *, learner: Any, mean: Array
     ) -> list[GroupState]:
         """Return the states of some problems before the first pass, at the optima of held rows.
 
-        ``mean`` has the means of the targets over all rows, (M,).
+        A job has a fold, the names of problems, and alphas; ``mean`` has the means of the targets
+        over all rows, (M,).
         """
-        held, separate = self.weighted(fold), self.objective.separates_columns
-        design, columns = held.design, self.targets[:, names] if separate else self.targets
+        fold, names, alphas = job
+        design, separate = self.weighted(fold)[0], self.objective.separates_columns
+        columns = self.targets[:, names] if separate else self.targets
         if fold >= 0 and self.fold is not None:
             outside = np.flatnonzero(self.fold != fold)
             design, columns = design.take(outside), columns[outside]
         problems = learner.problems_of(design, self.objective, sp.csc_array(columns), self.memory)
         budget = np.full(len(names), learner.max_iter - 1)  # passes after the first
-        floor = objective_floor(held.total, self.objective.null_loss)
+        floor = objective_floor(float(self.totals[fold]), self.objective.null_loss)
         states = []
         path = solve_path(problems, alphas, tol=START_TOL, max_iter=learner.max_iter)
         for alpha, solution in path:
@@ -192,17 +299,20 @@ class HeldRows(Oracle):
         return states
 
     def _batch(self, state: GroupState) -> ProblemBatch:
-        held, objective = self.weighted(state.fold), self.objective.take(state.names, narrow=True)
-        targets = objective.batch_targets(held.design, self.targets, state.names)
-        return ProblemBatch(held.design, held.light, objective, targets, state.alpha)
+        objective, (design, light, _) = (
+            self.objective.take(state.names, narrow=True),
+            self.weighted(state.fold),
+        )
+        targets = objective.batch_targets(design, self.targets, state.names)
+        return ProblemBatch(design, light, objective, targets, state.alpha)
 
     def accept(self, state: GroupState, found: Sums) -> tuple[Evaluation, NDArray[np.bool_]]:
         """Accept trials that are not far beyond the minimum, and no higher than before."""
         objective, design = self.objective.take(state.names, narrow=True), self.design
-        alpha = max(state.alpha, objective.min_alpha)
+        alpha, (value, gradient, total) = max(state.alpha, objective.min_alpha), found
         penalty, W = design.penalty(alpha, objective.intercept_penalty), state.trial
-        gradient = objective.project(design.from_centred(found.gradient, found.total) + penalty * W)
-        value = found.value + 0.5 * state.dot(penalty * W, W)
+        gradient = objective.project(design.from_centred(gradient, total) + penalty * W)
+        value = value + 0.5 * state.dot(penalty * W, W)
         slope = state.dot(gradient, state.direction)
         slope = np.where(np.isfinite(slope), slope, np.inf)
         with np.errstate(all="ignore"):
@@ -224,7 +334,7 @@ class HeldRows(Oracle):
 
     def direction(self, state: GroupState, at: Evaluation, limit: Array) -> Directions:
         """Solve ``H_S x = -g`` for the gradients of all rows, and bound ``g' H^-1 g``."""
-        batch, share = self._batch(state), self.weighted(state.fold).share
+        batch, share = self._batch(state), self.weighted(state.fold)[2]
         with np.errstate(all="ignore"):
             there = replace(batch.evaluate(at.W, state.cautious), gradient=at.gradient)
             found = _newton(batch, there, limit * share, state.cautious)

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from functools import partial
+from numbers import Integral
+from operator import add
+from pathlib import Path
 from typing import Any, ClassVar, cast
+from zipfile import BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.model_selection import KFold
 
-from fbeta.blocks.checkpoint import Checkpoint
-from fbeta.blocks.held import GroupState, HeldRows, trial_point
-from fbeta.blocks.source import Layout, Pass, RowSource, folds_known, folds_of
-from fbeta.blocks.summary import CheckedRows, Summary, Tally, random_bits
-from fbeta.blocks.sums import Draw, MergedPoints, Sums, TrialPoint
-from fbeta.linear.design import Design, check_squares, rotation_pays, round_coefficients
+from fbeta._files import write_atomically
+from fbeta._validation import check_count, check_number
+from fbeta.blocks.held import Draw, GroupState, HeldRows, Sums, TrialPoint, merge_points
+from fbeta.blocks.passes import RowSource
+from fbeta.blocks.summary import CheckedRows, Tally, random_bits
+from fbeta.labels.forms import Indicator
+from fbeta.linear.batch import take_problems
+from fbeta.linear.design import Design, check_squares, round_coefficients
 from fbeta.linear.driver import Evaluator, check_requirements, minimise, objective_floor
 from fbeta.linear.driver import warn_if_not_converged as warn
-from fbeta.linear.learner import SolverLearner
+from fbeta.linear.learner import Model
 from fbeta.linear.models import LinearModel, LinearProbabilities
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.problems import BATCH_COLUMNS
 from fbeta.statistics.codes import Code
 
-__all__ = ["BlockProblems"]
+__all__ = ["BlockProblems", "CheckpointError", "scan"]
 
 WORKING_SHARE = 4  # a quarter of the memory is for work with the held rows
 MAX_HELD_SHARE = 16  # at most one row in so many is held, unless these are too few
@@ -35,13 +43,26 @@ REDRAW_AFTER = (2, 4, 8, 16, 32, 64)  # passes after which other rows are held
 CURVATURE_MARGIN = 4  # times the curvature of all rows, as the held rows have it
 # share of what may be left to gain that rounding in single precision may change an objective by
 SINGLE_ERROR_SHARE = 0.01
+MAX_SHUFFLED_ROWS = 1 << 26  # rows up to which folds are those of arrays
+CHECKPOINT_VERSION = 2
+# pairs belong to the Hessians of rows that may not be held after a resume
+_NOT_STORED = ("pairs", "finished")
+
+Score = Callable[[Code, Model, CheckedRows], tuple[float, float]]
 
 
-class BlockProblems:
+def scan(source: RowSource, learner: Any, make_code: Callable[[Indicator], Code]) -> None:
+    """Make the first pass, if the learner and the code of an estimator can do with blocks."""
+    trial = make_code(sp.csr_array(np.ones((1, source.form().n_labels), np.int8)))
+    check_requirements(BlockProblems, learner=learner, code=trial)
+    source.scan(by_size=trial.by_size)
+
+
+class BlockProblems(Evaluator):
     """The problems of a code over the rows of a source, after its first pass.
 
-    For cross-validation ``folds``, (n,), tells which fold holds each row out, and ``tallies`` are
-    those of the rows that each fold holds out.
+    For cross-validation ``cv`` is the number of folds. Objectives and gradients of trial points are
+    evaluated in passes over all rows.
     """
 
     purpose = "a fit to blocks of rows"
@@ -50,44 +71,42 @@ class BlockProblems:
         "code": ("column_sums",),
     }
 
-    def __init__(
-        self,
-        source: RowSource,
-        summary: Summary,
-        code: Code,
-        learner: SolverLearner,
-        folds: NDArray[Any] | None = None,
-        tallies: Sequence[Tally] = (),
-    ) -> None:
-        check_requirements(type(self), learner=learner, code=code)
+    def __init__(self, source: RowSource, code: Code, learner: Any, cv: Any = None) -> None:
+        self.source, self.code, self.learner, self.summary = source, code, learner, source.summary
+        summary, self.n_folds, self.used = source.summary, 0, 0
         limit = float(np.finfo(summary.dtype).max)
         check_squares(summary.max_abs, limit, (summary.n, summary.n_features))
-        self.source, self.learner, self.folds = source, learner, folds
         none = sp.csr_array((0, code.n_labels), dtype=np.int8)
         self.objective: Objective = learner.make_objective(code.targets(none))
-        self.problem = distinct = np.arange(code.width())
+        self.problem = self.distinct = np.arange(code.width())
         if self.objective.separates_columns:
-            self.problem, distinct = _distinct(code, summary.tally)
-        self.layout = Layout(code, distinct)
-        self.tallies = [*(summary.tally - own for own in tallies), summary.tally]
-        self.mean, self.constant = zip(*map(self._means, self.tallies), strict=True)
-        self.summary = summary = _useful(summary)
+            self.problem, self.distinct = _distinct(code, summary.tally)
+        self.targets = partial(distinct_targets, code=code, distinct=self.distinct)
+        tallies = [summary.tally]
+        if cv is not None:
+            folds = deal_folds(source.n_rows(), cv)
+            self.n_folds = int(folds.max()) + 1
+            tallies = [*(summary.tally - own for own in source.deal(folds)), summary.tally]
+        self.mean, self.constant = zip(*map(self._means, tallies), strict=True)
+        # work with more rows would take longer than the passes that it saves
+        useful = max(summary.n // MAX_HELD_SHARE, MIN_HELD_PER_FEATURE * (summary.n_features + 1))
+        self.capacity = summary.capacity if summary.complete else min(summary.capacity, useful)
         build = partial(
-            make_held_rows,
-            summary=summary,
-            layout=self.layout,
+            HeldRows.of,
+            capacity=self.capacity,
+            targets=self.targets,
+            n_targets=len(self.distinct),
             objective=self.objective,
             intercept=learner.fit_intercept,
             memory=source.memory // WORKING_SHARE,
-            totals=np.array([tally.total_weight for tally in self.tallies]),
+            totals=np.array([tally.total_weight for tally in tallies]),
         )
         self.design: Design
-        self.design, self.scale = source.hold(build, folds)
+        self.design, self.scale = source.hold(build)
 
     def _means(self, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the mean of each distinct target, and its value where it has only one."""
-        code: Any = self.layout.code
-        own = self.layout.distinct
+        code, own = cast(Any, self.code), self.distinct
         count = code.column_sums(tally.sizes, tally.counts)[own]
         weight = code.column_sums(tally.sizes, tally.weights)[own]
         n = int(tally.rows.sum())
@@ -96,18 +115,56 @@ class BlockProblems:
             constant = np.full(len(own), np.nan)
         return weight / max(tally.total_weight, 1e-300), constant
 
-    def solve(
-        self, wanted: Sequence[tuple[int, float]], checkpoint: Checkpoint
+    def fit(self, alpha: Any, describe: Callable[[int], str] = str) -> Any:
+        """Return the model of all rows; ``describe`` names targets in warnings."""
+        alpha, path = check_number("alpha", alpha), self.source.checkpoint
+        states = self._solve([(-1, alpha)], path, self._fingerprint([alpha], 0))
+        model = self._model(states, -1, alpha, describe)
+        if path is not None:
+            for file in (path, f"{path}.search"):
+                Path(file).unlink(missing_ok=True)
+        return model
+
+    def scores(self, alphas: Sequence[float], score: Score) -> NDArray[np.float64]:
+        """Fit every alpha on every fold, and return its mean score on the rows held out.
+
+        ``score`` goes from a code, a model and rows to the sum of their scores, and of their
+        weights. The scores have the shape (number of alphas, number of folds).
+        """
+        wanted = [(fold, alpha) for fold in range(self.n_folds) for alpha in alphas]
+        path = None if self.source.checkpoint is None else f"{self.source.checkpoint}.search"
+        states = self._solve(wanted, path, self._fingerprint(alphas, self.n_folds))
+        models = {job: self._model(states, *job, str) for job in wanted}
+        work = partial(score_rows, code=self.code, models=models, score=score)
+        sums = self.source.fetch(np.asarray, self.source.total(work, add))
+        means = sums[..., 0] / np.maximum(sums[..., 1], 1e-300)
+        return np.asarray(means).reshape(self.n_folds, len(alphas)).T
+
+    def _fingerprint(self, alphas: Sequence[float], cv: int) -> dict[str, str]:
+        """Return digests of data and parameters by what they are of."""
+        return self.summary.fingerprint() | {
+            "the parameters": f"{self.learner!r} {list(alphas)} {cv}",
+            "the code": f"{type(self.code).__name__} {self.code.cardinalities.tolist()}",
+            "memory": str(self.summary.capacity),
+        }
+
+    def _solve(
+        self, wanted: Sequence[tuple[int, float]], path: Any, fingerprint: dict[str, str]
     ) -> list[GroupState]:
-        """Solve for some folds (-1 for all rows) and alphas, in passes that all of them share."""
-        loaded = checkpoint.load()
-        states, used = (self._start(wanted), 0) if loaded is None else loaded
-        passes = _Passes(self, used)
+        """Solve for some folds (-1 for all rows) and alphas, in passes that all of them share.
+
+        The states are written to a path after each pass, and read if there is one at the start.
+        """
+        if path is None or not Path(path).exists():
+            states, self.used = self._start(wanted), 0
+        else:
+            states, self.used = load_states(Path(path), fingerprint)
 
         def save(states: list[GroupState]) -> None:
-            checkpoint.save(states, passes.used)
+            if path is not None:
+                save_states(Path(path), states, fingerprint, self.used)
 
-        return minimise(passes, states, self.learner.tol, save)
+        return minimise(self, states, self.learner.tol, save)
 
     def _start(self, wanted: Sequence[tuple[int, float]]) -> list[GroupState]:
         """Solve the problems of the held rows, and make groups of all."""
@@ -120,14 +177,14 @@ class BlockProblems:
             if self.objective.separates_columns:
                 names = np.flatnonzero(np.isnan(self.constant[fold]))
             jobs += [(fold, part, alphas) for part in self._parts(names)]
-        begin = partial(_begin, learner=self.learner, mean=self.mean[-1])
+        begin = partial(HeldRows.start, learner=self.learner, mean=self.mean[-1])
         return [state for states in self.source.each(begin, jobs) for state in states]
 
     def _parts(self, names: NDArray[np.intp]) -> list[NDArray[np.intp]]:
         """Deal problems into groups that fit the memory, of like composition."""
         if not len(names):
             return []
-        rows = min(self.summary.n, self.summary.capacity)
+        rows = min(self.summary.n, self.capacity)
         threads, p = self.source.n_workers, len(self.design.penalised)
         column = 8 * (7 * rows + 24 * p)
         memory = self.source.memory // WORKING_SHARE
@@ -136,13 +193,58 @@ class BlockProblems:
         order = names[np.argsort(-self.mean[-1][names], kind="stable")]
         return [order[i::count] for i in range(count)]
 
-    def model(
+    def evaluate(self, states: Sequence[GroupState]) -> list[Sums]:
+        """Add up over all rows, and draw other rows to be held in some passes."""
+        self.source.n_open = sum(map(len, states))
+        points, draw = [self._trial_point(state) for state in states], None
+        if self.used in REDRAW_AFTER:
+            # few rows make up the Hessian of a problem with rare targets: those with targets, and
+            # those that look as if they had one
+            for state in states:
+                state.forget_pairs()
+            half = min(self.capacity, self.summary.n) / 2
+            draw = Draw(self.scale, half, half / self.summary.n, 100 + self.used)
+        merged, places = merge_points(points)
+        found = self.source.evaluate(self.targets, merged, self._dtype(states, points), draw)
+        self.used += 1
+        return [take_problems(found[at], part, len(found[at][0])) for at, part in places]
+
+    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Work with the held rows."""
+        return self.source.each(work, items)
+
+    def _trial_point(self, state: GroupState) -> TrialPoint:
+        coef, offset = self.design.centred_coefficients(state.trial)
+        objective, names = self.objective.take(state.names, narrow=True), state.names
+        mean, curvature_sum = self.design.mean, state.curvature_sum
+        return TrialPoint(objective, names, coef, offset, mean, curvature_sum, state.fold)
+
+    def _dtype(self, states: Sequence[GroupState], points: Sequence[TrialPoint]) -> Any:
+        """Return the type of a pass: single where neither X nor the certificates need more."""
+        summary, tol, separate = self.summary, self.learner.tol, self.objective.separates_columns
+        if not separate or summary.dtype != np.float32 or tol < MIN_SINGLE_TOL:
+            return np.float64
+        floor = objective_floor(summary.weight, self.objective.null_loss)
+        eps = float(np.finfo(np.float32).eps)
+        for state, point in zip(states, points, strict=True):
+            size = np.sqrt((self.scale[:, None] ** 2 * point.coef**2).sum(axis=0))
+            value = np.where(np.isfinite(state.value), state.value, 0)
+            # by the held rows, and no more than it can be at all
+            bend = np.minimum(CURVATURE_MARGIN * state.curvature_sum, 0.25 * summary.weight)
+            # a change of all scores by delta changes an objective by half its curvature delta^2
+            change = 0.5 * bend * (2 * eps * (size + np.abs(point.offset))) ** 2
+            allowed = SINGLE_ERROR_SHARE * tol * state.spread(value + floor)
+            if not (change <= allowed).all():
+                return np.float64
+        return np.float32
+
+    def _model(
         self, states: Sequence[GroupState], fold: int, alpha: float, describe: Callable[[int], str]
     ) -> LinearProbabilities | LinearModel:
         """Return the models of a fold and an alpha, and warn of those that are not certified."""
         separate = self.objective.separates_columns
-        m = len(self.layout.distinct) if separate else 1
-        W = np.zeros((len(self.design.penalised), len(self.layout.distinct)))
+        m = len(self.distinct) if separate else 1
+        W = np.zeros((len(self.design.penalised), len(self.distinct)))
         n_iter, converged = np.zeros(m, np.intp), np.ones(m, np.bool_)
         for state in states:
             if (state.fold, state.alpha) == (fold, alpha):
@@ -170,115 +272,102 @@ class BlockProblems:
         return model.unfold() if getattr(self.learner, "unfold", False) else model
 
 
-def _begin(held: HeldRows, job: tuple[Any, ...], **settings: Any) -> list[GroupState]:
-    return held.start(*job, **settings)
-
-
-class _Passes(Evaluator):
-    """Evaluates trial points in passes over all rows; ``used`` passes were made before."""
-
-    def __init__(self, problems: BlockProblems, used: int) -> None:
-        self.problems, self.source, self.used = problems, problems.source, used
-
-    def evaluate(self, states: Sequence[GroupState]) -> list[Sums]:
-        """Add up over all rows, and draw other rows to be held in some passes."""
-        own = self.problems
-        self.source.report(open=sum(map(len, states)))
-        points = [trial_point(own.design, own.objective, state) for state in states]
-        merged = MergedPoints(points)
-        draw = self._draw(states, merged) if self.used in REDRAW_AFTER else None
-        task = Pass(own.layout, merged.points, self._dtype(states, points), draw)
-        found = self.source.evaluate(task, own.folds)
-        self.used += 1
-        return merged.split(found)
-
-    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Work with the held rows."""
-        return self.source.each(work, items)
-
-    def _draw(self, states: Sequence[GroupState], merged: MergedPoints) -> Draw:
-        """Say which rows are to be held for the problems that are still active.
-
-        Few rows make up the Hessian of a problem with rare targets: those with targets, and those
-        that look as if they had one.
-        """
-        for state in states:
-            state.forget_pairs()
-        summary = self.problems.summary
-        half = min(summary.capacity, summary.n) / 2
-        totals = merged.join([state.curvature_sum for state in states])
-        return Draw(totals, self.problems.scale, half, half / summary.n, 100 + self.used)
-
-    def _dtype(self, states: Sequence[GroupState], points: Sequence[TrialPoint]) -> Any:
-        """Return the type of a pass: single where neither X nor the certificates need more."""
-        own, summary = self.problems, self.problems.summary
-        tol, separate = own.learner.tol, own.objective.separates_columns
-        if not separate or summary.dtype != np.float32 or tol < MIN_SINGLE_TOL:
-            return np.float64
-        floor = objective_floor(summary.weight, own.objective.null_loss)
-        eps = float(np.finfo(np.float32).eps)
-        for state, point in zip(states, points, strict=True):
-            size = np.sqrt((own.scale[:, None] ** 2 * point.coef**2).sum(axis=0))
-            value = np.where(np.isfinite(state.value), state.value, 0)
-            # by the held rows, and no more than it can be at all
-            bend = np.minimum(CURVATURE_MARGIN * state.curvature_sum, 0.25 * summary.weight)
-            # a change of all scores by delta changes an objective by half its curvature delta^2
-            change = 0.5 * bend * (2 * eps * (size + np.abs(point.offset))) ** 2
-            allowed = SINGLE_ERROR_SHARE * tol * state.spread(value + floor)
-            if not (change <= allowed).all():
-                return np.float64
-        return np.float32
-
-
 def _distinct(code: Any, tally: Tally) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return for each target the distinct one it equals, and where each of these comes first."""
-    keys = np.stack([code.column_sums(tally.sizes, key) for key in tally.keys])
+    keys = np.stack([code.column_sums(tally.sizes, tally.keys[:, seed]) for seed in (0, 1)])
     _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return place[which.reshape(-1)], first[order]
+    return np.argsort(order)[which.reshape(-1)], first[order]
 
 
-def _useful(summary: Summary) -> Summary:
-    """Return a summary without its rows, and with the capacity that is fastest.
+def distinct_targets(Y: Indicator, code: Code, distinct: NDArray[np.intp]) -> sp.csr_array:
+    """Return the targets of label sets that differ from each other, (n, m)."""
+    found = code.targets(Y)
+    targets = getattr(found, "values", found)
+    if len(distinct) < targets.shape[1]:
+        targets = targets[:, distinct]
+    return sp.csr_array(targets)
 
-    Work with more rows would take longer than the passes that it saves.
+
+def deal_folds(n: int, cv: Any) -> NDArray[np.int16]:
+    """Return the fold that holds each of n rows out.
+
+    The folds of a number are those that :class:`fbeta.AlphaSearchCV` makes of arrays, as long as a
+    permutation of the rows is cheap.
     """
-    enough = MIN_HELD_PER_FEATURE * (summary.n_features + 1)
-    useful = max(summary.n // MAX_HELD_SHARE, enough)
-    capacity = summary.capacity if summary.complete else min(summary.capacity, useful)
-    return replace(summary, pieces=[], capacity=capacity)
+    if not isinstance(cv, Integral):
+        raise ValueError(f"for blocks of rows cv must be a number of folds, got {cv!r}")
+    folds = check_count("cv", cv, low=2)
+    if n > MAX_SHUFFLED_ROWS:
+        return (random_bits(np.arange(n, dtype=np.uint64), 7) % np.uint64(folds)).astype(np.int16)
+    out = np.zeros(n, np.int16)
+    for fold, (_, test) in enumerate(KFold(folds, shuffle=True, random_state=0).split(out)):
+        out[test] = fold
+    return out
 
 
-def make_held_rows(
-    rows: CheckedRows,
-    *,
-    summary: Summary,
-    layout: Layout,
-    objective: Objective,
-    intercept: bool,
-    folds: Any,
-    totals: NDArray[np.float64],
-    memory: int,
-) -> HeldRows:
-    """Bring the held rows into the coordinates in which the problems are solved."""
-    drawn = random_bits(rows.ids) / 2.0**64 < summary.chance(rows.Y)
-    rows = rows.take(np.flatnonzero(drawn)) if not drawn.all() else rows
-    X = rows.X if sp.issparse(rows.X) else rows.X.astype(summary.dtype, copy=False)
-    rotate = rotation_pays(X.shape, len(layout.distinct))
-    design = Design.of(X, intercept=intercept, rotate=rotate, complete=True)
-    mean = design.mean
-    if mean is not None:
-        # as many digits as X has: then differences to it are as exact as X
-        mean = np.asarray(mean, summary.dtype).astype(np.float64)
-        design = replace(design, mean=mean)
-    if design.rotation is not None:
-        design = replace(design, rotation=np.asarray(design.rotation, np.float64))
-    centre = np.zeros(summary.n_features) if mean is None else mean
-    square = summary.squares - 2 * centre * summary.sums + summary.n * centre**2
-    scale = np.sqrt(np.clip(square / summary.n, 0, None))
-    weight = np.ones(len(rows)) if rows.weight is None else rows.weight
-    fold = folds_of(folds, rows.ids) if folds_known(folds) else None
-    own = (weight, summary.chance(rows.Y), fold)
-    return HeldRows(design, layout.targets(rows.Y), *own, totals, memory, objective, scale)
+def score_rows(
+    rows: CheckedRows, code: Code, models: dict[tuple[int, float], Any], score: Score
+) -> NDArray[np.float64]:
+    """Return sums of scores and weights of a block, for each fold and alpha."""
+    out = np.zeros((len(models), 2))
+    for at, ((fold, _), model) in enumerate(models.items()):
+        own = np.flatnonzero(rows.fold == fold)
+        if len(own):
+            out[at] = score(code, model, rows.take(own))
+    return out
+
+
+class CheckpointError(ValueError):
+    """A file that is not the checkpoint of this fit."""
+
+
+def load_states(path: Path, fingerprint: dict[str, str]) -> tuple[list[GroupState], int]:
+    """Return states and number of passes of a fit that was killed; refuse those of another fit."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            head = json.loads(str(file["head"]))
+            if head.get("version") != CHECKPOINT_VERSION:
+                raise ValueError(f"its version is {head.get('version')!r}")
+            states = [_read_state(file, number) for number in range(head["groups"])]
+            found = head["fingerprint"]
+            differs = [name for name, own in fingerprint.items() if found[name] != own]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        raise CheckpointError(f"{path} is no checkpoint of a fit: {error}") from error
+    if differs:
+        raise CheckpointError(
+            f"{path} is the checkpoint of a fit to other data or with other settings "
+            f"({', '.join(differs)} differ): remove it, or give another path"
+        )
+    return states, head["used"]
+
+
+def save_states(
+    path: Path, states: Sequence[GroupState], fingerprint: dict[str, str], used: int
+) -> None:
+    """Write the states of a fit, all at once."""
+    head = {"version": CHECKPOINT_VERSION, "fingerprint": fingerprint, "used": used}
+    arrays: dict[str, Any] = {"head": np.array(json.dumps(head | {"groups": len(states)}))}
+    for number, state in enumerate(states):
+        stored = {f.name: getattr(state, f.name) for f in fields(state)}
+        stored = {name: own for name, own in stored.items() if name not in _NOT_STORED}
+        stored["pieces"] = len(state.finished)
+        for at, piece in enumerate(state.finished):
+            stored |= {f"finished{at}/{place}": part for place, part in enumerate(piece)}
+        arrays |= {f"{number}/{name}": own for name, own in stored.items()}
+    with write_atomically(path) as part, part.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def _read_state(file: Any, number: int) -> GroupState:
+    names = [f.name for f in fields(GroupState) if f.name not in _NOT_STORED]
+    own = {name: file[f"{number}/{name}"] for name in names}
+    for name in ("floor", "alpha", "fold"):
+        own[name] = own[name].item()
+    finished = [
+        tuple(file[f"{number}/finished{at}/{place}"] for place in range(5))
+        for at in range(int(file[f"{number}/pieces"]))
+    ]
+    state = GroupState(**own, finished=finished)
+    state.forget_pairs()
+    return state

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import check_unmasked
-from fbeta.blocks.reading import Block, read_ahead
 from fbeta.labels.forms import LabelForm, form_of
 
-__all__ = ["MEMORY", "Part", "RowBlocks", "parse_memory"]
+__all__ = ["MEMORY", "Block", "RowBlocks", "parse_memory"]
+
+Item = TypeVar("Item")
+#: X, Y and weight of some rows; Y and weight may be None.
+Arrays: TypeAlias = tuple[Any, Any, Any]
+#: Rows that are read together, such as a file: what they are called in messages, and a function
+#: from a number of rows to arrays of at most as many, in order.
+Part: TypeAlias = tuple[str, Callable[[int], Iterator[Arrays]]]
 
 MEMORY = 1 << 30  # bytes that a fit may use, besides the interpreter's own and the model
-BLOCK = 1 << 24  # bytes of X in a block at most: more would save nothing
-IN_FLIGHT = 24  # blocks of that kind that would fill the memory
-AHEAD = 2  # blocks that wait to be used
+BLOCK_BYTES = 1 << 24  # of X in a block at most: more would save nothing
+MAX_IN_FLIGHT = 24  # blocks of that kind that would fill the memory
+MAX_AHEAD = 2  # blocks that wait to be used
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -38,28 +47,22 @@ def parse_memory(memory: int | str) -> int:
     return int(number)
 
 
-class Part:
-    """Rows that are read together: a file, an array or a block of somebody's own.
+@dataclass(frozen=True)
+class Block:
+    """Rows as they were read: rows ``start``, ... of a part, with labels where there are any."""
 
-    Parameters
-    ----------
-    name : str
-        What it is called in messages.
-    read : callable
-        Called with a number of rows; yields ``(X, Y, weight)`` of at most as many, in order. Y and
-        weight may be None.
-    """
+    part: str
+    start: int
+    X: Any
+    Y: Any = None
+    weight: Any = None
 
-    def __init__(self, name: str, read: Callable[[int], Iterator[tuple[Any, Any, Any]]]) -> None:
-        self.name, self.read = name, read
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
 
-    def blocks(self, rows: int) -> Iterator[Block]:
-        """Yield the blocks of the part."""
-        start = 0
-        for X, Y, weight in self.read(rows):
-            block = Block(self.name, start, X, Y, weight)
-            yield block
-            start += len(block)
+    def place(self, row: int) -> str:
+        """Return what to call a row in a message."""
+        return f"{self.part}, row {self.start + row}"
 
 
 class RowBlocks:
@@ -101,8 +104,8 @@ class RowBlocks:
         The size of what was read, as arrays.
     n_rows, n_features : int or None
         Known after the first pass.
-    feature_names : ndarray or None
-        Names of the columns, of files that have them.
+    feature_names, label_names : ndarray or None
+        Names of the columns of features and of 0/1 labels, of files that have them.
 
     Examples
     --------
@@ -134,6 +137,7 @@ class RowBlocks:
         self.n_rows: int | None = None
         self.n_features: int | None = None
         self.feature_names: NDArray[Any] | None = None
+        self.label_names: NDArray[Any] | None = None
         self._form: LabelForm | None = None
         self._parts = _parts_of(source, y, sample_weight)
 
@@ -144,22 +148,38 @@ class RowBlocks:
         Parameters
         ----------
         path : path, or sequence of paths
-            A folder of Parquet, SVMlight or CSV files, or of pairs ``X*.npy`` and ``Y*.npy`` (or
-            ``.npz`` as SciPy saves sparse matrices), which are taken in the order of their names;
-            or one such file.
+            A folder of Parquet, CSV, JSON Lines, Excel or SVMlight files, or of pairs ``X*.npy``
+            and ``Y*.npy`` (or ``.npz`` as SciPy saves sparse matrices), of one format and taken in
+            the order of their names; or such files.
         **options
-            Of the format - see :func:`fbeta.blocks.parts.open_parts` - and of :class:`RowBlocks`.
+            Those of :class:`RowBlocks`. For tables ``labels``, ``label_prefix`` or ``label_column``
+            with a ``delimiter``, as in :func:`fbeta.datasets.read_csv`; the ``features`` to be
+            read, by default all other columns but those to ``drop``; a fitted ``encoder`` of
+            columns that are no numbers; and ``sep`` and ``encoding``. For SVMlight files
+            ``n_features``, ``zero_based`` (false by default) and ``label_names``: numbers as text.
 
         Returns
         -------
         RowBlocks
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(Path(folder, "X-0.npy"), np.eye(3))
+        ...     np.save(Path(folder, "Y-0.npy"), np.ones((3, 2), np.int8))
+        ...     [(X.shape, Y.shape) for X, Y in RowBlocks.read(folder, rows=2)]
+        [((2, 3), (2, 2)), ((1, 3), (1, 2))]
         """
-        from fbeta.blocks.parts import open_parts  # it needs this module
+        from fbeta.blocks.files import open_files  # not at the top: it loads fbeta.datasets
 
         own = {k: options.pop(k) for k in list(options) if k in _SETTINGS}
-        opened = open_parts(path, **options)
-        blocks = cls(opened.parts, **{"classes": opened.classes, **own})
-        blocks.feature_names = opened.feature_names
+        parts, described = open_files(path, **options)
+        blocks = cls((), **{"classes": described.get("classes"), **own})
+        blocks._parts = lambda: parts
+        blocks.feature_names = described.get("feature_names")
+        blocks.label_names = described.get("label_names")
         return blocks
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -171,7 +191,7 @@ class RowBlocks:
         """Yield all blocks, in the same order each time, and count the pass."""
         made = self._blocks()
         count = 0
-        for block in read_ahead(made, AHEAD) if ahead else made:
+        for block in read_ahead(made, MAX_AHEAD) if ahead else made:
             self.bytes_read += sum(_nbytes(v) for v in (block.X, block.Y, block.weight))
             count += len(block)
             yield block
@@ -185,17 +205,20 @@ class RowBlocks:
         self.passes, self.n_rows = self.passes + 1, count
 
     def _blocks(self) -> Iterator[Block]:
-        for part in self._parts():
-            for block in part.blocks(self.block_rows()):
+        for name, read in self._parts():
+            start, rows = 0, self._block_rows()
+            for X, Y, weight in read(rows):
+                block = Block(name, start, X, Y, weight)
+                start += len(block)
                 if len(block):
                     yield block
 
-    def block_rows(self) -> int:
+    def _block_rows(self) -> int:
         """Return the rows of a block that is cut from something larger."""
         if self.rows is not None:
             return max(1, int(self.rows))
-        width = 100 if self.n_features is None else max(1, self.n_features)
-        return max(16, min(BLOCK, self.memory // IN_FLIGHT) // (8 * width))
+        n_features = 100 if self.n_features is None else max(1, self.n_features)
+        return max(16, min(BLOCK_BYTES, self.memory // MAX_IN_FLIGHT) // (8 * n_features))
 
     def label_form(self) -> LabelForm:
         """Return the form of the labels; label sets and 1-D targets may need a pass to find it."""
@@ -257,11 +280,9 @@ def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:
     if isinstance(source, str | PathLike):
         raise TypeError(f"files are read by RowBlocks.read({str(source)!r}, ...)")
     if getattr(source, "ndim", 0) == 2 or sp.issparse(source):
-        return lambda: [Part("X", lambda rows: _slices(source, y, weight, rows))]
+        return lambda: [("X", partial(_slices, source, y, weight))]
     if y is not None or weight is not None:
         raise TypeError("y and sample_weight go with an array; blocks hold their own labels")
-    if isinstance(source, list | tuple) and source and isinstance(source[0], Part):
-        return lambda: source
     if isinstance(source, Iterator):
         raise TypeError(
             "a generator can be read only once: pass a list of blocks, or the function that makes "
@@ -278,46 +299,55 @@ def _own_blocks(blocks: Iterable[Any]) -> Iterator[Part]:
         if not 1 <= len(parts) <= 3:
             raise ValueError(f"block {number}: expected (X, Y) or (X, Y, weight)")
         padded = (*parts, *(None,) * (3 - len(parts)))
-        yield Part(f"block {number}", partial(_cut, padded))
+        yield f"block {number}", partial(_whole, padded)
 
 
-def _cut(block: tuple[Any, Any, Any], rows: int) -> Iterator[tuple[Any, Any, Any]]:
+def _whole(block: Arrays, rows: int) -> Iterator[Arrays]:
     X, Y, weight = block
-    if not hasattr(X, "shape"):
-        X = np.asarray(X)
+    X = X if hasattr(X, "shape") else np.asarray(X)
     return _slices(X, Y, weight, max(rows, X.shape[0]))
 
 
-def check_mapped_size(values: Any) -> None:
-    """Refuse a memory map whose file was truncated: a read beyond its end kills the process."""
+def _slices(X: Any, Y: Any, weight: Any, rows: int) -> Iterator[Arrays]:
+    """Cut arrays into blocks of some rows."""
+    n = X.shape[0]
+    for name, values in (("X", X), ("y", Y), ("sample_weight", weight)):
+        check_unmasked(name, values)
+        length = (
+            n if values is None else values.shape[0] if hasattr(values, "shape") else len(values)
+        )
+        if length != n:
+            raise ValueError(f"X has {n} rows and {name} has {length}")
+    for start in range(0, n, rows):
+        part = slice(start, min(start + rows, n))
+        own = None if weight is None else np.asarray(weight[part])
+        yield _cut(X, part, n), _cut(Y, part, n), own
+
+
+def _cut(values: Any, part: slice, n: int) -> Any:
+    """Return some of n rows; those of a memory map are read, on the thread that reads ahead."""
     if isinstance(values, np.memmap) and values.filename is not None:
+        # a read beyond the end of a file that was truncated kills the process
         size = os.stat(values.filename).st_size
         if size < values.offset + values.nbytes:
             raise ValueError(
                 f"{values.filename} was truncated: it has {size} bytes where "
                 f"{values.offset + values.nbytes} are mapped"
             )
+    if values is not None and part != slice(0, n):
+        values = values.iloc[part] if hasattr(values, "iloc") else values[part]
+    return np.array(values) if isinstance(values, np.memmap) else values
 
 
-def _slices(X: Any, Y: Any, weight: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
-    """Cut arrays into blocks; those of a memory map are read."""
-    n = X.shape[0]
-    for name, values in (("X", X), ("y", Y), ("sample_weight", weight)):
-        check_unmasked(name, values)
-        length = (
-            values.shape[0] if hasattr(values, "shape") else n if values is None else len(values)
-        )
-        if length != n:
-            raise ValueError(f"X has {n} rows and {name} has {length}")
-    whole = rows >= n
-    for start in range(0, n, rows):
-        part = slice(start, min(start + rows, n))
-        check_mapped_size(X)
-        check_mapped_size(Y)
-        own = X if whole else X.iloc[part] if hasattr(X, "iloc") else X[part]
-        if isinstance(own, np.memmap):
-            own = np.array(own)  # on the thread that reads ahead
-        labels = Y if whole or Y is None else Y.iloc[part] if hasattr(Y, "iloc") else Y[part]
-        if isinstance(labels, np.memmap):
-            labels = np.array(labels)
-        yield own, labels, None if weight is None else np.asarray(weight[part])
+def read_ahead(items: Iterator[Item], depth: int) -> Iterator[Item]:
+    """Yield items that a thread makes ahead of their use, ``depth`` of them at most."""
+    end: Any = object()
+    pool = ThreadPoolExecutor(1, "fbeta-read-ahead")
+    waiting = deque(pool.submit(next, items, end) for _ in range(depth + 1))
+    try:
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(pool.submit(next, items, end))
+            yield item
+            del item
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,19 +1,21 @@
-"""The first pass: what is known of all rows, and which of them are held in memory."""
+"""Checked rows, and the first pass: what is known of all rows, and which of them are held."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta.labels.forms import Indicator
+from fbeta._validation import MAX_LARGEST_WEIGHT
+from fbeta.blocks.rows import Block
+from fbeta.labels.forms import Indicator, LabelForm
 
-__all__ = ["CheckedRows", "Summary", "Tally", "random_bits"]
+__all__ = ["CheckedRows", "Summary", "Tally", "check_block", "check_features", "random_bits"]
 
 MAX_OVERFULL = 1.25  # held rows, in units of the capacity, from which some are dropped
 _KEYS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)  # of SplitMix64
@@ -32,14 +34,160 @@ def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
+def check_features(block: Block, n_features: int | None, *, finite: bool = True) -> Any:
+    """Return the features of a block as floats, dense or CSR, (n, d), or name the row at fault.
+
+    ``n_features`` is their number in other blocks; ``finite`` says whether to check for NaN.
+    """
+    X = block.X
+    X = X.to_numpy() if hasattr(X, "iloc") else X
+    X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"{block.part}: X must have two dimensions (rows, features), got {X.ndim}")
+    if n_features is not None and X.shape[1] != n_features:
+        raise ValueError(
+            f"{block.place(0)}: found {X.shape[1]} features where other blocks have {n_features}"
+        )
+    if X.dtype not in (np.float32, np.float64):
+        try:
+            X = X.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{block.place(0)}: X must hold numbers: {error}") from error
+    if finite:
+        _check_finite(block, X)
+    return X
+
+
+def _check_finite(block: Block, X: Any) -> None:
+    values = X.data if sp.issparse(X) else X
+    # a sum of finite numbers in double precision is finite, and quicker than a check of each
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
+            return
+    bad = np.flatnonzero(~np.isfinite(values).ravel())[0]
+    if sp.issparse(X):
+        row, column = int(np.searchsorted(X.indptr, bad, side="right")) - 1, int(X.indices[bad])
+    else:
+        row, column = (int(i) for i in np.unravel_index(bad, X.shape))
+    what = "NaN" if np.isnan(values.ravel()[bad]) else "infinity"
+    raise ValueError(f"{block.place(row)}: Input X contains {what} (feature {column})")
+
+
+def _check_labels(block: Block, form: LabelForm, n: int) -> Indicator:
+    if block.Y is None:
+        raise ValueError(f"{block.part}: there are no labels")
+    try:
+        Y = form.read(block.Y, "y")
+    except ValueError as error:
+        where = f"{block.part}, rows {block.start} to {block.start + n - 1}"
+        raise ValueError(f"{where}: {error}") from error
+    if Y.shape[0] != n:
+        raise ValueError(f"{block.part}: X has {n} rows and y has {Y.shape[0]}")
+    return Y
+
+
+def _check_weight(block: Block, n: int) -> NDArray[np.float64] | None:
+    if block.weight is None:
+        return None
+    weight = np.asarray(block.weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"{block.part}: X has {n} rows and the weights have {weight.shape}")
+    bad = np.flatnonzero(~((weight >= 0) & (weight <= MAX_LARGEST_WEIGHT)))
+    if len(bad):
+        raise ValueError(f"{block.place(int(bad[0]))}: the weight is {weight[bad[0]]}")
+    return weight
+
+
+def check_block(
+    block: Block, form: LabelForm, start: int, n_features: int | None, *, finite: bool
+) -> CheckedRows:
+    """Check a block and number its rows from ``start``; those of weight zero are left out."""
+    X = check_features(block, n_features, finite=finite)
+    n = X.shape[0]
+    Y, weight = _check_labels(block, form, n), _check_weight(block, n)
+    rows = CheckedRows(X, Y, weight, np.arange(start, start + n, dtype=np.uint64))
+    if weight is not None and (weight == 0).any():
+        rows = rows.take(np.flatnonzero(weight))
+    return rows
+
+
+@dataclass(frozen=True)
+class CheckedRows:
+    """Checked rows with their labels, weights, unique numbers, and the folds that hold them out."""
+
+    X: Any  # ndarray or csr_array of shape (n, d)
+    Y: Any  # Indicator (n, s), or the targets of a code, csr_array (n, M)
+    weight: NDArray[np.float64] | None  # (n,), positive
+    ids: NDArray[np.uint64]  # (n,)
+    fold: NDArray[np.integer[Any]] | None = None  # (n,)
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """The weights, (n,), 1 where there are none."""
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    def take(self, rows: NDArray[Any]) -> CheckedRows:
+        """Return some of them."""
+        weight = None if self.weight is None else self.weight[rows]
+        fold = None if self.fold is None else self.fold[rows]
+        return CheckedRows(self.X[rows], self.Y[rows], weight, self.ids[rows], fold)
+
+    def checksum(self) -> tuple[int, ...]:
+        """Return numbers that change if any entry does, or rows change their places.
+
+        Sums of the bits of all entries, and of the first feature and the labels by their places.
+        """
+        X, Y = self.X, self.Y
+        entries, placed = [Y.indptr], [Y.indices]
+        entries += [X.data, X.indices] if sp.issparse(X) else [X]
+        placed += [X.data] if sp.issparse(X) else [X[:, 0]]
+        placed += [] if self.weight is None else [self.weight]
+        return (*map(_sum_of_bits, entries), *map(_sum_by_place, placed))
+
+    @classmethod
+    def join(cls, pieces: Sequence[CheckedRows]) -> CheckedRows:
+        """Join rows, in the order of their numbers."""
+        rows = pieces[0]
+        if len(pieces) > 1:
+            stack = sp.vstack if sp.issparse(rows.X) else np.concatenate
+            X, Y = stack([piece.X for piece in pieces]), sp.vstack([piece.Y for piece in pieces])
+            weight = fold = None
+            if any(piece.weight is not None for piece in pieces):
+                weight = np.concatenate([piece.weights for piece in pieces])
+            if rows.fold is not None:
+                fold = np.concatenate([piece.fold for piece in pieces])
+            ids = np.concatenate([piece.ids for piece in pieces])
+            rows = cls(X, sp.csr_array(Y), weight, ids, fold)
+        if sp.issparse(rows.X):
+            rows = replace(rows, X=sp.csr_array(rows.X))
+        order = np.argsort(rows.ids, kind="stable")
+        return rows if np.array_equal(order, np.arange(len(order))) else rows.take(order)
+
+
+def _sum_of_bits(values: NDArray[Any]) -> int:
+    """Return the sum of the 8-byte words of an array, and of the bytes that are left."""
+    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    end = len(flat) // 8 * 8
+    words = np.add.reduce(flat[:end].view(np.uint64), dtype=np.uint64)
+    return int(words) + int(flat[end:].sum())
+
+
+def _sum_by_place(values: NDArray[Any]) -> int:
+    """Return the sum of the bits of numbers, each times an odd number that depends on its place."""
+    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+    return int(np.add.reduce(bits * np.arange(1, 2 * len(bits), 2, dtype=np.uint64)))
+
+
 @dataclass(frozen=True)
 class Tally:
     """Counts, weights and keys of the rows that have a label, for each of K sizes of label sets.
 
     ``sizes`` are those that occur, increasing, with so many ``rows``; ``counts`` and ``weights``,
     (K, s), are of the rows of a size that have a label, for size 0 in the first column of all rows;
-    ``keys``, (2, K, s), sums of the random bits of the rows: where two agree, the rows are the
-    same.
+    ``keys``, (K, 2, s), sums of the random bits of the rows: equal keys mean equal rows.
     """
 
     sizes: NDArray[np.intp]
@@ -49,59 +197,41 @@ class Tally:
     keys: NDArray[np.uint64]
 
     @classmethod
-    def of(
-        cls, Y: Indicator, ids: NDArray[np.uint64], weight: NDArray[np.float64] | None = None
-    ) -> Tally:
-        """Count a block of label sets, (n, s), of rows with these numbers."""
-        n, s = Y.shape
-        lengths = np.diff(Y.indptr)
+    def of(cls, rows: CheckedRows) -> Tally:
+        """Count the label sets of a block, (n, s)."""
+        n, s = rows.Y.shape
+        lengths = np.diff(rows.Y.indptr)
         sizes, place = np.unique(lengths, return_inverse=True)
         # a row without labels stands in the first column of its size
         empty = np.flatnonzero(lengths == 0)
         owner = np.concatenate([np.repeat(np.arange(n), lengths), empty])
-        column = np.concatenate([Y.indices, np.zeros(len(empty), Y.indices.dtype)])
+        column = np.concatenate([rows.Y.indices, np.zeros(len(empty), rows.Y.indices.dtype)])
         flat, shape = place[owner] * s + column, (len(sizes), s)
-        own = np.ones(n) if weight is None else weight
-        count = np.bincount(flat, minlength=len(sizes) * s).reshape(shape)
-        weights = np.bincount(flat, own[owner], minlength=len(sizes) * s).reshape(shape)
+        counts = np.bincount(flat, minlength=len(sizes) * s).reshape(shape)
+        weights = np.bincount(flat, rows.weights[owner], minlength=len(sizes) * s).reshape(shape)
         keys = np.zeros((2, len(sizes) * s), np.uint64)
         for seed in (0, 1):
-            np.add.at(keys[seed], flat, random_bits(ids, seed + 1)[owner])
-        rows = np.bincount(place, minlength=len(sizes)).astype(np.int64)
-        keys = keys.reshape(2, *shape)
-        return cls(sizes.astype(np.intp), rows, count.astype(np.int64), weights, keys)
+            np.add.at(keys[seed], flat, random_bits(rows.ids, seed + 1)[owner])
+        keys = np.moveaxis(keys.reshape(2, *shape), 0, 1)
+        total = np.bincount(place, minlength=len(sizes)).astype(np.int64)
+        return cls(sizes.astype(np.intp), total, counts.astype(np.int64), weights, keys)
 
-    @property
-    def n_labels(self) -> int:
-        """Number of labels s."""
-        return int(self.counts.shape[1])
-
-    def spread(self, sizes: NDArray[np.intp]) -> Tally:
-        """Return the tally for more sizes."""
-        places = np.searchsorted(sizes, self.sizes)
-
-        def widen(values: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-            shape = list(values.shape)
-            shape[axis] = len(sizes)
-            out = np.zeros(shape, values.dtype)
-            out[(slice(None),) * axis + (places,)] = values
-            return out
-
-        counts, weights = widen(self.counts), widen(self.weights)
-        return Tally(sizes, widen(self.rows), counts, weights, widen(self.keys, 1))
+    def _spread(self, sizes: NDArray[np.intp]) -> list[NDArray[Any]]:
+        """Return all arrays but the sizes, for more sizes."""
+        out = []
+        for values in (self.rows, self.counts, self.weights, self.keys):
+            wide = np.zeros((len(sizes), *values.shape[1:]), values.dtype)
+            wide[np.searchsorted(sizes, self.sizes)] = values
+            out.append(wide)
+        return out
 
     def __add__(self, other: Tally) -> Tally:
         sizes = np.union1d(self.sizes, other.sizes)
-        a, b = self.spread(sizes), other.spread(sizes)
-        return Tally(
-            sizes, a.rows + b.rows, a.counts + b.counts, a.weights + b.weights, a.keys + b.keys
-        )
+        return Tally(sizes, *map(np.add, self._spread(sizes), other._spread(sizes)))
 
     def __sub__(self, other: Tally) -> Tally:
-        a, b = self, other.spread(self.sizes)
-        return Tally(
-            a.sizes, a.rows - b.rows, a.counts - b.counts, a.weights - b.weights, a.keys - b.keys
-        )
+        sizes = self.sizes
+        return Tally(sizes, *map(np.subtract, self._spread(sizes), other._spread(sizes)))
 
     @property
     def total_weight(self) -> float:
@@ -124,70 +254,6 @@ class Tally:
             found = counts[np.repeat(place, lengths), Y.indices]
             out[some] = np.minimum.reduceat(found, Y.indptr[some])
         return out
-
-
-@dataclass(frozen=True)
-class CheckedRows:
-    """Checked rows with their labels, weights, and unique numbers."""
-
-    X: Any  # ndarray or csr_array of shape (n, d)
-    Y: Indicator  # (n, s)
-    weight: NDArray[np.float64] | None  # (n,), positive
-    ids: NDArray[np.uint64]  # (n,)
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
-
-    def take(self, rows: NDArray[Any]) -> CheckedRows:
-        """Return some of them."""
-        weight = None if self.weight is None else self.weight[rows]
-        return CheckedRows(self.X[rows], self.Y[rows], weight, self.ids[rows])
-
-    def checksum(self) -> tuple[int, ...]:
-        """Return numbers that change if any entry does, or rows change their places.
-
-        Sums of the bits of all entries, and of the first feature and the labels by their places.
-        """
-        X, Y = self.X, self.Y
-        entries, placed = [Y.indptr], [Y.indices]
-        entries += [X.data, X.indices] if sp.issparse(X) else [X]
-        placed += [X.data] if sp.issparse(X) else [X[:, 0]]
-        placed += [] if self.weight is None else [self.weight]
-        return (*map(_sum_of_bits, entries), *map(_sum_by_place, placed))
-
-    @classmethod
-    def join(cls, pieces: Sequence[CheckedRows]) -> CheckedRows:
-        """Join rows, in the order of their numbers."""
-        if len(pieces) > 1:
-            stack = sp.vstack if sp.issparse(pieces[0].X) else np.concatenate
-            X = stack([piece.X for piece in pieces])
-            weight = None
-            if any(piece.weight is not None for piece in pieces):
-                own = [np.ones(len(p)) if p.weight is None else p.weight for p in pieces]
-                weight = np.concatenate(own)
-            Y = sp.csr_array(sp.vstack([piece.Y for piece in pieces]))
-            rows = cls(X, Y, weight, np.concatenate([piece.ids for piece in pieces]))
-        else:
-            [rows] = pieces
-        X = sp.csr_array(rows.X) if sp.issparse(rows.X) else rows.X
-        order = np.argsort(rows.ids, kind="stable")
-        if np.array_equal(order, np.arange(len(order))):
-            return cls(X, rows.Y, rows.weight, rows.ids)
-        return cls(X, rows.Y, rows.weight, rows.ids).take(order)
-
-
-def _sum_of_bits(values: NDArray[Any]) -> int:
-    """Return the sum of the 8-byte words of an array, and of the bytes that are left."""
-    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    end = len(flat) // 8 * 8
-    words = np.add.reduce(flat[:end].view(np.uint64), dtype=np.uint64)
-    return int(words) + int(flat[end:].sum())
-
-
-def _sum_by_place(values: NDArray[Any]) -> int:
-    """Return the sum of the bits of numbers, each times an odd number that depends on its place."""
-    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
-    return int(np.add.reduce(bits * np.arange(1, 2 * len(bits), 2, dtype=np.uint64)))
 
 
 @dataclass
@@ -233,33 +299,31 @@ class Summary:
         own = where.sum() if rows.weight is None else where @ rows.weight
         with np.errstate(over="ignore", invalid="ignore"):
             positions = np.append((X.T @ where.astype(X.dtype)).astype(np.float64), own)
-        tally = Tally.of(rows.Y, rows.ids, rows.weight)
-        known = (weight, sums, squares, positions, max_abs, tally)
+        known = (weight, sums, squares, positions, max_abs, Tally.of(rows))
         out = cls(len(rows), X.shape[1], X.dtype, *known, capacity, by_size, [rows])
         out.prune()
         return out
 
-    def add(self, other: Summary) -> None:
-        """Add the rows of another summary, which must not be used afterwards."""
-        self.tally = self.tally + other.tally
-        self.n, self.weight = self.n + other.n, self.weight + other.weight
-        self.sums, self.squares = self.sums + other.sums, self.squares + other.squares
-        self.positions = self.positions + other.positions
-        self.max_abs = max(self.max_abs, other.max_abs)
-        self.dtype = np.result_type(self.dtype, other.dtype)
-        self.complete = self.complete and other.complete
-        if self.n > self.capacity:
-            self.complete = False
-            self.pieces += [kept for piece in other.pieces if len(kept := self._kept(piece))]
-        else:
-            self.pieces += other.pieces
-        if self.held > MAX_OVERFULL * self.capacity:
-            self.prune()
-
-    @property
-    def held(self) -> int:
-        """The number of rows that are held now."""
-        return sum(len(piece) for piece in self.pieces)
+    def __add__(self, other: Summary) -> Summary:
+        if not (self.n and other.n):
+            return self if self.n else other
+        out = replace(
+            self,
+            n=self.n + other.n,
+            dtype=np.result_type(self.dtype, other.dtype),
+            weight=self.weight + other.weight,
+            sums=self.sums + other.sums,
+            squares=self.squares + other.squares,
+            positions=self.positions + other.positions,
+            max_abs=max(self.max_abs, other.max_abs),
+            tally=self.tally + other.tally,
+            capacity=min(self.capacity, other.capacity),
+        )
+        out.complete = self.complete and other.complete and out.n <= out.capacity
+        out.pieces = self.pieces + (other.pieces if out.complete else out.kept(other.pieces))
+        if sum(map(len, out.pieces)) > MAX_OVERFULL * out.capacity:
+            out.prune()
+        return out
 
     def chance(self, Y: Indicator) -> NDArray[np.float64]:
         """Return with which probability rows with these labels are held.
@@ -278,38 +342,41 @@ class Summary:
         chance = self.capacity / 2 * (1 / (targets * rarest) + 1 / self.n)
         return np.asarray(np.minimum(1.0, chance))
 
-    def _kept(self, piece: CheckedRows) -> CheckedRows:
-        draw = random_bits(piece.ids) / 2.0**64
-        rows = np.flatnonzero(draw < self.chance(piece.Y))
-        return piece if len(rows) == len(piece) else piece.take(rows)
+    def kept(self, pieces: Sequence[CheckedRows]) -> list[CheckedRows]:
+        """Return the rows of some pieces that are held by their present probabilities."""
+        out = []
+        for piece in pieces:
+            held = random_bits(piece.ids) / 2.0**64 < self.chance(piece.Y)
+            if held.any():
+                out.append(piece if held.all() else piece.take(np.flatnonzero(held)))
+        return out
 
     def prune(self) -> None:
         """Drop rows until those that are held fit."""
-        if self.n > self.capacity:
-            self.complete = False
+        self.complete = self.complete and self.n <= self.capacity
         if not self.complete:
-            self.pieces = [kept for piece in self.pieces if len(kept := self._kept(piece))]
+            self.pieces = self.kept(self.pieces)
 
     def rows(self) -> CheckedRows:
         """Return the rows that are held: all, or those of the final probabilities."""
-        self.prune()
-        self.pieces = [CheckedRows.join(self.pieces)]
-        return self.pieces[0]
+        return CheckedRows.join(self.pieces if self.complete else self.kept(self.pieces))
+
+    def without_rows(self) -> Summary:
+        """Return the same without the rows that are held."""
+        return replace(self, pieces=[])
 
     def fingerprint(self) -> dict[str, str]:
         """Return digests of the features, the labels and the weights, by what they are of."""
-        tally = self.tally
-        shape = np.array([self.n, self.n_features])
+        tally, shape = self.tally, np.array([self.n, self.n_features])
         parts = {
             "X": (shape, self.sums, self.squares, self.positions[:-1]),
             "the labels": (tally.sizes, tally.counts, tally.keys),
             "the weights": (tally.weights, self.positions[-1:]),
         }
-        return {name: _digest(self.dtype, *arrays) for name, arrays in parts.items()}
-
-
-def _digest(dtype: Any, *arrays: NDArray[Any]) -> str:
-    digest = hashlib.sha256(str(np.dtype(dtype)).encode())
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+        out = {}
+        for name, arrays in parts.items():
+            digest = hashlib.sha256(str(np.dtype(self.dtype)).encode())
+            for array in arrays:
+                digest.update(np.ascontiguousarray(array).tobytes())
+            out[name] = digest.hexdigest()
+        return out

@@ -12,7 +12,6 @@ import typer
 
 from fbeta._files import STDOUT, check_output
 from fbeta.blocks import RowBlocks
-from fbeta.blocks.parts import open_parts
 from fbeta.blocks.rows import MEMORY
 from fbeta.cli import options as o
 from fbeta.cli.app import command
@@ -238,11 +237,9 @@ def _fit_blocks(
     else:
         encoder, remembered = None, {"zero_based": any(map(_has_index_zero, files))}
         given = remembered
-    opened = open_parts(path, **given)
-    blocks = RowBlocks(
-        opened.parts, classes=opened.classes, memory=MEMORY if memory is None else memory
-    )
-    names = opened.label_names or [str(name) for name in blocks.label_form().classes]
+    blocks = RowBlocks.read(path, memory=MEMORY if memory is None else memory, **given)
+    own = blocks.label_names
+    names = [str(name) for name in (blocks.label_form().classes if own is None else own)]
     with status_line("first pass") as show:
         blocks.checkpoint = checkpoint
         blocks.progress = lambda news: show(pass_words(news, time.perf_counter() - begin))
@@ -251,8 +248,8 @@ def _fit_blocks(
     save_model(
         output,
         with_encoder(encoder, model),
-        label_names=list(names),
-        feature_names=None if opened.feature_names is None else opened.feature_names.tolist(),
+        label_names=names,
+        feature_names=None if blocks.feature_names is None else blocks.feature_names.tolist(),
         reading=remembered,
     )
     return {

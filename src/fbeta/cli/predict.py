@@ -15,7 +15,6 @@ import typer
 
 from fbeta._files import STDOUT, check_output, write_atomically
 from fbeta.blocks import RowBlocks
-from fbeta.blocks.parts import open_parts
 from fbeta.blocks.rows import parse_memory
 from fbeta.cli import options as o
 from fbeta.cli.app import command
@@ -189,8 +188,8 @@ def _blocks(
         return
     zero_based = bool(reader.stored.reading.get("zero_based", False))
     width = reader.stored.estimator.n_features_in_
-    opened = open_parts(path, n_features=width, zero_based=zero_based, label_names=())
-    for block in RowBlocks(opened.parts, memory=memory).blocks():
+    options: dict[str, Any] = {"n_features": width, "zero_based": zero_based, "label_names": ()}
+    for block in RowBlocks.read(path, memory=memory, **options).blocks():
         yield InputRows(block.X)
 
 

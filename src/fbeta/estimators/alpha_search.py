@@ -39,7 +39,7 @@ from fbeta.statistics.codes import Code
 from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
-    from fbeta.blocks.source import RowSource
+    from fbeta.blocks.passes import RowSource
 
 __all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
 
@@ -208,21 +208,21 @@ class AlphaSearchCV(MultiLabelClassifier):
     def _fit_blocks(self, source: RowSource) -> None:
         if not isinstance(self.estimator, StatisticsClassifier):
             super()._fit_blocks(source)
-        from fbeta.blocks.fitting import BlockSearch
+        from fbeta.blocks.problems import BlockProblems
 
         best = clone(self.estimator)
-        scanned = best.scan(source)
-        self._remember(scanned)
-        rows = scanned.rows()
+        best.scan(source)
+        self._remember(source)
+        rows = source.rows()
         if rows is not None:
             self._search(self.estimator, rows.X, rows.Y, rows.weight, None)
-            self.best_estimator_ = best.set_params(alpha=self.alpha_).fit_scanned(scanned)
+            self.best_estimator_ = best.set_params(alpha=self.alpha_).fit_scanned(source)
             return
-        grid, (code, learner, name) = check_grid(self.alphas), best.plan(scanned.witnesses)
-        search = BlockSearch(scanned, learner, code, grid, self.cv)
-        self._rank(grid, search.scores(partial(_score_rows, self.estimator)))
+        grid, (code, learner, name) = check_grid(self.alphas), best.plan(source.witnesses)
+        problems = BlockProblems(source, code, learner, self.cv)
+        self._rank(grid, problems.scores(grid, partial(_score_rows, self.estimator)))
         best.set_params(alpha=self.alpha_)
-        self.best_estimator_ = best.adopt(code, search.fit(self.alpha_, name))
+        self.best_estimator_ = best.adopt(code, problems.fit(self.alpha_, name))
 
     def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
         """Score every strength on every fold, and choose."""

@@ -32,8 +32,7 @@ from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_score
 
 if TYPE_CHECKING:
-    from fbeta.blocks.fitting import Scanned
-    from fbeta.blocks.source import RowSource
+    from fbeta.blocks.passes import RowSource
 
 __all__ = ["MultiLabelClassifier", "views"]
 
@@ -146,7 +145,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         mapped = isinstance(X, np.memmap) and self._streams and X.ndim == 2 and y is not None
         if not mapped and not in_blocks(X):
             return None
-        from fbeta.blocks.fitting import open_source
+        from fbeta.blocks.distributed import open_source
 
         return open_source(X, y, sample_weight)
 
@@ -154,11 +153,11 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Fit to rows in blocks; only estimators that need no more than sums over them can."""
         raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
 
-    def _remember(self, scanned: Scanned) -> None:
+    def _remember(self, source: RowSource) -> None:
         """Set the fitted attributes that describe the data, from blocks of rows."""
-        form, names = scanned.source.form(), scanned.source.feature_names
+        form, names = source.form(), source.feature_names
         self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
-        self.n_features_in_ = scanned.summary.n_features
+        self.n_features_in_ = source.summary.n_features
         if names is not None:
             self.feature_names_in_ = names
 
@@ -354,7 +353,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _answer(self, method: str, X: Any, kind: str, **options: Any) -> Any:
         """Return the result of a method for blocks of rows: lazily, block by block."""
-        from fbeta.blocks.lazy import answer
+        from fbeta.blocks.distributed import answer
 
         check_is_fitted(self)
         work = partial(getattr(self, method), **options)

@@ -23,8 +23,7 @@ from fbeta.statistics.codes import Code, Estimates
 from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
-    from fbeta.blocks.fitting import Scanned
-    from fbeta.blocks.source import RowSource
+    from fbeta.blocks.passes import RowSource
 
 __all__ = ["Plan", "StatisticsClassifier"]
 
@@ -81,28 +80,28 @@ class StatisticsClassifier(MultiLabelClassifier):
         self._code, self._model = code, model
 
     def _fit_blocks(self, source: RowSource) -> None:
-        self.fit_scanned(self.scan(source))
+        self.scan(source)
+        self.fit_scanned(source)
 
-    def fit_scanned(self, scanned: Scanned) -> Self:
+    def fit_scanned(self, source: RowSource) -> Self:
         """Fit to blocks of rows after :meth:`scan`, and return the estimator."""
-        from fbeta.blocks.fitting import fit_blocks
+        from fbeta.blocks.problems import BlockProblems
 
-        rows = scanned.rows()
+        rows = source.rows()
         if rows is not None:
             self._fit(rows.X, rows.Y, rows.weight)
             return self
-        code, learner, name = self.plan(scanned.witnesses)
-        model = fit_blocks(scanned, learner, code, getattr(self, "alpha", None), name)
-        return self.adopt(code, model)
+        code, learner, name = self.plan(source.witnesses)
+        problems = BlockProblems(source, code, learner)
+        return self.adopt(code, problems.fit(getattr(self, "alpha", None), name))
 
-    def scan(self, source: RowSource) -> Scanned:
+    def scan(self, source: RowSource) -> None:
         """Read blocks of rows for the first time, and remember the form of the labels."""
-        from fbeta.blocks.fitting import scan
+        from fbeta.blocks.problems import scan
 
         check_beta(self.beta)
-        scanned = scan(source, self._make_learner(), self._make_code)
-        self._remember(scanned)
-        return scanned
+        scan(source, self._make_learner(), self._make_code)
+        self._remember(source)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return X in coordinates that all folds and alphas of a search share."""

@@ -1,10 +1,10 @@
-"""Files whose rows are read a block at a time: NumPy arrays, SVMlight files and tables."""
+"""Files whose rows are read a block at a time, and predictions that are written so."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from os import PathLike
@@ -13,62 +13,29 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from fbeta.blocks.rows import Part
+from fbeta._array import optional_import
+from fbeta._files import make_folder, write_atomically
+from fbeta.blocks.rows import Arrays, Part, RowBlocks
+from fbeta.blocks.summary import check_features
 from fbeta.datasets import DatasetError, TableEncoder
 from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.table_files import FileFormat, Table
 from fbeta.datasets.training import refuse_problems
 
-__all__ = ["Opened", "open_parts"]
+__all__ = ["BlockResults", "open_files"]
 
-Blocks = Iterator[tuple[Any, Any, Any]]
 _NUMPY_SUFFIXES = (".npy", ".npz")
 
 
-@dataclass(frozen=True)
-class Opened:
-    """Files to be read, and what they say of columns and labels."""
+def open_files(path: Any, **options: Any) -> tuple[list[Part], dict[str, Any]]:
+    """Find the files of a folder and how to read them: see :meth:`RowBlocks.read`.
 
-    parts: list[Part]
-    feature_names: NDArray[Any] | None = None
-    classes: tuple[Any, ...] | None = None
-    label_names: tuple[str, ...] | None = None  # of 0/1 columns
-
-
-def open_parts(path: Any, **options: Any) -> Opened:
-    """Find the files of a folder and how to read them.
-
-    Parameters
-    ----------
-    path : path, or sequence of paths
-        A folder, whose files are of one format and are taken in the order of their names, or
-        files.
-    **options
-        For tables ``labels``, ``label_prefix`` or ``label_column`` with a ``delimiter``, as in
-        :func:`fbeta.datasets.read_csv`; the ``features`` to be read, by default all other columns
-        but those to ``drop``; a fitted ``encoder`` of columns that are no numbers; and ``sep`` and
-        ``encoding``. For SVMlight files ``n_features``, ``zero_based`` (false by default) and
-        ``label_names``: numbers as text.
-
-    Returns
-    -------
-    Opened
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(Path(folder, "X-0.npy"), np.eye(3))
-    ...     np.save(Path(folder, "Y-0.npy"), np.ones((3, 2), np.int8))
-    ...     opened = open_parts(folder)
-    ...     [(block.part, block.X.shape, block.Y.shape) for block in opened.parts[0].blocks(2)]
-    [('X-0.npy', (2, 3), (2, 2)), ('X-0.npy', (1, 3), (1, 2))]
+    Returns the parts, and ``feature_names``, ``label_names`` or ``classes`` where files have them.
     """
     files = _files(path)
     if all(file.suffix.lower() in _NUMPY_SUFFIXES for file in files):
-        return _numpy(files, path, **options)
+        return _numpy(files, path, **options), {}
     kinds = {None if f.suffix.lower() in _NUMPY_SUFFIXES else FileFormat().of(f) for f in files}
     if len(kinds) != 1 or kinds == {"arff"}:
         found = ", ".join(sorted({file.suffix or "none" for file in files}))
@@ -90,7 +57,7 @@ def _files(path: Any) -> list[Path]:
     return files
 
 
-def _numpy(files: list[Path], path: Any) -> Opened:
+def _numpy(files: list[Path], path: Any) -> list[Part]:
     """Pair files of features with files of labels, whose names differ in their first letter."""
     rest = {file.name[1:].rsplit(".", 1)[0]: file for file in files if file.name[0] in "yY"}
     weights = {
@@ -99,18 +66,18 @@ def _numpy(files: list[Path], path: Any) -> Opened:
     features = [file for file in files if file.name[0] in "xX"]
     if not features:
         raise ValueError(f"{path}: expected pairs of files X*.npy and Y*.npy")
-    parts = []
+    parts: list[Part] = []
     for file in features:
         key = file.stem[1:]
         labels = rest.get(key)
         if rest and labels is None:
             raise ValueError(f"{file}: there is no file Y{key}.npy of its labels")
         own = (file, labels, weights.get(key))
-        parts.append(Part(file.name, partial(_numpy_blocks, own)))
-    return Opened(parts)
+        parts.append((file.name, partial(_numpy_blocks, own)))
+    return parts
 
 
-def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Blocks:
+def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Iterator[Arrays]:
     streams = [None if file is None else _array_blocks(file, rows) for file in files]
     for X in streams[0] or ():
         others = [None if stream is None else next(stream, None) for stream in streams[1:]]
@@ -157,7 +124,7 @@ def _tables(
     encoder: TableEncoder | None = None,
     sep: str | None = None,
     encoding: str | None = None,
-) -> Opened:
+) -> tuple[list[Part], dict[str, Any]]:
     """Read CSV, JSON Lines, Parquet or Excel files."""
     source = FileFormat(None, sep, encoding)
     place = LabelColumns(labels, label_prefix, label_column, delimiter)
@@ -168,9 +135,10 @@ def _tables(
     elif features is None:
         features = [name for name in header if name not in chosen and name not in drop]
     read = partial(_table_blocks, source, list(features), place, encoder)
-    own = None if label_column is not None or not chosen else tuple(chosen)
-    names = np.array(features, dtype=object)
-    return Opened([Part(f.name, partial(read, f)) for f in files], names, label_names=own)
+    described = {"feature_names": np.array(features, dtype=object)}
+    if label_column is None and chosen:
+        described["label_names"] = np.array(chosen, dtype=object)
+    return [(file.name, partial(read, file)) for file in files], described
 
 
 def _table_blocks(
@@ -180,7 +148,7 @@ def _table_blocks(
     encoder: TableEncoder | None,
     path: Path,
     rows: int,
-) -> Blocks:
+) -> Iterator[Arrays]:
     for table in source.blocks(path, rows):
         absent = [name for name in features if name not in table.columns]
         if absent:
@@ -209,14 +177,14 @@ def _svmlight(
     n_features: int | None = None,
     zero_based: bool = False,
     label_names: Sequence[str] | None = None,
-) -> Opened:
+) -> tuple[list[Part], dict[str, Any]]:
     """Read text with ``label,label index:value ...`` in each line."""
     if n_features is None or label_names is None:
         width, names = _svmlight_extent(files, zero_based)
         n_features = width if n_features is None else n_features
         label_names = names if label_names is None else label_names
     read = partial(_svmlight_blocks, n_features=n_features, zero_based=zero_based)
-    return Opened([Part(f.name, partial(read, f)) for f in files], None, tuple(label_names))
+    return [(file.name, partial(read, file)) for file in files], {"classes": tuple(label_names)}
 
 
 def _lines(path: Path, rows: int) -> Iterator[list[bytes]]:
@@ -238,7 +206,9 @@ def _svmlight_extent(files: list[Path], zero_based: bool) -> tuple[int, list[str
     return largest + int(zero_based), [str(label) for label in sorted(map(int, labels))]
 
 
-def _svmlight_blocks(path: Path, rows: int, *, n_features: int, zero_based: bool) -> Blocks:
+def _svmlight_blocks(
+    path: Path, rows: int, *, n_features: int, zero_based: bool
+) -> Iterator[Arrays]:
     from sklearn.datasets import load_svmlight_file
 
     for number, lines in enumerate(_lines(path, rows)):
@@ -252,3 +222,87 @@ def _svmlight_blocks(path: Path, rows: int, *, n_features: int, zero_based: bool
         except ValueError as error:
             raise ValueError(f"{path}, rows {number * rows} and after: {error}") from error
         yield sp.csr_array(X), [[str(int(label)) for label in own] for own in sets], None
+
+
+class BlockResults:
+    """Answers of a fitted estimator for :class:`RowBlocks`: made block by block, when iterated.
+
+    Parameters
+    ----------
+    work : callable
+        From rows of X to the answer.
+    blocks : RowBlocks
+        With or without labels.
+    """
+
+    def __init__(self, work: Callable[[Any], Any], blocks: RowBlocks) -> None:
+        self.work, self.blocks = work, blocks
+
+    def __iter__(self) -> Iterator[Any]:
+        for block in self.blocks.blocks():
+            X = block.X if hasattr(block.X, "iloc") else check_features(block, None)
+            yield self.work(X)
+
+    def save(self, folder: str | PathLike[str]) -> list[Path]:
+        """Write each block to a file of its own, and return the paths.
+
+        Arrays become ``part-000000.npy``, sparse matrices ``.npz``, frames ``.parquet`` and label
+        sets ``.jsonl``. The folder is made; each file is written whole or not at all.
+        """
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+        paths = []
+        for number, values in enumerate(self):
+            paths.append(_save(values, Path(folder) / f"part-{number:06d}"))
+        return paths
+
+    def to_parquet(self, path: str | PathLike[str]) -> Path:
+        """Write all blocks to one Parquet file, whole or not at all, and return its path.
+
+        Columns of arrays are called by their numbers, lists of names are the column ``labels``.
+        """
+        arrow = optional_import("pyarrow", "data", "writing Parquet files")
+        parquet = optional_import("pyarrow.parquet", "data", "writing Parquet files")
+        with write_atomically(path) as part:
+            writer = None
+            for values in self:
+                table = _arrow_table(arrow, values)
+                if writer is None:
+                    writer = parquet.ParquetWriter(part, table.schema)
+                writer.write_table(table.cast(writer.schema))
+            if writer is not None:
+                writer.close()
+        return Path(path)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return the answers for all rows as one array."""
+        blocks = [v.toarray() if sp.issparse(v) else np.asarray(v) for v in self]
+        return np.concatenate(blocks).astype(dtype) if dtype else np.concatenate(blocks)
+
+
+def _arrow_table(arrow: Any, values: Any) -> Any:
+    if hasattr(values, "iloc"):
+        return arrow.Table.from_pandas(values, preserve_index=False)
+    if isinstance(values, list):
+        return arrow.table({"labels": arrow.array([sorted(row) for row in values])})
+    columns = np.atleast_2d((values.toarray() if sp.issparse(values) else values).T)
+    return arrow.table({str(j): column for j, column in enumerate(columns)})
+
+
+def _save(values: Any, stem: Path) -> Path:
+    """Write a block of predictions in the format of its kind; return the path."""
+    if hasattr(values, "to_parquet"):
+        suffix, write = ".parquet", values.to_parquet
+    elif sp.issparse(values):
+        suffix, write = ".npz", partial(sp.save_npz, matrix=values)
+    elif isinstance(values, np.ndarray):
+        suffix, write = ".npy", partial(np.save, arr=values, allow_pickle=False)
+    elif isinstance(values, list):
+        text = "".join(json.dumps(sorted(row)) + "\n" for row in values)
+        suffix, write = ".jsonl", partial(Path.write_text, data=text, encoding="utf-8")
+    else:
+        raise TypeError(f"there is no format for blocks of {type(values).__name__}")
+    path = stem.with_suffix(suffix)
+    with write_atomically(path) as part:
+        write(part)
+    return path

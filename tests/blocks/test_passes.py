@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fbeta.blocks.sums import BlockTargets, Draw, MergedPoints, TrialPoint, add_up
+from fbeta.blocks.held import Draw, TrialPoint, merge_points
+from fbeta.blocks.passes import add_up
+from fbeta.blocks.summary import CheckedRows
+from fbeta.linear.batch import take_problems
 from fbeta.linear.objectives import Binary
 from fbeta.losses import get_loss
 
@@ -18,19 +23,22 @@ def rows(sparse=False, weighted=True):
     X = RNG.normal(size=(N, D)) * (RNG.random((N, D)) < 0.6)
     targets = sp.csr_array((RNG.random((N, M)) < 0.3).astype(np.int8))
     weight = RNG.random(N) + 0.1 if weighted else None
-    return BlockTargets(sp.csr_array(X) if sparse else X, targets, weight, RNG.integers(0, 3, N))
+    X = sp.csr_array(X) if sparse else X
+    return CheckedRows(X, targets, weight, np.arange(N, dtype=np.uint64), RNG.integers(0, 3, N))
 
 
-def point(loss="logistic", names=(3, 0, 4), fold=-1, scale=1.0):
+def point(loss="logistic", names=(3, 0, 4), fold=-1, scale=1.0, mean=None):
     names = np.array(names)
     coef, offset = scale * RNG.normal(size=(D, len(names))), RNG.normal(size=len(names))
-    return TrialPoint(Binary(get_loss(loss)), names, coef, offset, RNG.normal(size=D), fold)
+    mean = RNG.normal(size=D) if mean is None else mean
+    curvature = RNG.random(len(names))
+    return TrialPoint(Binary(get_loss(loss)), names, coef, offset, mean, curvature, fold)
 
 
 def value(block, p, loss, coef, offset):
     X = block.X.toarray() if sp.issparse(block.X) else block.X
     U = (X - p.mean) @ coef + offset
-    losses = get_loss(loss).value(block.targets.toarray()[:, p.names].astype(float), U)
+    losses = get_loss(loss).value(block.Y.toarray()[:, p.names].astype(float), U)
     weight = np.ones(N) if block.weight is None else block.weight
     return (weight * (block.fold != p.fold)) @ losses
 
@@ -41,47 +49,44 @@ def value(block, p, loss, coef, offset):
 def test_sums_are_values_and_their_derivatives(loss, sparse, scale):
     scale = 0.5 if loss == "exponential" else scale
     block, p = rows(sparse), point(loss, fold=1, scale=scale)
-    [sums], chance = add_up(block, [p], np.float64)
+    [(found, gradient, total)], chance = add_up(block, [p], np.float64)
     assert chance is None
-    np.testing.assert_allclose(sums.value, value(block, p, loss, p.coef, p.offset), rtol=1e-9)
+    np.testing.assert_allclose(found, value(block, p, loss, p.coef, p.offset), rtol=1e-9)
     step = 1e-6
     for j in range(D):
         move = np.zeros_like(p.coef)
         move[j] = step
         high, low = (value(block, p, loss, p.coef + s * move, p.offset) for s in (1, -1))
         near = (high - low) / (2 * step)
-        np.testing.assert_allclose(sums.gradient[j], near, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(gradient[j], near, rtol=1e-4, atol=1e-3)
     high, low = (value(block, p, loss, p.coef, p.offset + s * step) for s in (1, -1))
-    np.testing.assert_allclose(sums.total, (high - low) / (2 * step), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(total, (high - low) / (2 * step), rtol=1e-4, atol=1e-3)
 
 
 def test_single_precision_is_close():
     block, p = rows(), point()
     [single], _ = add_up(block, [p], np.float32)
     [double], _ = add_up(block, [p], np.float64)
-    for name in ("value", "gradient", "total"):
-        np.testing.assert_allclose(
-            getattr(single, name), getattr(double, name), rtol=1e-4, atol=1e-2
-        )
+    for one, other in zip(single, double, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-2)
 
 
 def test_merged_points_are_the_points():
     block = rows()
     mean = np.zeros(D)
-    points = [
-        TrialPoint(p.objective, p.names, p.coef, p.offset, mean, p.fold)
-        for p in (point(fold=0), point(names=(1, 2), fold=1), point(names=(0, 2), fold=0))
-    ]
-    merged = MergedPoints(points)
-    assert len(merged.points) == 2
-    together = merged.split(add_up(block, merged.points, np.float64)[0])
-    for own, p in zip(together, points, strict=True):
+    kinds = [((3, 0, 4), 0), ((1, 2), 1), ((0, 2), 0)]
+    points = [point(names=names, fold=fold, mean=mean) for names, fold in kinds]
+    merged, places = merge_points(points)
+    assert len(merged) == 2
+    together, _ = add_up(block, merged, np.float64)
+    for (at, part), p in zip(places, points, strict=True):
         [alone], _ = add_up(block, [p], np.float64)
-        for name in ("value", "gradient", "total"):
-            np.testing.assert_allclose(getattr(own, name), getattr(alone, name), rtol=1e-10)
-    joined = merged.join([p.offset for p in points])
-    for p, own in zip(merged.points, joined, strict=True):
-        np.testing.assert_array_equal(p.offset, own)
+        own = take_problems(together[at], part, len(merged[at].names))
+        for one, other in zip(own, alone, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10)
+        for name in ("names", "coef", "offset", "curvature_sum"):
+            found = getattr(merged[at], name)[..., part]
+            np.testing.assert_array_equal(found, getattr(p, name))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
@@ -89,12 +94,13 @@ def test_rows_are_drawn_by_their_share_in_hessians(loss):
     block, p = rows(weighted=False), point(loss)
     X = block.X
     U = (X - p.mean) @ p.coef + p.offset
-    y = block.targets.toarray()[:, p.names].astype(float)
+    y = block.Y.toarray()[:, p.names].astype(float)
     curvature = get_loss(loss).second_derivative(y, U)
     totals, scale = curvature.sum(axis=0), np.ones(D)
-    sums, chance = add_up(block, [p], np.float64, Draw([totals], scale, 50.0, 0.01, 0))
+    p = replace(p, curvature_sum=totals)
+    sums, chance = add_up(block, [p], np.float64, Draw(scale, 50.0, 0.01, 0))
     size = ((X - p.mean) ** 2).sum(axis=1) / D
     shares = (curvature / totals).sum(axis=1) / len(totals)
     np.testing.assert_allclose(chance, np.minimum(1, 50 * shares * (1 + size) / 2 + 0.01))
     [plain], _ = add_up(block, [p], np.float64)
-    np.testing.assert_allclose(sums[0].gradient, plain.gradient, rtol=1e-9)
+    np.testing.assert_allclose(sums[0][1], plain[1], rtol=1e-9)
