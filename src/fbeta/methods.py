@@ -70,7 +70,7 @@ PARTS: dict[str, str] = {
     "ScoreThresholds": "fbeta.rivals.limo:ScoreThresholds",
     "HighestScore": "fbeta.rivals.submodular:HighestScore",
     "HeldOutThresholds": "fbeta.rivals.thresholded:HeldOutThresholds",
-    "SignOfScores": "fbeta.decoding.rules:SignOfScores",
+    "SignOfScores": "fbeta.decoding.exact:SignOfScores",
     # what may be around them, or around the classifiers of a reduction
     "Pipeline": "sklearn.pipeline:Pipeline",
     # the columns of a table

@@ -12,7 +12,7 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from fbeta.linear import Cardinality, Design, LabelSets, Problems, solve_path
 from fbeta.statistics.codes import CardinalityCode, LabelSetCode, SizedCode
-from fbeta.statistics.targets import Targets
+from fbeta.statistics.encoding import Targets
 
 from ..places import TENSORS, fetch, put
 from ..reference import label_sets

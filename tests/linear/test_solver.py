@@ -20,7 +20,7 @@ from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.in_memory import solve_batch
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LOSSES, LogisticLoss
-from fbeta.statistics.targets import constant_values, distinct_columns
+from fbeta.statistics.encoding import constant_values, distinct_columns
 
 from .. import reference
 from .fits import fit_linear

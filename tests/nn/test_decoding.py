@@ -12,7 +12,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 import fbeta  # noqa: E402
 from fbeta import LabelStatistics  # noqa: E402
-from fbeta.decoding import back_ends  # noqa: E402
+from fbeta.decoding import dense_search  # noqa: E402
 from fbeta.nn import CardinalityHead, JointHead, Statistics, decode, decoding  # noqa: E402
 from fbeta.nn import functional as F  # noqa: E402
 
@@ -191,12 +191,12 @@ def test_label_statistics_are_decoded(device):
 
 def test_label_statistics_on_a_device_are_decoded_by_the_registered_search(monkeypatch):
     asked = []
-    monkeypatch.setitem(back_ends._SEARCHES, "cpu", lambda *args: asked.append(args) or (1, 2))
+    monkeypatch.setitem(dense_search._SEARCHES, "cpu", lambda *args: asked.append(args) or (1, 2))
     q = LabelStatistics(torch.zeros(1), torch.zeros(1, 1, 2), [1])
     assert fbeta.decode(q, 2.0, max_labels=1) == 1
     ((form, beta, goal),) = asked
     assert (form, beta, goal.low, goal.high) == (q.form, 2.0, 0, 1)
-    assert "cuda" in back_ends._SEARCHES
+    assert "cuda" in dense_search._SEARCHES
 
 
 def test_the_search_of_a_device_needs_no_torchmetrics():
@@ -206,8 +206,8 @@ sys.modules["torchmetrics"] = None
 import fbeta
 assert "torch" not in sys.modules
 import fbeta.nn
-from fbeta.decoding import back_ends
-assert "cuda" in back_ends._SEARCHES
+from fbeta.decoding import dense_search
+assert "cuda" in dense_search._SEARCHES
 """
     with child("-W", "ignore", "-c", program, timeout=120) as process:
         assert process.wait() == 0

@@ -1,21 +1,20 @@
-"""The search for the best label set of each size, and for the best size.
+"""The search for the best label set of each size, and for the best size, under any statistics.
 
-For a measure ``A(k, l) hits + B(k, l)`` the expected value of predicting a set of size l is the sum
-over its labels of ``T_jl = sum_k A(k, l) q_jk``, plus what depends on l alone. So the best set of
-size l has the l labels with the largest ``T_jl``.
+The best set of size l has the l labels with the largest ``T_jl = sum_k A(k, l) q_jk``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fbeta._array import Array, astype, cumulative_sum, sort_descending, spread_rows, take_rows
 from fbeta.decoding.measures import Measure
-from fbeta.statistics.dense import Dense
+from fbeta.statistics.storage import Dense
 
 # values closer than this many units of rounding, relative to the sums they come from, are a tie:
 # sums of the same numbers in another order differ so
@@ -29,33 +28,34 @@ def tie(xp: Any, dtype: Any) -> float:
 
 @dataclass(frozen=True)
 class Goal:
-    """What to find: the measure, and how many labels a prediction may have.
-
-    Attributes
-    ----------
-    measure : Measure
-        To be maximised in expectation.
-    low, high : int
-        The smallest and the largest number of labels.
-    n_labels : int
-        The number of labels s that there are.
-    """
+    """The measure to maximise in expectation, and how many labels a prediction may have."""
 
     measure: Measure
-    low: int
+    low: int  # the smallest and the largest number of labels of a prediction
     high: int
-    n_labels: int
+    n_labels: int  # the number of labels s that there are
+
+
+# from statistics, beta and a goal to label sets, (n, s), and expected values, (n,)
+Search: TypeAlias = Callable[[Dense, float, Goal], tuple[Array, Array]]
+_SEARCHES: dict[str, Search] = {}
+
+
+def register_search(device_type: str, search: Search) -> None:
+    """Register the decode of dense statistics on devices of a type, such as "cuda"."""
+    _SEARCHES[device_type] = search
+
+
+def search_on_device(form: Dense, beta: float, goal: Goal) -> tuple[Array, Array] | None:
+    """Return label sets and expected values, or None where no search is registered."""
+    search = _SEARCHES.get(getattr(form.place[1], "type", ""))
+    return None if search is None else search(form, beta, goal)
 
 
 class Tables:
-    """A and B of a measure for all sizes of predictions 0..s, in the place of the statistics.
+    """A (s + 1, K) and B (s + 1, 1 + K) of a measure for all sizes of predictions 0..s.
 
-    Attributes
-    ----------
-    A : array of shape (s + 1, K)
-    B : array of shape (s + 1, 1 + K)
-    host : ndarray of shape (s + 1, K)
-        A once more, for decisions.
+    They are where the statistics are; ``host`` is A once more, for decisions.
     """
 
     def __init__(self, measure: Measure, block: Dense) -> None:

@@ -1,23 +1,22 @@
-"""From label statistics to the label set with the highest expected F_beta, exactly.
+"""The label set with the highest expected F_beta, or other measure, under label statistics.
 
-The expected F_beta of predicting ``yhat`` is ``q_0`` for the empty set and otherwise ``sum over j
-in yhat of T_jl``, with ``l = |yhat|`` and ``T_jl = sum_k (1 + beta^2) q_jk / (beta^2 k + l)``. So
-for each size l the best set holds the l labels with the largest ``T_jl``, and the best of the s + 1
-candidates is the optimum over all 2^s sets. The size l runs over 1..s whatever sizes were seen.
-
-Other measures that are linear in the hits given the two sizes work alike: see
-:mod:`fbeta.decoding.measures`.
+A rule is called with what the model of an estimator gives for n rows and with beta, and returns
+booleans of shape (n, s). docs/theory.md shows that the decode is exact.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import (
     Array,
+    array_namespace,
     as_array,
     astype,
     is_tensor,
@@ -25,20 +24,27 @@ from fbeta._array import (
     widest_float,
     without_gradients,
 )
-from fbeta._threads import map_rows, row_tasks
+from fbeta._threads import map_rows
 from fbeta._validation import check_count
-from fbeta.decoding.back_ends import search_on_device
-from fbeta.decoding.dense_search import TIE_UNITS, Goal, Tables, search_dense
-from fbeta.decoding.factored_search import search_factored
+from fbeta.decoding.dense_search import TIE_UNITS, Goal, Tables, search_dense, search_on_device
+from fbeta.decoding.factored_search import search_factored, search_sparse
 from fbeta.decoding.measures import Measure, get_measure
-from fbeta.decoding.sparse_search import expected_of_sparse, search_sparse
 from fbeta.labels.forms import check_binary, read_dense
-from fbeta.statistics.dense import Dense, Form
-from fbeta.statistics.factored import Factored, law_bytes, pieces
+from fbeta.statistics.codes import Estimates
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.sparse import Sparse
+from fbeta.statistics.storage import Dense, Factored, Form, pieces
 
-__all__ = ["decode", "expected_fbeta", "expected_measure"]
+__all__ = [
+    "CutAtHalf",
+    "ExactDecode",
+    "SignOfScores",
+    "StatisticsRule",
+    "check_same_beta",
+    "decode",
+    "expected_fbeta",
+    "expected_measure",
+]
 
 # values closer than this (relative) are a tie, in double precision
 TIE = TIE_UNITS * np.finfo(np.float64).eps
@@ -198,32 +204,24 @@ def expected_measure(
     [0.7]
     """
     form, measure = _form_of(statistics), get_measure(measure, beta)
-    if isinstance(form, Sparse):
-        return expected_of_sparse(form, labels, measure)
-    xp, _ = form.place
+    xp, s = form.place[0], form.shape[1]
     chosen = _read_predictions(form, labels)
 
     def work(rows: Any) -> tuple[Array]:
-        yhat = chosen[rows, :]
-        empty, sizes, cardinalities, hits = _hits(form.take(rows), yhat)
-        size = xp.sum(astype(xp, yhat, xp.arange(0, device=yhat.device).dtype), axis=1)
+        size, (empty, sizes, cardinalities, hits) = _hits(form.take(rows), chosen[rows, :])
+        values, place = np.unique(size, return_inverse=True) if xp is np else (range(s + 1), size)
         A, B = (
-            xp.take(xp.asarray(table, dtype=hits.dtype, device=hits.device), size, axis=0)
-            for table in measure.tables(cardinalities, range(form.shape[1] + 1), form.shape[1])
+            xp.take(xp.asarray(table, dtype=hits.dtype, device=hits.device), place, axis=0)
+            for table in measure.tables(cardinalities, values, s)
         )
         law = xp.concat([empty[:, None], sizes], axis=1)
         return (xp.sum(A * hits, axis=1) + xp.sum(B * law, axis=1),)
 
-    n, s = form.shape
-    if isinstance(form, Factored):
-        tasks = row_tasks(form.place, n, law_bytes(s, form.largest_size()))
-    else:
-        tasks = row_tasks(form.place, n, form.row_bytes, unfolding=not isinstance(form, Dense))
-    expected: NDArray[np.float64] = map_rows(xp, work, tasks)[0]
+    expected: NDArray[np.float64] = map_rows(xp, work, form.tasks())[0]
     return expected
 
 
-def _form_of(statistics: Any) -> Form:
+def _form_of(statistics: Any) -> Form | Sparse:
     if not isinstance(statistics, LabelStatistics):
         raise TypeError(
             "statistics must be LabelStatistics; for probabilities of the labels see "
@@ -242,7 +240,7 @@ def _check_goal(measure: Measure, low: int, high: int | None, s: int) -> Goal:
     return Goal(measure, low, high, s)
 
 
-def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
+def _search(form: Form | Sparse, goal: Goal) -> tuple[Array, Array]:
     """Find the best label sets, and their values."""
     if isinstance(form, Sparse):
         return search_sparse(form, goal)
@@ -252,23 +250,24 @@ def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
         return labels, xp.zeros(0, dtype=widest_float(xp, device), device=device)
     if isinstance(form, Factored):
         return search_factored(form, goal)
-    dense = isinstance(form, Dense)
-    shared = Tables(goal.measure, form.block(slice(0, 0))) if dense else None
+    shared = Tables(goal.measure, form.block(slice(0, 0))) if isinstance(form, Dense) else None
 
     def work(rows: Any) -> tuple[Array, Array]:
         block = form.block(rows)
-        tables = Tables(goal.measure, block) if shared is None else shared
-        return search_dense(block, tables, goal)
+        return search_dense(block, shared or Tables(goal.measure, block), goal)
 
-    tasks = row_tasks(form.place, form.shape[0], form.row_bytes, unfolding=not dense)
-    labels, value = map_rows(xp, work, tasks)
+    labels, value = map_rows(xp, work, form.tasks())
     return labels, value
 
 
-def _read_predictions(form: Form, labels: Any) -> Array:
-    """Return predictions as 0/1 numbers, where the statistics are."""
+def _read_predictions(form: Form | Sparse, labels: Any) -> Array:
+    """Return predictions as booleans where the statistics are, those of listed labels as CSR."""
     xp, device = form.place
-    if is_tensor(labels):
+    if isinstance(form, Sparse):
+        labels = sp.csr_array(labels, copy=True)
+        check_binary(labels.data, "labels", labels)
+        labels.eliminate_zeros()
+    elif is_tensor(labels):
         if (xp, device) != namespace_and_device(labels=labels):
             raise ValueError("labels must be of the library and on the device of the statistics")
         check_binary(labels, "labels")
@@ -278,19 +277,28 @@ def _read_predictions(form: Form, labels: Any) -> Array:
         labels = read_dense(labels, form.shape[1], "labels")
     if tuple(labels.shape) != form.shape:
         raise ValueError(f"labels must have shape {form.shape}, got {tuple(labels.shape)}")
+    if isinstance(form, Sparse):
+        return labels.astype(np.bool_)
     return astype(xp, as_array(xp, device, labels), xp.bool)
 
 
-def _hits(form: Form, yhat: Array) -> tuple[Array, Array, Any, Array]:
-    """Return q_0, the probabilities of the sizes, these, and the expected hits at each: (n, K)."""
-    xp, _ = form.place
-    if not isinstance(form, Factored):
-        block = form.block(slice(None))
-        chosen = astype(xp, yhat, block.joint.dtype)
-        hits = xp.matmul(block.joint, chosen[:, :, None])[:, :, 0]
-        return block.empty, block.size_probabilities(), block.cardinalities, hits
-    ascending, order = form.sorted(), form.order()
-    law = form.law(ascending)
+def _hits(form: Form | Sparse, yhat: Array) -> tuple[Array, tuple[Array, ...]]:
+    """Return the sizes of predictions, (n,); q_0, P(|y| = k), k, and the expected hits, (n, K)."""
+    if isinstance(form, Sparse):
+        return np.diff(yhat.indptr), _hits_of_listed(form, yhat)
+    xp = form.place[0]
+    size = xp.sum(astype(xp, yhat, xp.arange(0, device=yhat.device).dtype), axis=1)
+    if isinstance(form, Factored):
+        return size, _hits_of_factored(form, yhat)
+    block = form.block(slice(None))
+    chosen = astype(xp, yhat, block.joint.dtype)
+    hits = xp.matmul(block.joint, chosen[:, :, None])[:, :, 0]
+    return size, (block.empty, block.size_probabilities(), block.cardinalities, hits)
+
+
+def _hits_of_factored(form: Factored, yhat: Array) -> tuple[Array, ...]:
+    xp = form.place[0]
+    (law, ascending), order = form.law(), form.order()
     chosen = xp.take(xp.reshape(yhat, (-1,)), xp.reshape(order, (-1,)))
     chosen = astype(xp, xp.reshape(chosen, order.shape), ascending.dtype)
     hits = xp.zeros_like(law.weights)
@@ -299,3 +307,84 @@ def _hits(form: Form, yhat: Array) -> tuple[Array, Array, Any, Array]:
     cardinalities = np.arange(law.first, law.first + law.weights.shape[0])
     sizes, hits = (xp.permute_dims(array, (1, 0)) for array in (law.weights, hits))
     return law.empty, sizes, cardinalities, hits
+
+
+def _hits_of_listed(form: Sparse, yhat: Any) -> tuple[Array, ...]:
+    """Return the hits of predictions (n, s): unlisted labels share what the listed ones leave."""
+    (lists, used), P = form.padded(), form.P
+    numbered = sp.csr_array((np.arange(1.0, P.nnz + 1), P.indices, P.indptr), P.shape)
+    both = numbered.multiply(yhat).tocsr()
+    is_chosen = np.zeros(P.nnz, dtype=np.bool_)
+    is_chosen[both.data.astype(np.intp) - 1] = True
+    chosen = np.zeros_like(used)
+    chosen[used] = is_chosen
+    empty, sizes, cardinalities, hits = _hits_of_factored(lists, chosen)
+    unlisted = np.diff(yhat.indptr) - np.diff(both.indptr)
+    if unlisted.any():
+        rest = np.maximum(cardinalities * sizes - _hits_of_factored(lists, used)[3], 0.0)
+        hits = hits + rest * (unlisted / np.maximum(form.shape[1] - form.listed(), 1))[:, None]
+    return empty, sizes, cardinalities, hits
+
+
+class StatisticsRule(ABC):
+    """A rule that reads :class:`fbeta.statistics.codes.Estimates`."""
+
+    @abstractmethod
+    def __call__(self, output: Estimates, beta: float) -> Any:
+        """Return label sets, of shape (n, s)."""
+
+    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
+        """Return label sets, and the F_beta to be expected of them under the statistics."""
+        labels = self(output, beta)
+        return labels, expected_fbeta(output.statistics(), labels, beta)
+
+
+@dataclass(frozen=True)
+class ExactDecode(StatisticsRule):
+    """The label set with the highest expected F_beta."""
+
+    def __call__(self, output: Estimates, beta: float, **goal: Any) -> Any:
+        """Decode the statistics, by the measure and within the limits of :func:`fbeta.decode`."""
+        return self.decide(output, beta, **goal)[0]
+
+    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
+        """Return the label sets, and the value that the decoder maximises."""
+        labels, expected = decode(output.statistics(), beta, return_expected=True, **goal)
+        xp = array_namespace(labels)
+        return xp.astype(labels, xp.bool), expected
+
+
+@dataclass(frozen=True)
+class CutAtHalf(StatisticsRule):
+    """The labels that are more likely than not, whatever beta."""
+
+    def __call__(self, output: Estimates, beta: float) -> Any:
+        """Cut the marginals at 1/2."""
+        return output.marginals() > 0.5
+
+
+@dataclass(frozen=True)
+class SignOfScores:
+    """The labels with positive scores, of a model that was fitted for one beta.
+
+    Examples
+    --------
+    >>> SignOfScores(1.0)(np.array([[0.2, -0.1]]), 1.0).tolist()
+    [[True, False]]
+    """
+
+    beta: float
+
+    def __call__(self, output: NDArray[Any], beta: float) -> NDArray[np.bool_]:
+        """Cut the scores at 0."""
+        check_same_beta(beta, self.beta)
+        return np.asarray(output > 0)
+
+
+def check_same_beta(beta: float, fitted: float) -> None:
+    """Raise where a model that was fitted for one measure is asked to predict for another."""
+    if beta != fitted:
+        raise ValueError(
+            f"the model was fitted for beta={fitted:g} and depends on it: to predict for "
+            f"beta={beta:g}, fit again"
+        )

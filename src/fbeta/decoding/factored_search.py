@@ -1,54 +1,94 @@
 """The search for the best label sets where one order of the labels serves all sizes.
 
-Under the laws of :mod:`fbeta.statistics.conditional_bernoulli` every ``q_jk`` grows with ``p_j``,
-and so does ``T_jl = sum_k A(k, l) q_jk`` for every l. The best set of size l has the first l labels
-in the order of the marginals, and only sums of ``q_jk`` over the first labels are needed.
+Every ``q_jk`` grows with ``p_j``, so that the best set of size l has the l most probable labels:
+only sums of ``q_jk`` over the first labels are needed (docs/theory.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from fbeta._array import Array, astype, host_integers
-from fbeta._threads import map_rows, row_tasks, rows_at_once
+from fbeta._threads import map_rows, rows_at_once
 from fbeta.decoding.dense_search import Goal, choose_size, largest_labels, rest_of, tie
 from fbeta.statistics.conditional_bernoulli import (
     IndependentLaw,
     Law,
     largest_sizes,
     probabilities,
+    sums_of_first,
 )
-from fbeta.statistics.factored import Factored, law_bytes, tile
-from fbeta.statistics.symmetric_polynomials import sums_of_first
+from fbeta.statistics.sparse import Sparse
+from fbeta.statistics.storage import Factored, law_bytes, tile
 
 
 def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
-    """Find the best label sets under labels that are independent, perhaps given their number.
+    """Find the best label sets, (n, s), and values, (n,), of labels independent given their number.
 
-    Returns shape (n, s), (n,).
+    Rows with numbers of labels that are alike share one window of sizes at little cost.
     """
-    xp = form.place[0]
-
-    def work(rows: Any) -> tuple[Array, Array]:
-        some = form.take(rows)
-        ascending = some.sorted()
-        law = some.law(ascending)
-        size, value = PrefixSearch(law, xp.flip(ascending, axis=0), goal).run()
-        low, high = find_ties(law, ascending, size, goal)
-        return largest_labels(xp, astype(xp, some.P, low.dtype), size, low, high), value
-
-    order, tasks = _tasks(form)
-    labels, value = map_rows(xp, work, tasks)
+    (xp, _), (n, s) = form.place, form.shape
+    tasks: list[Any] = []
+    order = None
+    if xp is np and form.sizes is None:
+        largest = largest_sizes(np, form.P, form.log_odds)
+        order, start = np.argsort(-largest, kind="stable"), 0
+        while start < n:
+            rows = rows_at_once(form.place, n, law_bytes(s, int(largest[order[start]])))
+            tasks.append(order[start : start + rows])
+            start += rows
+    labels, value = map_rows(
+        xp, lambda rows: _search_rows(form.take(rows), goal), tasks or form.tasks()
+    )
     if order is None:
         return labels, value
     back = np.argsort(order)
     return labels[back], value[back]
 
 
-def find_ties(law: Law, ascending: Array, size: Array, goal: Goal) -> tuple[Array, Array]:
+def search_sparse(form: Sparse, goal: Goal) -> tuple[Any, NDArray[np.float64]]:
+    """Return the best label sets, a csr_array of shape (n, s), and their values, (n,).
+
+    Sets hold listed labels alone: a row that lists fewer labels than the least number gets all.
+    """
+    if not form.shape[0]:
+        return sp.csr_array(form.shape, dtype=np.int8), np.zeros(0)
+    listed, first = form.listed(), form.P.indptr
+    chosen = np.zeros(form.P.nnz, dtype=np.int8)
+
+    def work(rows: slice) -> tuple[NDArray[np.float64]]:
+        (lists, used), most = form.take(rows).padded(), listed[rows]
+        least = np.minimum(goal.low, most)
+        low, high = int(least.min()), min(goal.high, int(most.max()))
+        limits = least, np.minimum(most, goal.high)
+        labels, value = _search_rows(lists, replace(goal, low=low, high=high), limits)
+        chosen[first[rows.start] : first[rows.stop]] = labels[used]
+        return (value,)
+
+    value = map_rows(np, work, form.tasks())[0]
+    labels = sp.csr_array((chosen, form.P.indices, first), shape=form.shape, copy=True)
+    labels.eliminate_zeros()
+    return labels, value
+
+
+def _search_rows(
+    form: Factored, goal: Goal, limits: tuple[Array, Array] | None = None
+) -> tuple[Array, Array]:
+    """Find the best label sets of rows that are worked on together, and their values."""
+    xp = form.place[0]
+    law, ascending = form.law()
+    size, value = _PrefixSearch(law, xp.flip(ascending, axis=0), goal, limits).run()
+    low, high = _find_ties(law, ascending, size, goal)
+    return largest_labels(xp, astype(xp, form.P, low.dtype), size, low, high), value
+
+
+def _find_ties(law: Law, ascending: Array, size: Array, goal: Goal) -> tuple[Array, Array]:
     """Return the least and the largest of P that tie with the last label taken, of shape (n,).
 
     Labels tie where their ``T_jl`` do, as in the search of dense statistics; T grows with P.
@@ -101,25 +141,7 @@ def _score_of(law: Law, size: Array, goal: Goal) -> Callable[[Array], Array]:
     return score
 
 
-def _tasks(form: Factored) -> tuple[Any, list[Any]]:
-    """Return rows to be worked on together, and their order where it is not that of the rows.
-
-    Rows with numbers of labels that are alike share one window of sizes at little cost.
-    """
-    xp, (n, s) = form.place[0], form.shape
-    if xp is not np or form.sizes is not None:
-        return None, row_tasks(form.place, n, law_bytes(s, form.largest_size()))
-    largest = largest_sizes(np, form.P, form.log_odds)
-    order = np.argsort(-largest, kind="stable")
-    tasks, start = [], 0
-    while start < n:
-        rows = rows_at_once(form.place, n, law_bytes(s, int(largest[order[start]])))
-        tasks.append(order[start : start + rows])
-        start += rows
-    return order, tasks
-
-
-class PrefixSearch:
+class _PrefixSearch:
     """The best number of labels of each instance, some labels at a time.
 
     With ``Q_l(k)`` the sum of ``q_jk`` over the first l labels, sets of m > l labels have ``Q_m(k)

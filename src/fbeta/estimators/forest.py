@@ -18,8 +18,8 @@ from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import LabelSetCode
+from fbeta.statistics.encoding import Targets
 from fbeta.statistics.label_statistics import LabelStatistics
-from fbeta.statistics.targets import Targets
 
 __all__ = ["FBetaForest", "ForestLearner", "ForestModel"]
 

@@ -15,7 +15,7 @@ from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import LabelSetCode
-from fbeta.statistics.targets import Targets
+from fbeta.statistics.encoding import Targets
 
 __all__ = ["NeighboursClassifier", "NeighboursLearner", "NeighboursModel"]
 

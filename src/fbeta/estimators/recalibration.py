@@ -23,8 +23,7 @@ from sklearn.isotonic import IsotonicRegression
 from fbeta._array import Array, array_namespace
 from fbeta._threads import check_cancelled, map_rows
 from fbeta.linear.cardinality import Cardinality
-from fbeta.statistics.conditional_bernoulli import conditional_law
-from fbeta.statistics.symmetric_polynomials import size_ratios
+from fbeta.statistics.conditional_bernoulli import conditional_law, size_ratios
 
 __all__ = ["Recalibration", "fit_recalibration"]
 

@@ -27,7 +27,7 @@ from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator, form_of, materialise
 from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.codes import JointCode
-from fbeta.statistics.targets import constant_values, distinct_columns
+from fbeta.statistics.encoding import constant_values, distinct_columns
 
 __all__ = ["ClassifierLearner", "ClassifierModel", "FBetaReduction", "fit_one", "fit_weights",
            "predict_one", "warn_of_class_weight"]  # fmt: skip

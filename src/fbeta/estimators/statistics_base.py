@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from fbeta._array import concat
 from fbeta._validation import check_beta
+from fbeta.decoding.exact import ExactDecode, StatisticsRule
 from fbeta.decoding.measures import Measure
-from fbeta.decoding.rules import ExactDecode, StatisticsRule
 from fbeta.estimators.base import Fold, HeldOutPath, MultiLabelClassifier, views
 from fbeta.estimators.decisions import HeldOut
 from fbeta.estimators.features import in_blocks

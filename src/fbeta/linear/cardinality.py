@@ -29,8 +29,8 @@ from fbeta.statistics.cardinality_law import (
     size_law,
     tilted,
 )
-from fbeta.statistics.factored import labels_first
-from fbeta.statistics.targets import Targets
+from fbeta.statistics.encoding import Targets
+from fbeta.statistics.storage import labels_first
 
 __all__ = ["Cardinality", "CardinalityModel"]
 

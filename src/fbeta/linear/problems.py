@@ -21,7 +21,7 @@ from fbeta.linear.models import MIN_PARALLEL_SCORES, LinearModel, LinearProbabil
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
 from fbeta.losses import LogisticLoss, Loss
-from fbeta.statistics.targets import constant_values, distinct_columns
+from fbeta.statistics.encoding import constant_values, distinct_columns
 
 __all__ = ["LinearProblems", "Problems", "Solution", "independent_start"]
 

@@ -29,7 +29,7 @@ from fbeta.statistics.cardinality_law import (
     law_of_sizes,
     log_likelihood,
 )
-from fbeta.statistics.symmetric_polynomials import INFINITE_LOG_ODDS
+from fbeta.statistics.conditional_bernoulli import INFINITE_LOG_ODDS
 
 # halvings of the interval in which the move of the scores is looked for: it need not be exact
 MOVE_HALVINGS = 8

@@ -14,16 +14,15 @@ import torch
 from torch import Tensor
 
 from fbeta._validation import check_beta, check_count
-from fbeta.decoding.back_ends import register_search
-from fbeta.decoding.dense_search import TIE_UNITS, Goal
+from fbeta.decoding.dense_search import TIE_UNITS, Goal, register_search
 from fbeta.metrics import fbeta_of_counts, fbeta_weight
 from fbeta.nn._kernels import fused_search
 from fbeta.nn._law import joint_by_tree, logits_and_sizes, sort_scores, sorted_joint
 from fbeta.nn._sizes import Sizes, read_rows, read_sizes, size_tensor, widest
 from fbeta.nn._tracing import host_decode, is_exporting, is_tracing
 from fbeta.nn.statistics import Statistics, independent_statistics
-from fbeta.statistics.dense import Dense
 from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.statistics.storage import Dense
 
 __all__ = ["decode", "decode_cardinality"]
 

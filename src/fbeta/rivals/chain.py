@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fbeta._validation import check_choice, check_count
-from fbeta.decoding.rules import CutAtHalf, ExactDecode, StatisticsRule
+from fbeta.decoding.exact import CutAtHalf, ExactDecode, StatisticsRule
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, array_namespace
 from fbeta._validation import check_count, check_number
-from fbeta.decoding.rules import SignOfScores
+from fbeta.decoding.exact import SignOfScores
 from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
 from fbeta.linear import Design, LinearProbabilities, LinearProblems

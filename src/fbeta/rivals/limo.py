@@ -17,7 +17,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 
 from fbeta._array import Array
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.decoding.rules import check_same_beta
+from fbeta.decoding.exact import check_same_beta
 from fbeta.estimators.base import Fold, HeldOutPath, MultiLabelClassifier, views
 from fbeta.estimators.decisions import HeldOut
 from fbeta.labels.forms import Indicator, read_labels

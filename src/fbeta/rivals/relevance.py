@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._validation import check_choice
-from fbeta.decoding.exact import decode
-from fbeta.decoding.rules import CutAtHalf, ExactDecode, StatisticsRule
+from fbeta.decoding.exact import CutAtHalf, ExactDecode, StatisticsRule, decode
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from fbeta._array import Array
 from fbeta._validation import check_number, check_solver
-from fbeta.decoding.rules import SignOfScores
+from fbeta.decoding.exact import SignOfScores
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import LinearScores, Weight

@@ -1,16 +1,6 @@
-"""Labels with scores of their own and potentials of their number: an exact log-linear law.
+"""Labels with scores and potentials of their number: ``P(y) = exp(sum_j y_j u_j + g_|y|) / Z``.
 
-``P(y) = exp(sum_j y_j u_j + g_|y|) / Z``. Given the number of labels they are independent labels of
-which so many happen to be present; so the law of the number is ``R_k exp(g_k) / Z`` with the
-elementary symmetric polynomials R_k of ``exp(u_j)``. Scores may be any finite numbers: labels are
-sorted, and only differences of neighbours enter (:mod:`fbeta.statistics.symmetric_polynomials`).
-
-Second derivatives follow by sweeps over the labels, forward and backward, that count how many there
-are. A constant added to all u_j tilts the laws of single labels but, given their number, nothing:
-sweeps use a tilt at which the labels, were they independent, would be about as many as the law
-says, so that no path that matters underflows.
-
-Arrays have the instances in their last axis; any library of the array API standard will do.
+Arrays of any library, with the instances in their last axis; scores may be any finite numbers.
 """
 
 from __future__ import annotations
@@ -18,9 +8,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fbeta._array import Array, cumulative_sum, sort_descending
-from fbeta.statistics.conditional_bernoulli import ConditionalLaw, far_apart_law, margin
-from fbeta.statistics.symmetric_polynomials import (
+from fbeta.statistics.conditional_bernoulli import (
     MAX_LOG_ODDS_SPREAD,
+    ConditionalLaw,
+    far_apart_law,
+    margin,
     relative_size_ratios,
     size_ratios,
 )
@@ -31,10 +23,10 @@ MAX_TILTED_SCORE = 650.0  # beyond it a tilted label is taken for certain or imp
 
 
 class SizeLaw(NamedTuple):
-    """The law of the number of labels of n instances, of shape (1 + K, n) each."""
+    """The law of the number of labels of n instances."""
 
-    log_probabilities: Array  # ln P(|y| = k) for k in 0..K, -inf for impossible sizes
-    log_ratios: Array  # ln R_k, less the sum of the k largest scores
+    log_probabilities: Array  # (1 + K, n), ln P(|y| = k) for k in 0..K, -inf for impossible sizes
+    log_ratios: Array  # (1 + K, n), ln R_k, less the sum of the k largest scores
     log_partition: Array  # (n,), ln Z
     ratios: Array  # (K', n), relative ratios of sizes, for the law of the labels given their number
 
@@ -83,10 +75,7 @@ def _total(xp: Any, parts: tuple[Array, ...], possible: Array) -> Array:
 def _relative_to_top(
     xp: Any, parts: tuple[Array, ...], possible: Array
 ) -> tuple[tuple[Array, ...], Array]:
-    """Take off numbers, given in parts, the largest, and return it too, of shape (n,).
-
-    Differences of near numbers are exact.
-    """
+    """Subtract from numbers, given in parts, the largest, and return that too, (n,)."""
     top = xp.argmax(_total(xp, parts, possible), axis=0)[None, :]
     is_top = xp.arange(possible.shape[0], device=top.device)[:, None] == top
     own = [xp.sum(xp.where(is_top, part, xp.zeros_like(part)), axis=0) for part in parts]
@@ -143,25 +132,23 @@ def given_number(xp: Any, descending: Array, law: SizeLaw, *, traced: bool) -> C
 
 
 def size_law(xp: Any, u: Array, g: Array) -> tuple[Array, Array, Array]:
-    """Return the law of the number of labels, with its normaliser.
+    """Return ``ln Z``, the law of the number of labels, and logarithms of ``R_k / R_{k-1}``.
 
     Shapes: ``u`` (s, n), ``g`` (1 + K, n); returns (n,), (1 + K, n), (K, n).
     """
     K = g.shape[0] - 1
-    top = xp.max(u, axis=0)
-    far = is_far_apart(xp, u)
-    if far:
+    if is_far_apart(xp, u):
         descending = _descending(xp, u)
-        steps = xp.log(relative_size_ratios(xp, descending, K)) + descending[:K, :]
-    else:
-        steps = xp.log(size_ratios(xp, xp.exp(u - top), K)) + top
+        law = law_of_sizes(xp, descending, g, only_sizes=True)
+        return law.log_partition, law.probabilities(xp), xp.log(law.ratios) + descending[:K, :]
+    top = xp.max(u, axis=0)
+    steps = xp.log(size_ratios(xp, xp.exp(u - top), K)) + top
     logs = cumulative_sum(xp, steps, axis=0)
     weights = g + xp.concat([xp.zeros_like(g[:1, :]), logs], axis=0)
     peak = xp.max(weights, axis=0)
     z = xp.exp(weights - peak)
     total = xp.sum(z, axis=0)
-    z = law_of_sizes(xp, descending, g, only_sizes=True).probabilities(xp) if far else z / total
-    return peak + xp.log(total), z, steps
+    return peak + xp.log(total), z / total, steps
 
 
 def is_far_apart(xp: Any, u: Array) -> bool:
@@ -187,11 +174,10 @@ def _descending(xp: Any, u: Array) -> Array:
 
 
 def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
-    """Return probabilities of independent labels that are about as many as a law says.
+    """Return probabilities of presence and absence of independent labels, about as many as in z.
 
-    With ``-steps[k - 1]`` added to all scores, k - 1 and k are the most probable numbers.
-
-    Shapes: ``u`` (s, n), ``z`` (1 + K, n), ``steps`` (K, n); returns (s, n).
+    A constant added to all scores changes nothing given the number of labels, and keeps the sweeps
+    below from underflow. Shapes: ``u`` (s, n), ``z`` (1 + K, n), ``steps`` (K, n).
     """
     K = steps.shape[0]
     if not K:
@@ -204,9 +190,9 @@ def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
 
 
 def forward(xp: Any, p: Array, q: Array, K: int, change: Array | None = None) -> Array:
-    """Sweep forward over independent labels.
+    """Return the law of the number of the first labels, and its derivative along a ``change``.
 
-    Shapes: ``p, q`` (s, n), ``change`` (s, n); returns (s + 1, 1 or 2, 1 + K, n).
+    Shapes: ``p, q, change`` (s, n); returns (s + 1, 1 or 2, 1 + K, n).
     """
     (s, n), kinds = p.shape, 1 if change is None else 2
     A = xp.zeros((s + 1, kinds, K + 1, n), dtype=p.dtype, device=p.device)
@@ -222,9 +208,9 @@ def forward(xp: Any, p: Array, q: Array, K: int, change: Array | None = None) ->
 
 
 def backward(xp: Any, p: Array, q: Array, A: Array, B: Array, change: Array | None = None) -> Array:
-    """Sweep backward, and return what a forward sweep and potentials say of each label.
+    """Return the expectation of each label, (s, n), or its derivative along a ``change``.
 
-    Shapes: ``A`` (s + 1, 1 or 2, 1 + K, n), ``B`` (1 or 2, 1 + K, n); returns (s, n).
+    Shapes: ``A``, of :func:`forward`, (s + 1, 1 or 2, 1 + K, n), ``B`` (1 or 2, 1 + K, n).
     """
     out, K = [], B.shape[1] - 1
     for j in reversed(range(p.shape[0])):

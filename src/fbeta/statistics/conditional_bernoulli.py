@@ -1,33 +1,25 @@
 """Independent labels, and independent labels given how many there are.
 
-For n instances with marginals p_j the number of labels is Poisson-binomial. With odds ``w_j = p_j
-/ (1 - p_j)`` and the elementary symmetric polynomials R_k of the odds, ``P(y_j = 1 | |y| = k) =
-w_j R_{k-1}(others) / R_k``: the conditional Bernoulli law, which is sampling k labels without
-replacement. In both laws ``q_jk`` grows with ``p_j`` for every k, because exchanging the labels i
-and j multiplies the probability of a set that has i and not j by ``w_j / w_i``.
-
-Labels are given by their marginals or by their log-odds. Arrays have the instances in their last
-axis, so that the recurrences over labels and sizes work on contiguous memory; any library of the
-array API standard will do.
+docs/theory.md has the recurrences. Arrays of any library, with the instances in their last axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import exp, log
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fbeta._array import Array, astype, cumulative_sum, host_integers
-from fbeta.statistics.symmetric_polynomials import (
-    MAX_LOG_ODDS_SPREAD,
-    relative_size_ratios,
-    scaled_odds,
-    size_ratios,
-)
 
+# log-odds further apart than this are compared by their differences: their odds may overflow
+MAX_LOG_ODDS_SPREAD = 600.0
+# stands for infinite log-odds, beyond all others and equal among themselves
+INFINITE_LOG_ODDS = 1e300
+MAX_LOG_RATIO = 700.0  # the exponential of more overflows
 # what is left out of a Poisson-binomial distribution at each end, and for each label, is below
 # exp(-58) = 6e-26: the best expected F_beta of s labels is at least 1 / (s + 1), so that not even
 # rounding shows it
@@ -36,29 +28,95 @@ NEGLIGIBLE_LOG_PROBABILITY = 58.0
 LABELS_PER_WINDOW = 16
 
 
+def scaled_odds(xp: Any, P: Array) -> Array:
+    """Return ``p / (1 - p)`` times a constant, so that p = 0, p = 1 and sums stay in range."""
+    info = xp.finfo(P.dtype)
+    least, most = float(info.smallest_normal) * 2**20, float(info.max) / 2**20
+    inside = (P > 0) & (P < 1)
+    safe = xp.where(inside, P, xp.full_like(P, 0.5))
+    outside = xp.where(P > 0, xp.full_like(P, most), xp.full_like(P, least))
+    return xp.where(inside, safe * float(info.max) ** 0.5 / (1 - safe), outside)
+
+
+def size_ratios(xp: Any, odds: Array, K: int) -> Array:
+    """Return ``R_k / R_{k-1}`` for k in 1..K, of shape (K, n), of positive odds of shape (s, n).
+
+    ``R_k``, an elementary symmetric polynomial, is the sum over all sets of k labels of the product
+    of their odds: up to a factor, how likely k independent labels are.
+    """
+    ratios = xp.zeros((K, odds.shape[1]), dtype=odds.dtype, device=odds.device)
+    # with one more label R_k' = R_k + w R_{k-1}: only sums and ratios of positive numbers
+    for j in range(odds.shape[0] if K else 0):
+        width = min(j + 1, K)
+        raised = ratios[:width, :] + odds[j, :]
+        ratios[1:width, :] = ratios[: width - 1, :] * (raised[1:, :] / raised[:-1, :])
+        ratios[0, :] = raised[0, :]
+    return ratios
+
+
+def relative_size_ratios(xp: Any, descending: Array, K: int) -> Array:
+    """Return ``R_k / (R_{k-1} w_(k))`` for k in 1..K, (K, n), of any finite log-odds, (s, n).
+
+    It lies between ``1 / k`` and ``s - k + 1``, whatever the odds are.
+    """
+    apart = descending[:1, :] - descending[-1:, :]
+    if xp is np and (apart < MAX_LOG_ODDS_SPREAD).all():
+        odds = np.exp(descending - (descending[0, :] + descending[-1, :]) / 2)
+        return size_ratios(np, odds, K) / odds[:K, :]
+    ratios, before = [], xp.ones_like(descending)
+    for k in range(K):
+        terms = xp.exp(descending[k:, :] - descending[k, :]) * before
+        # a device sums along the last axis in parallel
+        sums = sums_of_first(xp, terms) if xp is np else cumulative_sum(xp, terms.T, axis=1).T
+        ratios.append(sums[-1, :])
+        before = sums[:-1, :] / sums[-1, :]
+    return xp.stack(ratios, axis=0) if K else descending[:0, :]
+
+
+def sums_of_first(xp: Any, values: Array) -> Array:
+    """Return the sums of the first 1, 2, ... entries along the first axis; NumPy's in place."""
+    if xp is not np:
+        return cumulative_sum(xp, values, axis=0)
+    # numpy.cumsum along the first axis takes ten times as long
+    for j in range(1, values.shape[0]):
+        values[j, ...] += values[j - 1, ...]
+    return values
+
+
+def _sweep(
+    xp: Any, like: Array, K: int, at_once: int, step: Callable[[int], Array], *, down: bool = False
+) -> Iterator[tuple[slice, Array]]:
+    """Yield slices of K sizes and the results of ``step``, (C, sizes, n), for sizes in one order.
+
+    The result of one step has the shape (C, n) and the type of ``like``.
+    """
+    pieces = [slice(start, min(start + at_once, K)) for start in range(0, K, at_once)]
+    for sizes in reversed(pieces) if down else pieces:
+        numbers = range(sizes.start, sizes.stop)
+        q: Any = None
+        slots: Any = [None] * len(numbers)
+        if xp is np:
+            q = np.empty((like.shape[0], len(numbers), like.shape[1]), dtype=like.dtype)
+            slots = q.transpose(1, 0, 2)
+        for i in reversed(numbers) if down else numbers:
+            slots[i - sizes.start] = step(i)
+        yield sizes, xp.stack(slots, axis=1) if q is None else q
+
+
+def _product(xp: Any, new: Array, factor: Array) -> Array:
+    """Return a product; NumPy's is in the place of the first array."""
+    return np.multiply(new, factor, out=new) if xp is np else new * factor
+
+
 @dataclass(frozen=True)
 class IndependentLaw:
-    """Labels that are independent, of n instances.
+    """Labels that are independent, of n instances."""
 
-    Attributes
-    ----------
-    xp : module
-        The namespace of the arrays.
-    first : int
-        The smallest size above 0 that is kept.
-    pmf : array of shape (1 + K, n)
-        ``P(|y| = k)`` for k in first - 1, ..., first - 1 + K; beyond, it is negligible.
-    empty : array of shape (n,)
-        ``P(no labels)``.
-    log_odds : bool
-        Whether labels are given by their log-odds, not by their marginals.
-    """
-
-    xp: Any
-    first: int
-    pmf: Array
-    empty: Array
-    log_odds: bool = False
+    xp: Any  # namespace of the arrays
+    first: int  # the smallest size above 0 that is kept
+    pmf: Array  # (1 + K, n), P(|y| = k) for k in first - 1, ..., first - 1 + K; else negligible
+    empty: Array  # (n,), P(no labels)
+    log_odds: bool = False  # whether labels are given by their log-odds, not by their marginals
 
     @property
     def weights(self) -> Array:
@@ -70,74 +128,57 @@ class IndependentLaw:
 
         ``q_{j,k+1} = w_j (P(|y| = k) - q_jk)``, run from the end at which it damps its own
         rounding errors: upwards for p <= 1/2, and downwards, for the label's absence, for p > 1/2.
-        ``labels`` has the shape (C, n). A piece is a slice of the K sizes and an array of shape
-        (C, sizes, n), zero for the labels that another piece has: all pieces add up.
+        ``labels`` (C, n) become slices of the K sizes with arrays (C, sizes, n) that add up.
         """
         xp, pmf, K = self.xp, self.pmf, self.pmf.shape[0] - 1
         P, absence = probabilities(xp, labels, self.log_odds)
         low = P <= 0.5
         zero, one = xp.zeros_like(P), xp.ones_like(P)
+        odds, high, last = zero, zero, zero
+
+        def present(i: int) -> Array:
+            nonlocal last
+            last = _product(xp, pmf[i, :] - last, odds)
+            return last
+
+        def present_less_absent(i: int) -> Array:
+            nonlocal last
+            found = high * pmf[i + 1, :] - last
+            last = _product(xp, pmf[i + 1, :] - last, odds)
+            return found
+
         if bool(xp.any(low)):
-            odds, present = xp.where(low, P / xp.where(low, absence, one), zero), zero
-            for sizes in _pieces(K, at_once):
-                q, slots = _empty(xp, P, sizes)
-                for i in range(sizes.start, sizes.stop):
-                    present = _product(xp, pmf[i, :] - present, odds)
-                    slots[i - sizes.start] = present
-                yield sizes, _joined(xp, q, slots)
+            odds = xp.where(low, P / xp.where(low, absence, one), zero)
+            yield from _sweep(xp, P, K, at_once, present)
         if not bool(xp.all(low)):
-            odds, absent = xp.where(low, zero, absence / xp.where(low, one, P)), zero
+            odds, last = xp.where(low, zero, absence / xp.where(low, one, P)), zero
             high = xp.where(low, zero, one)
-            for sizes in reversed(_pieces(K, at_once)):
-                q, slots = _empty(xp, P, sizes)
-                for i in reversed(range(sizes.start, sizes.stop)):
-                    slots[i - sizes.start] = high * pmf[i + 1, :] - absent
-                    absent = _product(xp, pmf[i + 1, :] - absent, odds)
-                yield sizes, _joined(xp, q, slots)
+            yield from _sweep(xp, P, K, at_once, present_less_absent, down=True)
 
 
 @dataclass(frozen=True)
 class ConditionalLaw:
-    """Labels that are independent given their number, whose distribution is given.
+    """Labels that are independent given their number, whose distribution is given."""
 
-    Attributes
-    ----------
-    xp : module
-        The namespace of the arrays.
-    weights : array of shape (K, n)
-        ``P(|y| = k)`` for k in 1..K.
-    empty : array of shape (n,)
-        ``P(no labels)``.
-    inverses : array of shape (K', n), K' >= K
-        ``R_{k-1} / R_k``, times ``w_(k)`` where ``base`` is there.
-    base : array of shape (K', n), or None
-        The k-th largest log-odds, where labels are given by log-odds that are far apart.
-    shift : array of shape (n,), or None
-        What to take off the log-odds, where labels are given by these and they are not.
-    certain, possible : array of shape (n,), or None
-        The number of labels with p = 1, and with p > 0, where there are such labels.
-    traced : bool
-        Whether no decision may depend on the numbers.
-    """
-
-    xp: Any
-    weights: Array
-    empty: Array
-    inverses: Array
+    xp: Any  # namespace of the arrays
+    weights: Array  # (K, n), P(|y| = k) for k in 1..K
+    empty: Array  # (n,), P(no labels)
+    inverses: Array  # (K' >= K, n), R_{k-1} / R_k, times w_(k) where `base` is there
+    # (K', n), the k-th largest log-odds, where labels are given by log-odds that are far apart
     base: Array | None = None
+    # (n,), what to take off the log-odds, where labels are given by these and they are not
     shift: Array | None = None
+    # (n,), the number of labels with p = 1, and with p > 0, where there are such labels
     certain: Array | None = None
     possible: Array | None = None
-    traced: bool = False
+    traced: bool = False  # whether no decision may depend on the numbers
     first = 1
 
     def joint(self, labels: Array, at_once: int) -> Iterator[tuple[slice, Array]]:
         """Yield ``q_jk = P(|y| = k) P(y_j = 1 | |y| = k)``, as :meth:`IndependentLaw.joint` does.
 
-        With ``c_k = w R_{k-1} / R_k`` the conditional marginals follow ``pi_k = c_k (1 -
-        pi_{k-1})``. An error is multiplied by ``c_k`` on the way up, and by its inverse on the way
-        down: so up for the sizes with ``c_k <= 1``, and down for the others. As c grows with k,
-        those are the smaller and the larger sizes of a label.
+        With ``c_k = w R_{k-1} / R_k``, which grows with k, ``pi_k = c_k (1 - pi_{k-1})``: upwards
+        for the sizes with ``c_k <= 1``, and downwards for the others, errors shrink.
         """
         xp, K = self.xp, self.weights.shape[0]
         if not K:
@@ -145,27 +186,29 @@ class ConditionalLaw:
         given = self._given(labels)
         zero, one = xp.zeros_like(given), xp.ones_like(given)
         mixed = self.traced or bool(xp.any(self._c(given, K - 1) > 1))
-        present = zero
-        for sizes in _pieces(K, at_once):
-            q, slots = _empty(xp, given, sizes)
-            for i in range(sizes.start, sizes.stop):
-                c = self._c(given, i)
-                present = _product(xp, 1 - present, xp.where(c <= 1, c, zero) if mixed else c)
-                slots[i - sizes.start] = present * self.weights[i, :]
-            yield sizes, self._possible(labels, sizes, _joined(xp, q, slots))
+        last = zero
+
+        def up(i: int) -> Array:
+            nonlocal last
+            c = self._c(given, i)
+            last = _product(xp, 1 - last, xp.where(c <= 1, c, zero) if mixed else c)
+            return last * self.weights[i, :]
+
+        def down(i: int) -> Array:
+            nonlocal last
+            c = self._c(given, i)
+            present = xp.where(c > 1, 1 - last, zero)
+            last = present / xp.where(c > 1, c, one)
+            return present * self.weights[i, :] if i < K else zero
+
+        for sizes, q in _sweep(xp, given, K, at_once, up):
+            yield sizes, self._possible(labels, sizes, q)
         if mixed:
-            absent = zero
+            last = zero
             for i in reversed(range(K, self.inverses.shape[0])):
-                c = self._c(given, i)
-                absent = xp.where(c > 1, 1 - absent, zero) / xp.where(c > 1, c, one)
-            for sizes in reversed(_pieces(K, at_once)):
-                q, slots = _empty(xp, given, sizes)
-                for i in reversed(range(sizes.start, sizes.stop)):
-                    c = self._c(given, i)
-                    present = xp.where(c > 1, 1 - absent, zero)
-                    absent = present / xp.where(c > 1, c, one)
-                    slots[i - sizes.start] = present * self.weights[i, :]
-                yield sizes, self._possible(labels, sizes, _joined(xp, q, slots))
+                down(i)
+            for sizes, q in _sweep(xp, given, K, at_once, down, down=True):
+                yield sizes, self._possible(labels, sizes, q)
 
     def _given(self, labels: Array) -> Array:
         """Return odds, or log-odds where these are far apart."""
@@ -180,15 +223,11 @@ class ConditionalLaw:
             with np.errstate(over="ignore"):
                 return given * self.inverses[i, :]
         apart = given - self.base[i, :]
-        apart = self.xp.where(apart < 700.0, apart, self.xp.full_like(apart, 700.0))
+        apart = self.xp.where(apart < MAX_LOG_RATIO, apart, self.xp.full_like(apart, MAX_LOG_RATIO))
         return self.xp.exp(apart) * self.inverses[i, :]
 
     def _possible(self, P: Array, sizes: slice, q: Array) -> Array:
-        """Return q with zeros where rounding leaves almost 0.
-
-        Sizes that no set of these labels can have are limits: the certain labels come first, and
-        the impossible ones last.
-        """
+        """Return q with zeros where rounding leaves almost 0: certain labels come first."""
         if self.certain is None or self.possible is None:
             return q
         xp, out = self.xp, []
@@ -199,7 +238,49 @@ class ConditionalLaw:
         return xp.stack(out, axis=1)
 
 
-Law: TypeAlias = IndependentLaw | ConditionalLaw
+@dataclass(frozen=True)
+class LawWithOthers:
+    """Labels that are independent given their number, and others that are independent of them."""
+
+    law: ConditionalLaw
+    others: Array  # (1 + U, n), P(k of the others)
+    first = 1
+
+    @property
+    def xp(self) -> Any:
+        """Namespace of the arrays."""
+        return self.law.xp
+
+    @property
+    def empty(self) -> Array:
+        """``P(no labels)``, of shape (n,)."""
+        return self.law.empty * self.others[0, :]
+
+    @cached_property
+    def weights(self) -> Array:
+        """``P(|y| = k)`` for the sizes 1, 2, ..., of shape (K + U, n)."""
+        pmf = self.xp.concat([self.law.empty[None, :], self.law.weights], axis=0)
+        return _convolved(self.xp, pmf, self.others)[1:, :]
+
+    def joint(self, labels: Array, at_once: int) -> Iterator[tuple[slice, Array]]:
+        """Yield ``P(|y| = k, y_j = 1)`` of labels (C, n), in one piece (C, K + U, n)."""
+        K = max(self.law.weights.shape[0], 1)
+        parts = [q for _, q in self.law.joint(labels, K)]
+        if parts:
+            yield slice(0, len(self.weights)), _convolved(self.xp, sum(parts), self.others)
+
+
+def _convolved(xp: Any, law: Array, others: Array) -> Array:
+    """Return the law of all numbers of labels, (..., K + U, n), from that of some, (..., K, n)."""
+    K, n = law.shape[-2:]
+    shape = (*law.shape[:-2], K + others.shape[0] - 1, n)
+    out = xp.zeros(shape, dtype=law.dtype, device=law.device)
+    for i in range(others.shape[0]):
+        out[..., i : i + K, :] += law * others[i, :]
+    return out
+
+
+Law: TypeAlias = IndependentLaw | ConditionalLaw | LawWithOthers
 
 
 def probabilities(xp: Any, labels: Array, log_odds: bool) -> tuple[Array, Array]:
@@ -211,34 +292,12 @@ def probabilities(xp: Any, labels: Array, log_odds: bool) -> tuple[Array, Array]
     return xp.where(labels > 0, likely, unlikely), xp.where(labels > 0, unlikely, likely)
 
 
-def _pieces(K: int, at_once: int) -> list[slice]:
-    return [slice(start, min(start + at_once, K)) for start in range(0, K, at_once)]
-
-
-def _empty(xp: Any, like: Array, sizes: slice) -> tuple[Any, Any]:
-    """Return where to put arrays of shape (C, n), one for each size, and the places for them."""
-    m = sizes.stop - sizes.start
-    if xp is not np:
-        return None, [None] * m
-    q = np.empty((like.shape[0], m, like.shape[1]), dtype=like.dtype)
-    return q, q.transpose(1, 0, 2)
-
-
-def _product(xp: Any, new: Array, factor: Array) -> Array:
-    """Return a product; NumPy's is in the place of the first array."""
-    return np.multiply(new, factor, out=new) if xp is np else new * factor
-
-
-def _joined(xp: Any, q: Any, slots: Any) -> Array:
-    return xp.stack(slots, axis=1) if q is None else q
-
-
 def independent_law(
     xp: Any, ascending: Array, log_odds: bool = False, others: Array | None = None
 ) -> IndependentLaw:
-    """Return the law of independent labels.
+    """Return the law of independent labels, (s, n), and others with a law of their number.
 
-    Shapes: ``ascending`` (s, n), ``others`` (1 + m, n).
+    Shapes: ``others`` (1 + m, n).
     """
     s, n = ascending.shape
     P, complement = probabilities(xp, ascending, log_odds)
@@ -254,24 +313,12 @@ def independent_law(
         pmf[start : stop + 1, :] += moved
     first, empty = max(low[-1], 1), xp.prod(complement, axis=0)
     if others is not None:
-        pmf, empty, first = _convolved(xp, pmf, others), empty * others[0, :], 1
-    last = max(first, _last_size(xp, pmf))
-    return IndependentLaw(xp, first, pmf[first - 1 : last + 1, :], empty, log_odds)
-
-
-def _convolved(xp: Any, a: Array, b: Array) -> Array:
-    """Return the law of the sum of two independent numbers, of shape (1 + sizes, n)."""
-    out = xp.zeros((a.shape[0] + b.shape[0] - 1, a.shape[1]), dtype=a.dtype, device=a.device)
-    for i in range(b.shape[0]):
-        out[i : i + a.shape[0], :] += a * b[i, :]
-    return out
-
-
-def _last_size(xp: Any, pmf: Array) -> int:
-    """Return the last size that carries weight: what was found may be less than the bounds say."""
+        pmf, first, empty = _convolved(xp, pmf, others), 1, empty * others[0, :]
+    # what was found may be less than the bounds of the windows say
     above = cumulative_sum(xp, xp.flip(pmf, axis=0), axis=0)
     left_out = xp.all(above < exp(-NEGLIGIBLE_LOG_PROBABILITY), axis=1)
-    return int(pmf.shape[0]) - 1 - int(xp.sum(astype(xp, left_out, pmf.dtype)))
+    last = int(pmf.shape[0]) - 1 - int(xp.sum(astype(xp, left_out, pmf.dtype)))
+    return IndependentLaw(xp, first, pmf[first - 1 : max(first, last) + 1, :], empty, log_odds)
 
 
 def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:
@@ -281,7 +328,7 @@ def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:
     if not n:
         return [0] * len(starts), [s] * len(starts)
     mean = cumulative_sum(xp, ascending, axis=0)
-    distance = _distance(xp, cumulative_sum(xp, ascending * (1 - ascending), axis=0))
+    distance = distance_from_mean(xp, cumulative_sum(xp, ascending * (1 - ascending), axis=0))
     above = host_integers(xp.max(mean + distance, axis=1))
     below = host_integers(xp.min(mean - distance, axis=1))
     # a window keeps the lower end of its first label and the upper end of its last
@@ -296,12 +343,12 @@ def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:
 def largest_sizes(xp: Any, P: Array, log_odds: bool = False) -> Array:
     """Return sizes, (n,), that the number of independent labels hardly exceeds."""
     P, absence = probabilities(xp, P, log_odds)
-    above = xp.sum(P, axis=1) + _distance(xp, xp.sum(P * absence, axis=1))
+    above = xp.sum(P, axis=1) + distance_from_mean(xp, xp.sum(P * absence, axis=1))
     s = xp.full_like(above, float(P.shape[1]))
     return xp.minimum(xp.floor(above) + 1, s)
 
 
-def _distance(xp: Any, variance: Array) -> Array:
+def distance_from_mean(xp: Any, variance: Array) -> Array:
     """Return how far from its mean a sum of independent indicators hardly ever is.
 
     By Bernstein's inequality it is further than ``L / 3 + sqrt(L^2 / 9 + 2 L variance)``, on
@@ -314,7 +361,7 @@ def _distance(xp: Any, variance: Array) -> Array:
 def conditional_law(
     xp: Any, P: Array, empty: Array, weights: Array, log_odds: bool = False
 ) -> ConditionalLaw:
-    """Return the law of labels that are independent given their number.
+    """Return the law of labels that are independent given their number, P in rising order.
 
     Shapes: ``P`` (s, n), ``empty`` (n,), ``weights`` (K, n).
     """
@@ -359,9 +406,7 @@ def far_apart_law(
 def margin(K: int, s: int, bits: int = 56) -> int:
     """Return how many sizes beyond K the recurrence downwards needs to forget where it started.
 
-    For a label with ``c_K > 1`` an error shrinks by ``1 / c_k`` at every step, which is below
-    ``r_k / r_K`` with ``r_k = R_k / R_{k-1}``. By Newton's inequality ``k r_k / (s - k + 1)`` falls
-    with k, so these factors are bounded whatever the odds.
+    By Newton's inequality ``k r_k / (s - k + 1)`` falls with k: that bounds how errors shrink.
     """
     error, steps = 0.0, 0
     while 0 < K < s - steps and error > -bits * log(2.0):

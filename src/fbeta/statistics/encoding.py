@@ -1,7 +1,8 @@
-"""The output code y -> a_y of label sets."""
+"""The output code y -> a_y of label sets; equal and constant columns of targets."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,7 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, astype, host_integers, is_tensor, namespace_and_device, widest_float
 from fbeta._validation import check_choice
-from fbeta.labels.forms import Indicator, read_labels
-from fbeta.statistics.validation import check_indicator
+from fbeta.labels.forms import Indicator, check_binary, read_labels
 
 
 def observed_cardinalities(Y: Indicator, which: str = "seen") -> NDArray[np.intp]:
@@ -104,17 +104,19 @@ def encode_labels(
     >>> encode_labels([[1, 1], [0, 0]])[0].tolist()
     [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
     """
-    if not is_tensor(Y):
-        xp, device = namespace_and_device(like=like)
+    own = {name: Y} if is_tensor(Y) else {}
+    xp, device = namespace_and_device(**own, scores=like)
+    dtype = widest_float(xp, device) if like is None else like.dtype
+    if not own:
         indicator = read_labels(Y, name)[1]
         sizes = observed_cardinalities(indicator) if cardinalities is None else cardinalities
         sizes = np.asarray(sizes, dtype=np.intp)
-        dtype = widest_float(xp, device) if like is None else like.dtype
         code = encode(indicator, sizes).toarray()
         return xp.asarray(code, dtype=dtype, device=device), sizes, int(indicator.shape[1])
-    xp, device = namespace_and_device(**{name: Y, "scores": Y if like is None else like})
-    dtype = widest_float(xp, device) if like is None else like.dtype
-    labels = astype(xp, check_indicator(Y, name), dtype)
+    if Y.ndim != 2 or 0 in Y.shape:
+        raise ValueError(f"{name} must have shape (n, s) with n, s >= 1, got {tuple(Y.shape)}")
+    check_binary(Y, name)
+    labels = astype(xp, Y, dtype)
     number = xp.sum(labels, axis=1)
     if cardinalities is None:
         cardinalities = [k for k in host_integers(xp.unique_values(number)) if k > 0]
@@ -122,3 +124,60 @@ def encode_labels(
     parts += [labels * astype(xp, number == int(k), dtype)[:, None] for k in cardinalities]
     sizes = np.asarray([int(k) for k in cardinalities], dtype=np.intp)
     return xp.concat(parts, axis=1), sizes, int(Y.shape[1])
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Targets of n rows, and what all rows share: constants that an objective is made of."""
+
+    values: Any
+    structure: Any
+
+
+def distinct_columns(matrix: sp.csc_array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the distinct column that each column equals, (M,), and where each is first, (m,)."""
+    if not matrix.has_canonical_format or not matrix.data.all():
+        matrix = sp.csc_array(matrix, copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+    seen: dict[tuple[int, int], list[int]] = {}
+    which = np.empty(matrix.shape[1], dtype=np.intp)
+    first: list[int] = []
+    keys = zip(np.diff(matrix.indptr).tolist(), _hashes(matrix).tolist(), strict=True)
+    for m, key in enumerate(keys):
+        alike = seen.setdefault(key, [])
+        which[m] = next((k for k in alike if _equal(matrix, first[k], m)), len(first))
+        if which[m] == len(first):
+            alike.append(len(first))
+            first.append(m)
+    return which, np.array(first, dtype=np.intp)
+
+
+def _hashes(matrix: sp.csc_array) -> NDArray[np.uint64]:
+    """Return a number for each column, equal for equal columns."""
+    rows = np.random.default_rng(0).integers(0, 2**64, size=matrix.shape[0], dtype=np.uint64)
+    terms, data = rows[matrix.indices], matrix.data
+    if len(data) and (data != data[0]).any():
+        terms = terms * (data.astype(np.float64).view(np.uint64) | np.uint64(1))
+    out = np.zeros(matrix.shape[1], np.uint64)
+    some = np.flatnonzero(np.diff(matrix.indptr))
+    if len(some):
+        out[some] = np.add.reduceat(terms, matrix.indptr[some])
+    return out
+
+
+def _equal(matrix: sp.csc_array, one: int, other: int) -> bool:
+    a, b = (slice(*matrix.indptr[m : m + 2]) for m in (one, other))
+    same = np.array_equal(matrix.indices[a], matrix.indices[b])
+    return same and np.array_equal(matrix.data[a], matrix.data[b])
+
+
+def constant_values(targets: sp.csc_array) -> NDArray[np.float64]:
+    """Return the value of each column that has only one, NaN for the others."""
+    counts = np.diff(targets.indptr)
+    out = np.where(counts == 0, 0.0, np.nan)
+    for column in np.flatnonzero(counts == targets.shape[0]):
+        values = targets.data[targets.indptr[column] : targets.indptr[column + 1]]
+        if len(values) and (values == values[0]).all():
+            out[column] = values[0]
+    return out

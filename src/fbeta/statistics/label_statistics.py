@@ -1,9 +1,4 @@
-"""The output code y -> a_y, and its conditional expectation q: all that a decoder needs.
-
-For s labels, ``a_y`` has one component for "no labels" and one for each pair of a size k and a
-label j: ``1(|y| = k) y_j``. Their expectations given x are the label statistics ``q_0 = P(y = 0 |
-x)`` and ``q_jk = P(|y| = k, y_j = 1 | x)``. They do not depend on beta.
-"""
+"""Label statistics ``q_0 = P(y = 0 | x)`` and ``q_jk = P(|y| = k, y_j = 1 | x)``, for any beta."""
 
 from __future__ import annotations
 
@@ -26,22 +21,10 @@ from fbeta._array import (
 )
 from fbeta._validation import check_count
 from fbeta.labels.forms import check_binary, read_labels
-from fbeta.statistics.dense import Dense, Form
+from fbeta.statistics import validation as valid
 from fbeta.statistics.encoding import encode, encode_labels, observed_cardinalities
-from fbeta.statistics.factored import Factored
-from fbeta.statistics.mixture import Mixture, cast, concatenate, unfold
-from fbeta.statistics.sparse import Sparse, lists_to_csr, read_listed
-from fbeta.statistics.validation import (
-    check_alike,
-    check_cardinalities,
-    check_shapes,
-    check_statistics,
-    read_logits,
-    read_marginals,
-    read_sizes,
-    read_weights,
-    row_numbers,
-)
+from fbeta.statistics.sparse import Sparse, join_rows, lists_to_csr, read_listed
+from fbeta.statistics.storage import Dense, Factored, Form, Mixture, concatenate
 
 __all__ = ["LabelStatistics", "encode", "encode_labels", "observed_cardinalities"]
 
@@ -82,7 +65,7 @@ class LabelStatistics:
     [[0.9, 0.5]]
     """
 
-    form: Form
+    form: Form | Sparse
 
     def __init__(self, empty: Any, joint: Any, cardinalities: Any) -> None:
         xp, device = namespace_and_device(empty=empty, joint=joint)
@@ -90,14 +73,11 @@ class LabelStatistics:
         if is_tensor(cardinalities):
             cardinalities = host_integers(cardinalities)
         cardinalities = np.asarray(cardinalities)
-        check_shapes(empty, joint, cardinalities)
-        check_cardinalities(cardinalities, joint.shape[2])
-        check_statistics("empty", empty)
-        check_statistics("joint", joint)
+        valid.check_dense(empty, joint, cardinalities)
         self.form = Dense(empty, joint, cardinalities)
 
     @classmethod
-    def _of(cls, form: Form) -> LabelStatistics:
+    def _of(cls, form: Form | Sparse) -> LabelStatistics:
         out = object.__new__(cls)
         out.form = form
         return out
@@ -107,7 +87,7 @@ class LabelStatistics:
 
     def __getitem__(self, rows: Any) -> LabelStatistics:
         """Return the statistics of some rows, given by a slice, mask or integer array."""
-        return self._of(self.form.take(row_numbers(rows, self.form)))
+        return self._of(self.form.take(valid.row_numbers(rows, len(self), self.form.place)))
 
     def __repr__(self) -> str:
         n, s = self.form.shape
@@ -117,7 +97,7 @@ class LabelStatistics:
 
     @cached_property
     def _dense(self) -> Dense:
-        return unfold(self.form)
+        return self.form.unfold()
 
     @property
     def empty(self) -> NDArray[Any]:
@@ -171,7 +151,7 @@ class LabelStatistics:
         >>> LabelStatistics.from_marginals([[0.9, 0.5]]).astype(np.float32).form.P.dtype
         dtype('float32')
         """
-        return self._of(cast(self.form, dtype))
+        return self._of(self.form.astype(dtype))
 
     def unfolded(self) -> LabelStatistics:
         """Return the statistics with every number in place: more memory, and no work later."""
@@ -262,8 +242,8 @@ class LabelStatistics:
             return cls._of(read_listed(P, sizes, unlisted))
         if unlisted is not None:
             raise ValueError("unlisted is for sparse P: a dense P lists all labels")
-        P = read_marginals(P)
-        return cls._of(Factored(P, None if sizes is None else read_sizes(sizes, P)))
+        P = valid.read_marginals(P)
+        return cls._of(Factored(P, None if sizes is None else valid.read_sizes(sizes, P)))
 
     @classmethod
     def from_listed(
@@ -332,8 +312,8 @@ class LabelStatistics:
         >>> q.marginals().round(3).tolist()
         [[1.0, 0.0, 0.0]]
         """
-        Z = read_logits(Z)
-        return cls._of(Factored(Z, None if sizes is None else read_sizes(sizes, Z), True))
+        Z = valid.read_logits(Z)
+        return cls._of(Factored(Z, None if sizes is None else valid.read_sizes(sizes, Z), True))
 
     @classmethod
     def from_samples(cls, S: Any) -> LabelStatistics:
@@ -357,8 +337,7 @@ class LabelStatistics:
         S = astype(xp, S, widest_float(xp, device))
         sizes = xp.sum(S, axis=2)
         cardinalities = [k for k in host_integers(xp.unique_values(sizes)) if k > 0]
-        counts = [astype(xp, sizes == k, S.dtype) for k in (0, *cardinalities)]
-        is_size = xp.stack(counts, axis=1)
+        is_size = xp.stack([astype(xp, sizes == k, S.dtype) for k in (0, *cardinalities)], axis=1)
         joint = xp.matmul(is_size[:, 1:, :], S) / S.shape[1]
         empty = xp.sum(is_size[:, 0, :], axis=1) / S.shape[1]
         return cls(empty, joint, np.asarray(cardinalities, dtype=np.intp))
@@ -380,15 +359,14 @@ class LabelStatistics:
             With the cardinalities that occur among the label sets.
         """
         xp, device = namespace_and_device(probabilities=probabilities)
-        dtype = widest_float(xp, device)
-        p = astype(xp, as_array(xp, device, probabilities), dtype)
+        p = astype(xp, as_array(xp, device, probabilities), widest_float(xp, device))
         if xp is np:
             indicator = read_labels(labelsets, "labelsets")[1]
-            (m, s), cardinalities = indicator.shape, observed_cardinalities(indicator)
+            cardinalities, s = observed_cardinalities(indicator), indicator.shape[1]
             code = encode(indicator, cardinalities).astype(np.float64)
         else:
             code, cardinalities, s = encode_labels(labelsets, like=p, name="labelsets")
-            m = code.shape[0]
+        m = code.shape[0]
         if p.ndim != 2 or p.shape[1] != m:
             raise ValueError(
                 f"probabilities must have shape (n, {m}), one column for each label set, "
@@ -427,11 +405,14 @@ class LabelStatistics:
         [[[0.75, 0.0], [0.25, 0.25]]]
         """
         forms = [part.form for part in parts]
-        check_alike(forms, same_rows=True)
-        shares = read_weights(weights, len(forms))
-        if len(forms) > 1 and any(isinstance(form, Sparse) for form in forms):
+        valid.check_alike(forms, same_rows=True)
+        shares = valid.read_weights(weights, len(forms))
+        if len(forms) == 1:
+            return cls._of(forms[0])
+        dense = [form for form in forms if not isinstance(form, Sparse)]
+        if len(dense) < len(forms):
             raise TypeError("parts with listed labels cannot be averaged: average their marginals")
-        kept = [(form, share) for form, share in zip(forms, shares, strict=True) if share > 0]
+        kept = [(form, share) for form, share in zip(dense, shares, strict=True) if share > 0]
         if len(kept) == 1:
             return cls._of(kept[0][0])
         return cls._of(Mixture(tuple(form for form, _ in kept), tuple(w for _, w in kept)))
@@ -458,5 +439,10 @@ class LabelStatistics:
         [[1.0, 0.0], [1.0, 1.0]]
         """
         forms = [part.form for part in parts]
-        check_alike(forms, same_rows=False)
+        valid.check_alike(forms, same_rows=False)
+        if len(forms) == 1:
+            return cls._of(forms[0])
+        listed = [form for form in forms if isinstance(form, Sparse)]
+        if len(listed) == len(forms) and len({form.sizes is None for form in listed}) == 1:
+            return cls._of(join_rows(listed))
         return cls._of(concatenate(forms))

@@ -12,19 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fbeta._array import (
-    Array,
-    array_namespace,
-    astype,
-    is_tensor,
-    namespace_and_device,
-    widest_float,
-)
+from fbeta._array import Array, array_namespace, astype, is_tensor, namespace_and_device
 from fbeta._validation import check_beta, check_count, check_number
 from fbeta.labels.forms import read_labels
 from fbeta.losses import Loss, get_loss
 from fbeta.metrics import fbeta_weight
-from fbeta.statistics.label_statistics import LabelStatistics, encode_labels
+from fbeta.statistics.encoding import encode_labels
+from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.statistics.validation import as_floats
 
 __all__ = ["code_norm", "psi", "psi_gradient", "psi_regret", "regret_bound"]
 
@@ -110,7 +105,8 @@ def psi_regret(statistics: LabelStatistics, U: Any, *, loss: str | Loss = "logis
     """
     loss, q = get_loss(loss), statistics.to_code()
     xp, _ = namespace_and_device(statistics=q, U=U)
-    U = _read_scores(U, tuple(q.shape))
+    U = as_floats("U", U)
+    _check_shape(U, q)
     q = astype(xp, q, U.dtype)
     # at q in {0, 1} the infimum is approached at infinity: a finite score is near enough
     best = xp.clip(loss.link(q), -1e3, 1e3)
@@ -194,23 +190,13 @@ def regret_bound(
 
 def _code_and_scores(Y: Any, U: Any, cardinalities: Any) -> tuple[Array, Array]:
     """Return the code of the labels, in the place and type of the scores, and the scores."""
-    Y = Y if is_tensor(Y) else read_labels(Y)[1]
-    s = int(Y.shape[1])
-    sizes = np.arange(1, s + 1) if cardinalities is None else cardinalities
-    U = _read_scores(U, None)
-    code, _, _ = encode_labels(Y, sizes, like=U)
-    if U.shape != code.shape:
-        raise ValueError(f"U must have shape {tuple(code.shape)}, got {tuple(U.shape)}")
+    Y, U = Y if is_tensor(Y) else read_labels(Y)[1], as_floats("U", U)
+    sizes = np.arange(1, int(Y.shape[1]) + 1) if cardinalities is None else cardinalities
+    code = encode_labels(Y, sizes, like=U)[0]
+    _check_shape(U, code)
     return code, U
 
 
-def _read_scores(U: Any, shape: tuple[int, ...] | None) -> Array:
-    """Return scores in a floating type, NumPy's in double precision."""
-    xp, device = namespace_and_device(U=U)
-    if xp is np:
-        U = np.asarray(U, dtype=np.float64)
-    elif not xp.isdtype(U.dtype, "real floating"):
-        U = astype(xp, U, widest_float(xp, device))
-    if shape is not None and tuple(U.shape) != shape:
-        raise ValueError(f"U must have shape {shape}, got {tuple(U.shape)}")
-    return U
+def _check_shape(U: Array, code: Array) -> None:
+    if U.shape != code.shape:
+        raise ValueError(f"U must have shape {tuple(code.shape)}, got {tuple(U.shape)}")

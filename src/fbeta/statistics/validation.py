@@ -18,68 +18,31 @@ from fbeta._array import (
     without_gradients,
 )
 from fbeta._validation import as_real
-from fbeta.labels.forms import check_binary
-from fbeta.statistics.dense import Form
-from fbeta.statistics.symmetric_polynomials import INFINITE_LOG_ODDS
+from fbeta.statistics.conditional_bernoulli import INFINITE_LOG_ODDS
 
 MAX_STATISTIC = 1e30  # sums of more may overflow, in single precision
+
+
+def as_floats(name: str, values: Any) -> Array:
+    """Return an array in a floating type, NumPy's in double precision."""
+    xp, device = namespace_and_device(**{name: values})
+    if xp is np:
+        return np.asarray(values, dtype=np.float64)
+    floating = xp.isdtype(values.dtype, "real floating")
+    return values if floating else astype(xp, values, widest_float(xp, device))
 
 
 def read_matrix(P: Any) -> Array:
     """Return probabilities or logits of labels, of shape (n, s), in a floating type.
 
-    Shapes: ``P`` (n, s); returns (n, s).
+    A list of two columns for each label, as scikit-learn's forests give it, is read too.
     """
     if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
         P = _presence(P)
-    xp, device = namespace_and_device(P=P)
-    if xp is np:
-        P = np.asarray(P, dtype=np.float64)
-    elif not xp.isdtype(P.dtype, "real floating"):
-        P = astype(xp, P, widest_float(xp, device))
+    P = as_floats("P", P)
     if P.ndim != 2 or P.shape[1] == 0:
         raise ValueError(f"P must have shape (n, s) with s >= 1, got {tuple(P.shape)}")
     return P
-
-
-def read_marginals(P: Any) -> Array:
-    """Return marginals of shape (n, s) in a floating type, NumPy's in double precision.
-
-    Shapes: ``P`` (n, s); returns (n, s).
-    """
-    P = read_matrix(P)
-    xp, _ = namespace_and_device(P=P)
-    if not bool(xp.all((P >= 0) & (P <= 1))):
-        raise ValueError("P must hold probabilities in [0, 1]")
-    return P
-
-
-def read_logits(Z: Any) -> Array:
-    """Return log-odds of shape (n, s) in a floating type, finite, NumPy's in double precision."""
-    Z = read_matrix(Z)
-    xp, device = namespace_and_device(Z=Z)
-    if bool(xp.any(xp.isnan(Z))):
-        raise ValueError("Z contains NaN")
-    Z = astype(xp, Z, widest_float(xp, device))
-    most = min(INFINITE_LOG_ODDS, float(xp.finfo(Z.dtype).max) / 4)
-    return xp.clip(Z, -most, most)
-
-
-def read_sizes(sizes: Any, P: Array) -> Array:
-    """Return the distribution of the number of labels, in the place and type of the marginals.
-
-    Shapes: ``sizes`` (n, m + 1), ``P`` (n, s); returns (n, m + 1).
-    """
-    xp, device = namespace_and_device(P=P, sizes=sizes)
-    sizes = astype(xp, as_array(xp, device, sizes), P.dtype)
-    n, s = P.shape
-    if sizes.ndim != 2 or sizes.shape[0] != n or not 1 <= sizes.shape[1] <= s + 1:
-        raise ValueError(
-            f"sizes must have shape ({n}, m + 1) with m <= {s}, one column for each number of "
-            f"labels 0..m, got {tuple(sizes.shape)}"
-        )
-    check_statistics("sizes", sizes)
-    return sizes
 
 
 def _presence(P: Sequence[Any]) -> Array:
@@ -96,19 +59,41 @@ def _presence(P: Sequence[Any]) -> Array:
     return xp.stack([p[:, 1] for p in P], axis=1)
 
 
-def check_indicator(Y: Array, name: str) -> Array:
-    """Return a tensor, or raise where it is not a matrix of 0 and 1."""
-    if Y.ndim != 2 or 0 in Y.shape:
-        raise ValueError(f"{name} must have shape (n, s) with n, s >= 1, got {tuple(Y.shape)}")
-    check_binary(Y, name)
-    return Y
+def read_marginals(P: Any) -> Array:
+    """Return marginals of shape (n, s) in a floating type."""
+    P = read_matrix(P)
+    if not bool(namespace_and_device(P=P)[0].all((P >= 0) & (P <= 1))):
+        raise ValueError("P must hold probabilities in [0, 1]")
+    return P
+
+
+def read_logits(Z: Any) -> Array:
+    """Return log-odds of shape (n, s) in the widest floating type, infinite ones as finite."""
+    Z = read_matrix(Z)
+    xp, device = namespace_and_device(Z=Z)
+    if bool(xp.any(xp.isnan(Z))):
+        raise ValueError("Z contains NaN")
+    Z = astype(xp, Z, widest_float(xp, device))
+    most = min(INFINITE_LOG_ODDS, float(xp.finfo(Z.dtype).max) / 4)
+    return xp.clip(Z, -most, most)
+
+
+def read_sizes(sizes: Any, P: Any) -> Array:
+    """Return the law of the number of labels, (n, m + 1), in the place and type of P, (n, s)."""
+    xp, device = namespace_and_device(P=P, sizes=sizes)
+    sizes = astype(xp, as_array(xp, device, sizes), P.dtype)
+    n, s = P.shape
+    if sizes.ndim != 2 or sizes.shape[0] != n or not 1 <= sizes.shape[1] <= s + 1:
+        raise ValueError(
+            f"sizes must have shape ({n}, m + 1) with m <= {s}, one column for each number of "
+            f"labels 0..m, got {tuple(sizes.shape)}"
+        )
+    check_statistics("sizes", sizes)
+    return sizes
 
 
 def read_weights(weights: ArrayLike | None, n_parts: int) -> tuple[float, ...]:
-    """Return weights of the parts of an average, divided by their sum.
-
-    Shapes: ``weights`` (n_parts,).
-    """
+    """Return weights of the parts of an average, divided by their sum."""
     given = np.ones(n_parts) if weights is None else as_real("weights", weights)
     if given.shape != (n_parts,):
         raise ValueError(f"weights must have shape ({n_parts},), got {given.shape}")
@@ -118,7 +103,7 @@ def read_weights(weights: ArrayLike | None, n_parts: int) -> tuple[float, ...]:
     return tuple(float(w) for w in given / given.sum())
 
 
-def check_alike(forms: Sequence[Form], same_rows: bool) -> None:
+def check_alike(forms: Sequence[Any], same_rows: bool) -> None:
     """Raise where statistics differ in labels, library, device, or rows if these are to agree."""
     if not forms:
         raise ValueError("parts must hold at least one LabelStatistics")
@@ -132,14 +117,11 @@ def check_alike(forms: Sequence[Form], same_rows: bool) -> None:
             raise ValueError(f"parts[{i}] is of another library or on another device than parts[0]")
 
 
-def row_numbers(rows: Any, form: Form) -> Any:
-    """Return a slice, or an array of row numbers in the place of the form.
-
-    Shapes: ``rows`` (n,).
-    """
+def row_numbers(rows: Any, n: int, place: tuple[Any, Any]) -> Any:
+    """Return a slice, or an array of numbers of n rows in a place, from a mask or numbers."""
     if isinstance(rows, slice):
         return rows
-    (xp, device), n = form.place, form.shape[0]
+    xp, device = place
     if is_tensor(rows):
         if xp.isdtype(rows.dtype, "bool"):
             return xp.nonzero(rows)[0]
@@ -155,30 +137,25 @@ def row_numbers(rows: Any, form: Form) -> Any:
     return xp.asarray(np.where(chosen < 0, chosen + n, chosen), device=device)
 
 
-def check_shapes(empty: Array, joint: Array, cardinalities: NDArray[Any]) -> None:
-    """Raise where the shapes of dense statistics do not agree."""
+def check_dense(empty: Array, joint: Array, cardinalities: NDArray[Any]) -> None:
+    """Raise where shapes, sizes or numbers are not those of dense statistics."""
     if joint.ndim != 3 or tuple(empty.shape) != tuple(joint.shape[:1]):
         raise ValueError(
             "empty must have shape (n,) and joint (n, K, s), "
             f"got {tuple(empty.shape)} and {tuple(joint.shape)}"
         )
-    if cardinalities.shape != tuple(joint.shape[1:2]):
-        raise ValueError(
-            f"cardinalities must have shape ({joint.shape[1]},), got {cardinalities.shape}"
-        )
-
-
-def check_cardinalities(cardinalities: NDArray[Any], s: int) -> None:
-    """Raise where sizes are not increasing integers in 1..s."""
-    if cardinalities.size == 0:
-        return
-    if cardinalities.dtype.kind not in "iu":
+    K, s = joint.shape[1:]
+    if cardinalities.shape != (K,):
+        raise ValueError(f"cardinalities must have shape ({K},), got {cardinalities.shape}")
+    if K and cardinalities.dtype.kind not in "iu":
         raise ValueError(f"cardinalities must be integers, got {cardinalities.dtype}")
     outside = (cardinalities < 1) | (cardinalities > s)
     if outside.any():
         raise ValueError(f"cardinalities must lie in 1..{s}, got {cardinalities[outside][0]}")
     if (np.diff(cardinalities) <= 0).any():
         raise ValueError("cardinalities must increase strictly")
+    check_statistics("empty", empty)
+    check_statistics("joint", joint)
 
 
 def check_statistics(name: str, values: Array) -> None:

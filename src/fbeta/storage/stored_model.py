@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from fbeta.datasets import TableEncoder
-from fbeta.decoding.rules import ExactDecode
+from fbeta.decoding.exact import ExactDecode
 from fbeta.estimators.decisions import Decisions, decide
 
 __all__ = ["StoredModel"]

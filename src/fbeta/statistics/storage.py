@@ -1,0 +1,398 @@
+"""How label statistics are kept: every number, factors, or an average of several.
+
+Some rows are unfolded at a time, so that nobody needs the whole table of shape (n, K, s) at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fbeta._array import Array, astype, namespace_and_device, take_rows, widest_float
+from fbeta._threads import chunk_elements, map_rows, row_tasks, tile_elements
+from fbeta.statistics.conditional_bernoulli import (
+    Law,
+    LawWithOthers,
+    conditional_law,
+    independent_law,
+    largest_sizes,
+    probabilities,
+)
+
+Cardinalities: TypeAlias = NDArray[np.intp]  # increasing sizes in 1..s; others have no weight
+Rows: TypeAlias = Any  # a slice, or an array of integers
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What the forms of the statistics of n instances with s labels have in common."""
+
+    # fields with a row for each instance; the last axis of the first one is that of the labels
+    per_row: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, s)``."""
+        first = getattr(self, self.per_row[0])
+        return int(first.shape[0]), int(first.shape[-1])
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        """Namespace and device of the arrays."""
+        return namespace_and_device(first=getattr(self, self.per_row[0]))
+
+    def _map(self, work: Callable[[Array], Array]) -> Self:
+        arrays = {name: getattr(self, name) for name in self.per_row}
+        return replace(self, **{name: work(a) for name, a in arrays.items() if a is not None})
+
+    def take(self, rows: Rows) -> Self:
+        """Return some rows."""
+        xp = self.place[0]
+        return self._map(lambda array: take_rows(xp, array, rows))
+
+    def astype(self, dtype: Any) -> Self:
+        """Return the statistics in numbers of another type."""
+        xp = self.place[0]
+        return self._map(lambda array: astype(xp, array, dtype))
+
+    def unfold(self) -> Dense:
+        """Return every number, with all cardinalities."""
+        form: Any = self
+        out = _zeros(form, form.cardinalities)
+
+        def work(rows: slice) -> tuple[Array, ...]:
+            _add(out, rows, form.block(rows))
+            return ()
+
+        tasks = row_tasks(form.place, form.shape[0], form.row_bytes, unfolding=True)
+        map_rows(form.place[0], work, tasks)
+        return out
+
+
+@dataclass(frozen=True)
+class Dense(Storage):
+    """Every number."""
+
+    per_row = ("joint", "empty")
+    empty: Array  # (n,)
+    joint: Array  # (n, K, s)
+    cardinalities: Cardinalities  # (K,)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the statistics of one instance."""
+        return 8 * max(1, int(self.joint.shape[1]) * int(self.joint.shape[2]))
+
+    def tasks(self) -> list[slice]:
+        """Return rows to be worked on together."""
+        return row_tasks(self.place, self.shape[0], self.row_bytes)
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows in the widest floating type."""
+        return self.take(rows).astype(widest_float(*self.place))
+
+    def unfold(self) -> Dense:
+        """Return every number."""
+        return self
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+        return self.empty
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s)."""
+        return self.place[0].sum(self.joint, axis=1)
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)``, (n, K), by ``sum_j P(|y| = k, y_j = 1) = k P(|y| = k)``."""
+        xp, device = self.place
+        total = xp.sum(self.joint, axis=2)
+        return total / xp.asarray(self.cardinalities, dtype=total.dtype, device=device)
+
+
+@dataclass(frozen=True)
+class Factored(Storage):
+    """Independent labels, or labels that are independent given their number."""
+
+    per_row = ("P", "sizes", "others")
+    P: Array  # (n, s), marginals of the independent labels, or their log-odds
+    sizes: Array | None = None  # (n, m + 1), P(|y| = k) for k in 0..m; None for what P implies
+    log_odds: bool = False  # what P holds
+    # (n, m + 1), P(k labels) besides those of P, from which they are independent
+    others: Array | None = None
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """1..s, or 1..m; larger with others."""
+        if self.sizes is None:
+            return np.arange(1, self.P.shape[1] + 1)
+        others = 0 if self.others is None else self.others.shape[1] - 1
+        return np.arange(1, self.sizes.shape[1] + others)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the unfolded statistics of one instance, at most."""
+        return 8 * self.shape[1] * max(1, self.largest_size())
+
+    def largest_size(self) -> int:
+        """Return the largest size that carries weight in any row."""
+        if self.sizes is not None:
+            return int(self.sizes.shape[1]) - 1
+        xp = self.place[0]
+        return int(xp.max(largest_sizes(xp, self.P, self.log_odds))) if self.shape[0] else 0
+
+    def tasks(self) -> list[slice]:
+        """Return rows whose laws are computed together."""
+        n, s = self.shape
+        return row_tasks(self.place, n, law_bytes(s, self.largest_size()))
+
+    def law(self) -> tuple[Law, Array]:
+        """Return the law of the rows, and P of each row, the smallest first, of shape (s, n)."""
+        xp, device = self.place
+        P = astype(xp, self.P, widest_float(xp, device))
+        ascending = labels_first(xp, xp.sort(P, axis=1))
+        others = None if self.others is None else labels_first(xp, self.others)
+        if self.sizes is None:
+            return independent_law(xp, ascending, self.log_odds, others), ascending
+        sizes = labels_first(xp, astype(xp, self.sizes, ascending.dtype))
+        seen = xp.nonzero(xp.any(sizes > 0, axis=1))[0]
+        weights = sizes[1 : (int(xp.max(seen)) if seen.shape[0] else 0) + 1, :]
+        law = conditional_law(xp, ascending, sizes[0, :], weights, self.log_odds)
+        return law if others is None else LawWithOthers(law, others), ascending
+
+    def order(self) -> Array:
+        """Return where the labels of :meth:`law` are among all of P's numbers, of shape (s, n)."""
+        xp, n, s = self.place[0], *self.shape
+        labels = xp.argsort(self.P, axis=1)
+        return labels_first(xp, labels + s * xp.arange(n, device=labels.device)[:, None])
+
+    def _unsorted(self, planes: Sequence[Array]) -> list[Array]:
+        """Return numbers for the sorted labels, (s, n) each, in the order of P, (n, s)."""
+        xp = self.place[0]
+        back = xp.argsort(xp.reshape(self.order(), (-1,)))
+        flat = (xp.take(xp.reshape(plane, (-1,)), back) for plane in planes)
+        return [xp.reshape(plane, self.shape) for plane in flat]
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows unfolded, without the sizes that have no weight in them."""
+        some, (xp, device) = self.take(rows), self.place
+        law, ascending = some.law()
+        (s, n), K = ascending.shape, law.weights.shape[0]
+        planes = xp.zeros((K, s, n), dtype=ascending.dtype, device=device)
+        for labels, sizes, q in pieces(law, ascending):
+            # rounding may leave a trace below 0
+            q = xp.maximum(q, xp.zeros_like(q))
+            planes[sizes, labels, :] += xp.permute_dims(q, (1, 0, 2))
+        joint = xp.empty((n, K, s), dtype=ascending.dtype, device=device)
+        for k, plane in enumerate(some._unsorted([planes[k, :, :] for k in range(K)])):
+            joint[:, k, :] = plane
+        return Dense(law.empty, joint, np.arange(law.first, law.first + K))
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+        if self.sizes is None:
+            xp = self.place[0]
+            absent = xp.prod(probabilities(xp, self.P, self.log_odds)[1], axis=1)
+        else:
+            absent = self.sizes[:, 0]
+        return absent if self.others is None else absent * self.others[:, 0]
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s): those given, unless the sizes change them."""
+        xp = self.place[0]
+        if self.sizes is None:
+            return probabilities(xp, self.P + 0, self.log_odds)[0]
+
+        def work(rows: Rows) -> tuple[Array]:
+            some = replace(self.take(rows), others=None)
+            law, ascending = some.law()
+            out = xp.zeros_like(ascending)
+            for labels, _, q in pieces(law, ascending):
+                out[labels, :] += xp.sum(q, axis=1)
+            return (some._unsorted([out])[0],)
+
+        return map_rows(xp, work, self.tasks())[0]
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
+        if self.sizes is not None and self.others is None:
+            return self.sizes[:, 1:]
+        (xp, device), K = self.place, len(self.cardinalities)
+
+        def work(rows: Rows) -> tuple[Array]:
+            law, ascending = self.take(rows).law()
+            out = xp.zeros((K, ascending.shape[1]), dtype=ascending.dtype, device=device)
+            kept = law.weights[: K + 1 - law.first, :]
+            out[law.first - 1 : law.first - 1 + kept.shape[0], :] = kept
+            return (xp.permute_dims(out, (1, 0)),)
+
+        return map_rows(xp, work, self.tasks())[0]
+
+
+def pieces(law: Law, P: Array) -> Iterator[tuple[slice, slice, Array]]:
+    """Yield parts of the ``q_jk`` of all labels, P of shape (s, n), which add up to all of it."""
+    width, at_once = tile(law)
+    for start in range(0, P.shape[0], width):
+        labels = slice(start, min(start + width, P.shape[0]))
+        for sizes, q in law.joint(P[labels, :], at_once):
+            yield labels, sizes, q
+
+
+def labels_first(xp: Any, array: Array) -> Array:
+    """Return an array of shape (n, s) with the instances in its last axis, contiguous."""
+    turned = xp.permute_dims(array, (1, 0))
+    return np.ascontiguousarray(turned) if xp is np else turned
+
+
+def law_bytes(s: int, largest: int) -> int:
+    """Return what to count for a row of s labels, with sizes up to a largest, in a chunk."""
+    return 32 * (1 + largest) + 2 * s
+
+
+def tile(law: Law) -> tuple[int, int]:
+    """Return how many labels, and how many sizes, of the rows of a law are unfolded together."""
+    device, n = law.empty.device, max(1, int(law.empty.shape[0]))
+    width = max(1, tile_elements(device) // n)
+    return width, max(1, chunk_elements(device) // (width * n))
+
+
+@dataclass(frozen=True)
+class Mixture(Storage):
+    """The average of several statistics of the same rows, with weights that sum to 1."""
+
+    parts: tuple[Form, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """The union of those of the parts."""
+        return _union(self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, s)``."""
+        return self.parts[0].shape
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        """Namespace and device of the arrays."""
+        return self.parts[0].place
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the unfolded statistics of one instance, and of a part of it."""
+        return 2 * max(part.row_bytes for part in self.parts)
+
+    def tasks(self) -> list[slice]:
+        """Return rows to be unfolded together."""
+        return row_tasks(self.place, self.shape[0], self.row_bytes, unfolding=True)
+
+    def take(self, rows: Rows) -> Mixture:
+        """Return some rows."""
+        return Mixture(tuple(part.take(rows) for part in self.parts), self.weights)
+
+    def astype(self, dtype: Any) -> Mixture:
+        """Return the statistics in numbers of another type."""
+        return Mixture(tuple(part.astype(dtype) for part in self.parts), self.weights)
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows unfolded, without the sizes that have no weight in them."""
+        blocks = [part.block(rows) for part in self.parts]
+        out = _zeros(self, _union(blocks), n=blocks[0].shape[0])
+        for block, weight in zip(blocks, self.weights, strict=True):
+            _add(out, slice(None), block, weight)
+        return out
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+        return self._average([part.empty_probability() for part in self.parts])
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s)."""
+        return self._average([part.marginals() for part in self.parts])
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
+        out = _zeros(self, self.cardinalities, s=1)
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            of_sizes = part.size_probabilities()[:, :, None]
+            _add(out, slice(None), Dense(out.empty, of_sizes, part.cardinalities), weight)
+        return out.joint[:, :, 0]
+
+    def _average(self, arrays: list[Array]) -> Array:
+        terms = [weight * array for array, weight in zip(arrays, self.weights, strict=True)]
+        return sum(terms[1:], start=terms[0])
+
+
+Form: TypeAlias = Dense | Factored | Mixture
+
+
+def concatenate(forms: Sequence[Any]) -> Form:
+    """Join the rows of several forms; factors stay factors where all of them are."""
+    xp = forms[0].place[0]
+    factored = [form for form in forms if isinstance(form, Factored)]
+    sized = [form.sizes for form in factored if form.sizes is not None]
+    alike = len({form.log_odds for form in factored}) == 1 and len(factored) == len(forms)
+    if alike and len(sized) in (0, len(forms)):
+        P = xp.concat([form.P for form in factored], axis=0)
+        return Factored(P, join_sizes(xp, sized) if sized else None, factored[0].log_odds)
+    dense = [form.joint.dtype for form in forms if isinstance(form, Dense)]
+    dtype = xp.result_type(*dense) if len(dense) == len(forms) else None
+    out = _zeros(forms[0], _union(forms), n=sum(form.shape[0] for form in forms), dtype=dtype)
+    start = 0
+    for form in forms:
+        _add(out, slice(start, start + form.shape[0]), form.unfold())
+        start += form.shape[0]
+    return out
+
+
+def join_sizes(xp: Any, sizes: Sequence[Array]) -> Array:
+    """Join laws of the number of labels, (n, m + 1) each, with zeros for the sizes they lack."""
+    out = xp.zeros(
+        (sum(len(part) for part in sizes), max(int(part.shape[1]) for part in sizes)),
+        dtype=sizes[0].dtype,
+        device=sizes[0].device,
+    )
+    start = 0
+    for part in sizes:
+        out[start : start + part.shape[0], : part.shape[1]] = part
+        start += part.shape[0]
+    return out
+
+
+def _zeros(
+    form: Form,
+    cardinalities: Cardinalities,
+    *,
+    n: int | None = None,
+    s: int | None = None,
+    dtype: Any = None,
+) -> Dense:
+    """Return statistics that are zero, of the shape and in the place of a form."""
+    xp, device = form.place
+    dtype = widest_float(xp, device) if dtype is None else dtype
+    n, s = form.shape[0] if n is None else n, form.shape[1] if s is None else s
+    joint = xp.zeros((n, len(cardinalities), s), dtype=dtype, device=device)
+    return Dense(xp.zeros(n, dtype=dtype, device=device), joint, cardinalities)
+
+
+def _add(out: Dense, rows: slice, block: Dense, weight: float | None = None) -> None:
+    """Write statistics to some rows, those of each size to its slot; add them if weighted."""
+    if weight is None:
+        out.empty[rows] = block.empty
+    else:
+        out.empty[rows] += weight * block.empty
+    for i, slot in enumerate(np.searchsorted(out.cardinalities, block.cardinalities).tolist()):
+        if weight is None:
+            out.joint[rows, slot, :] = block.joint[:, i, :]
+        else:
+            out.joint[rows, slot, :] += weight * block.joint[:, i, :]
+
+
+def _union(forms: Sequence[Form]) -> Cardinalities:
+    """Return the cardinalities of all forms together."""
+    return np.unique(np.concatenate([form.cardinalities for form in forms]))
