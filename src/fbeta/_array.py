@@ -1,8 +1,6 @@
 """The library and the device of an array, and operations that the array API standard lacks.
 
-NumPy 2 implements nearly all of the standard itself; tensors of other libraries go through
-``array_api_compat``. The functions that take a namespace ``xp`` replace what the standard lacks, or
-what NumPy 2.0 does not have yet.
+Tensors of other libraries than NumPy go through ``array_api_compat``.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ def check_unmasked(name: str, value: Any) -> None:
 def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
     """Return the namespace of the arguments and their device, which is None for NumPy.
 
-    The arguments have the names that messages use. Lists and numbers belong to no library. Arrays
-    of several libraries or devices are a ValueError: nothing is copied between devices unasked.
+    Lists and numbers belong to no library. Arrays of several libraries or devices are a ValueError.
     """
     for name, array in arrays.items():
         check_unmasked(name, array)
@@ -92,10 +89,7 @@ def widest_float(xp: Any, device: Any) -> Any:
 
 
 def without_gradients(xp: Any) -> AbstractContextManager[Any]:
-    """Return a context in which PyTorch records no operations for gradients.
-
-    A decision has no gradient, and its record would hold every intermediate array.
-    """
+    """Return a context in which PyTorch records no operations, which would hold every array."""
     return xp.no_grad() if hasattr(xp, "no_grad") else nullcontext()
 
 
@@ -140,9 +134,9 @@ def multiply_add(xp: Any, a: Array, b: Array, c: Array, sign: int = 1) -> Array:
 
 
 def dense_columns(xp: Any, device: Any, matrix: Any, dtype: Any) -> Array:
-    """Return a ``csc_array`` of the host as a dense array on a device.
+    """Return a sparse array of the host as a dense one on a device; only its entries are sent.
 
-    Where the library can write to a list of positions, only the nonzero entries are sent.
+    The library has to write to a list of positions for that.
     """
     if not is_accelerator(device) or not hasattr(xp, "index_put"):
         return astype(xp, xp.asarray(matrix.toarray(), device=device), dtype)
@@ -184,10 +178,7 @@ def as_array(xp: Any, device: Any, values: Any) -> Array:
 
 
 def astype(xp: Any, array: Array, dtype: Any) -> Array:
-    """Return an array, or a sparse one, in another type, where overflows are infinite.
-
-    It is the array itself where it has that type.
-    """
+    """Return an array, also a sparse one, in another type, where overflows are infinite."""
     if xp is not np:
         return xp.astype(array, dtype, copy=False)
     with np.errstate(over="ignore"):
@@ -214,10 +205,7 @@ def take_rows(xp: Any, array: Array, rows: Any) -> Array:
 
 
 def spread_rows(xp: Any, values: Array, rows: Array, n: int, fill: float) -> Array:
-    """Return n numbers: ``values`` at the increasing positions ``rows``, and ``fill`` elsewhere.
-
-    It inverts :func:`take_rows` although the standard cannot assign to a list of positions.
-    """
+    """Return n numbers: ``values`` at the increasing positions ``rows``, and ``fill`` elsewhere."""
     if rows.shape[0] == n:
         return values
     if xp is np:
@@ -232,10 +220,7 @@ def spread_rows(xp: Any, values: Array, rows: Array, n: int, fill: float) -> Arr
 
 
 def optional_import(name: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional dependency ``name`` for a ``purpose``.
-
-    Where it is missing, the ImportError names the ``extra`` of fbeta that installs it.
-    """
+    """Import an optional dependency; the error names the ``extra`` of fbeta that installs it."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,42 +33,34 @@ def _controller() -> Any:
 
 
 def n_threads() -> int:
-    """Return the number of threads that BLAS is allowed now.
-
-    Thus ``OMP_NUM_THREADS``, ``threadpool_limits`` and joblib's workers limit this library too.
-    """
+    """Return the threads that BLAS may use now, by ``OMP_NUM_THREADS``, joblib and the like."""
     counts = [lib.num_threads for lib in _controller().lib_controllers if lib.user_api == "blas"]
     return max(counts, default=1)
 
 
-class _OneThread:
-    """Context manager that keeps BLAS to one thread while any thread is inside it.
+_blas = SimpleNamespace(lock=threading.Lock(), users=0, limit=None)
+
+
+@contextmanager
+def one_blas_thread(only_if: bool = True) -> Iterator[None]:
+    """Keep BLAS to one thread: on small matrices its threads cost more than they save.
 
     The limit is a setting of the process: the first user sets it and the last one restores it.
     """
-
-    def __init__(self) -> None:
-        self.lock, self.users, self.limit = threading.Lock(), 0, None
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not self.users:
-                self.limit = _controller().limit(limits=1, user_api="blas")
-            self.users += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.users -= 1
-            if not self.users:
-                self.limit.restore_original_limits()  # type: ignore[attr-defined]
-
-
-_one_thread = _OneThread()
-
-
-def one_blas_thread(only_if: bool = True) -> AbstractContextManager[Any]:
-    """Keep BLAS to one thread: on small matrices its threads cost more than they save."""
-    return _one_thread if only_if else nullcontext()
+    if not only_if:
+        yield
+        return
+    with _blas.lock:
+        if not _blas.users:
+            _blas.limit = _controller().limit(limits=1, user_api="blas")
+        _blas.users += 1
+    try:
+        yield
+    finally:
+        with _blas.lock:
+            _blas.users -= 1
+            if not _blas.users:
+                _blas.limit.restore_original_limits()
 
 
 class _Scope:
@@ -145,11 +138,9 @@ def run_threaded(
 ) -> list[Result]:
     """Return ``[work(task) for task in tasks]``, computed on threads with BLAS on one each.
 
-    Elementwise array code runs on one core, so several threads that call BLAS with one thread each
-    keep the cores busy throughout. The first error, or an interruption by the user, stops the tasks
-    that have not started, and those under way where they are :func:`cancellable`. There are as many
-    ``workers`` as BLAS has threads by default. ``small`` says that a single task is too small for
-    several BLAS threads.
+    The first error, or an interruption by the user, stops the tasks that have not started, and
+    those under way where they are :func:`cancellable`. There are as many ``workers`` as BLAS has
+    threads by default. ``small`` says that a single task is too small for several BLAS threads.
     """
     workers = min(workers or n_threads(), len(tasks)) if len(tasks) > 1 else 1
     if workers == 1:
@@ -229,13 +220,11 @@ def tile_elements(device: Any) -> int:
 
 
 def rows_at_once(place: tuple[Any, Any], n: int, row_bytes: int) -> int:
-    """Return the rows of one chunk of n rows in a place (namespace, device), at least 1.
-
-    On a processor there are enough chunks to occupy every thread.
-    """
+    """Return the rows of one chunk of n rows in a place (namespace, device), at least 1."""
     rows = max(1, 8 * chunk_elements(place[1]) // row_bytes)
     if place[0] is not np:
         return rows
+    # enough chunks to occupy every thread
     return max(1, rows // 8, min(rows, -(-n // (2 * n_threads()))))
 
 
@@ -252,9 +241,6 @@ def row_tasks(
 def map_rows(
     xp: Any, work: Callable[[Any], tuple[Array, ...]], tasks: list[Any]
 ) -> tuple[Array, ...]:
-    """Apply ``work`` to rows (slices or integer arrays), on threads for NumPy; join the results.
-
-    ``work`` returns a tuple of arrays whose first axis is the rows.
-    """
+    """Apply ``work`` to rows (slices or integer arrays), on threads for NumPy; join the arrays."""
     results = run_threaded(work, tasks, small=True) if xp is np else [work(t) for t in tasks]
     return tuple(xp.concat(list(parts), axis=0) for parts in zip(*results, strict=True))

@@ -50,16 +50,10 @@ def check_count(name: str, value: Any, *, low: int = 1, high: int | None = None)
     return int(value)
 
 
-def check_bool(name: str, value: Any) -> bool:
-    """Return ``value``, or raise unless it is a bool: strings such as "no" are truthy."""
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return bool(value)
-
-
 def check_solver(fit_intercept: Any, tol: Any, max_iter: Any) -> None:
     """Raise where a parameter of a solver is wrong; iterations are counted in 32 bits."""
-    check_bool("fit_intercept", fit_intercept)
+    if not isinstance(fit_intercept, bool | np.bool_):  # strings such as "no" are truthy
+        raise TypeError(f"fit_intercept must be True or False, got {fit_intercept!r}")
     check_number("tol", tol, strict=True)
     check_count("max_iter", max_iter, high=2**31 - 1)
 

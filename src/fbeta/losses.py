@@ -23,6 +23,8 @@ __all__ = ["LOSSES", "ExponentialLoss", "LogisticLoss", "Loss", "SquaredLoss", "
 class Loss(ABC):
     """A strictly proper composite binary loss.
 
+    A loss defines its links, and :meth:`evaluate` or value, derivative and second derivative.
+
     Attributes
     ----------
     name : str
@@ -34,17 +36,17 @@ class Loss(ABC):
     name: str
     strength: float
 
-    @abstractmethod
     def value(self, y: Array, u: Array) -> Array:
         """Return ``phi(y, u)``."""
+        return self.evaluate(y, u)[0]
 
-    @abstractmethod
     def derivative(self, y: Array, u: Array) -> Array:
         """Return the derivative of ``phi(y, u)`` in ``u``."""
+        return self.evaluate(y, u)[1]
 
-    @abstractmethod
     def second_derivative(self, y: Array, u: Array) -> Array:
         """Return the second derivative of ``phi(y, u)`` in ``u``."""
+        return self.evaluate(y, u)[2]
 
     @abstractmethod
     def link(self, q: Array) -> Array:
@@ -58,10 +60,7 @@ class Loss(ABC):
         """Return the probability that the score ``u`` stands for."""
 
     def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
-        """Return value, first and second derivative together.
-
-        Losses override this where the three share work: it is the inner loop of the solver.
-        """
+        """Return value, first and second derivative together: the inner loop of the solver."""
         return self.value(y, u), self.derivative(y, u), self.second_derivative(y, u)
 
     def __eq__(self, other: object) -> bool:
@@ -92,7 +91,8 @@ class LogisticLoss(Loss):
         """Return ``phi(y, u)``."""
         xp = array_namespace(u)
         # max(u, 0) - y u + log1p(exp(-|u|)), with no cancellation at either end
-        return (1 - y) * _positive(xp, u) + y * _positive(xp, -u) + xp.log1p(xp.exp(-xp.abs(u)))
+        above, below = xp.clip(u, 0.0, None), xp.clip(-u, 0.0, None)
+        return (1 - y) * above + y * below + xp.log1p(xp.exp(-xp.abs(u)))
 
     def derivative(self, y: Array, u: Array) -> Array:
         """Return the derivative of ``phi(y, u)`` in ``u``."""
@@ -140,20 +140,6 @@ class ExponentialLoss(Loss):
     name = "exponential"
     strength = 4.0
 
-    def value(self, y: Array, u: Array) -> Array:
-        """Return ``phi(y, u)``."""
-        plus, minus = self._exponentials(u)
-        return y * minus + (1 - y) * plus
-
-    def derivative(self, y: Array, u: Array) -> Array:
-        """Return the derivative of ``phi(y, u)`` in ``u``."""
-        plus, minus = self._exponentials(u)
-        return (1 - y) * plus - y * minus
-
-    def second_derivative(self, y: Array, u: Array) -> Array:
-        """Return the second derivative of ``phi(y, u)`` in ``u``."""
-        return self.value(y, u)
-
     def link(self, q: Array) -> Array:
         """Return half the logit of ``q``."""
         return _logit(q) / 2
@@ -164,17 +150,12 @@ class ExponentialLoss(Loss):
 
     def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
         """Return value, first and second derivative together, from one exponential."""
-        plus, minus = self._exponentials(u)
-        plus, minus = (1 - y) * plus, y * minus
-        value = plus + minus
-        return value, plus - minus, value
-
-    @staticmethod
-    def _exponentials(u: Array) -> tuple[Array, Array]:
         xp = array_namespace(u)
         limit = _exponent_limit(xp, u)
-        plus = xp.exp(xp.clip(u, -limit, limit))
-        return plus, 1 / plus
+        exponential = xp.exp(xp.clip(u, -limit, limit))
+        plus, minus = (1 - y) * exponential, y * (1 / exponential)
+        value = plus + minus
+        return value, plus - minus, value
 
 
 class SquaredLoss(Loss):
@@ -192,17 +173,10 @@ class SquaredLoss(Loss):
     name = "squared"
     strength = 8.0
 
-    def value(self, y: Array, u: Array) -> Array:
-        """Return ``phi(y, u)``."""
-        return y * (1 - u) ** 2 + (1 - y) * (1 + u) ** 2
-
-    def derivative(self, y: Array, u: Array) -> Array:
-        """Return the derivative of ``phi(y, u)`` in ``u``."""
-        return 2 * u - (4 * y - 2)
-
-    def second_derivative(self, y: Array, u: Array) -> Array:
-        """Return the second derivative of ``phi(y, u)`` in ``u``, which is 2."""
-        return 0 * (y + u) + 2
+    def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
+        """Return value, first and second derivative together."""
+        value = y * (1 - u) ** 2 + (1 - y) * (1 + u) ** 2
+        return value, 2 * u - (4 * y - 2), 0 * (y + u) + 2
 
     def link(self, q: Array) -> Array:
         """Return ``2 q - 1``."""
@@ -241,10 +215,6 @@ def get_loss(loss: str | Loss) -> Loss:
     if isinstance(loss, str) and loss in LOSSES:
         return LOSSES[loss]
     raise ValueError(f"loss must be one of {sorted(LOSSES)} or a fbeta.losses.Loss, got {loss!r}")
-
-
-def _positive(xp: Any, u: Array) -> Array:
-    return (u + xp.abs(u)) / 2
 
 
 def _logit(q: Array) -> Array:

@@ -53,18 +53,6 @@ class CostedLogistic(Loss):
         p = self.fp / (self.fp - difference + np.sqrt(self.fn**2 - self.fn * self.fp + self.fp**2))
         self.strength = float(self.fn * self.fp / (p * (1 - p) * (self.fp + difference * p)))
 
-    def value(self, y: Array, u: Array) -> Array:
-        """Return ``phi(y, u)``."""
-        return self.evaluate(y, u)[0]
-
-    def derivative(self, y: Array, u: Array) -> Array:
-        """Return the derivative of ``phi(y, u)`` in ``u``."""
-        return self.evaluate(y, u)[1]
-
-    def second_derivative(self, y: Array, u: Array) -> Array:
-        """Return the second derivative of ``phi(y, u)`` in ``u``."""
-        return self.evaluate(y, u)[2]
-
     def link(self, q: Array) -> Array:
         """Return the logit of ``q`` plus ``ln(fn / fp)``."""
         return LogisticLoss().link(q) + self._shift()
