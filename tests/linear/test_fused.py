@@ -54,12 +54,9 @@ for d, m in ((3, 5), (40, 7), (1, 1), (20, 1), (120, 33), (600, 3)):
         W = torch.zeros((d + 1, m), dtype=torch.float64, device=dev)
         point = block.evaluate(W)
         preconditioner = Eliminating.build(block, point, None, None)
-        z, size, most = preconditioner.apply(-point.gradient)
-        limit = torch.full_like(size, 1e-6)
+        limit = 1e-6 * preconditioner.apply(-point.gradient)[1]
         kernels(on)
-        at = conjugate.Iterates.start(
-            block, point, preconditioner, -point.gradient, z, size, most, limit, 3.0, 0.01
-        )
+        at = conjugate.Iterates.start(block, point, preconditioner, limit, 3.0, 0.01)
         assert at.fused == on
         for _ in range(min(d, 3)):
             at.advance()

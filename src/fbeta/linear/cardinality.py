@@ -1,9 +1,6 @@
 """Labels with linear scores, and linear potentials of how many there are.
 
-``ln P(y | x) = sum_j y_j (w_j.x + b_j) + v_|y|.x + c_|y| - ln Z(x)`` over the sizes |y| that were
-seen: an exact log-linear model, convex in all its coefficients, with independent labels where v and
-c vanish. The penalty ``alpha / 2`` is on all w and v; that of intercepts hardly changes a score,
-and bounds those of labels which are always or never there.
+``ln P(y | x) = sum_j y_j (w_j.x + b_j) + v_|y|.x + c_|y| - ln Z(x)`` over the sizes |y| seen.
 """
 
 from __future__ import annotations
@@ -45,10 +42,9 @@ class Cardinality(Objective):
     """The exact log-linear law of labels with scores, and potentials of their number.
 
     The first s scores are those of the labels, the others those of the C increasing ``sizes``; y
-    holds 0/1 for both, (rows, s + C). Each row's Hessian is the covariance of y under its law. The
-    curvature is kept as the labels' probabilities of presence and absence under a tilt, the
-    potentials as factors, and the expectations of y; or, if ``dense``, as the covariance itself:
-    more work at each point, and less for each product.
+    holds 0/1 for both, (rows, s + C). Each row's Hessian is the covariance of y under its law, and
+    kept as that if ``dense``; else as the labels' probabilities of presence and absence under a
+    tilt, the potentials as factors, and the expectations of y.
     """
 
     kind = "cardinality"
@@ -86,10 +82,7 @@ class Cardinality(Objective):
 
     @cached_property
     def _null_space(self) -> NDArray[np.float64]:
-        """What no law depends on, (s + C, 2): all potentials, and all labels against their number.
-
-        Orthonormal columns.
-        """
+        """What no law depends on, (s + C, 2), orthonormal: shifts of potentials, and of labels."""
         labels = np.arange(self.width) < self.n_labels
         number = np.concatenate([np.ones(self.n_labels), -self.sizes])
         return np.asarray(np.linalg.qr(np.stack([~labels, number], axis=1))[0])
@@ -115,15 +108,6 @@ class Cardinality(Objective):
     def _gather(self, values: Array) -> Array:
         xp = array_namespace(values)
         return xp.take(values, xp.asarray(self.sizes, device=values.device), axis=0)
-
-    def law(self, u: Array) -> tuple[Array, Array, tuple[Array, Array]]:
-        """Return ``ln Z``, (n,), and the laws of the sizes and of tilted labels, (1 + K or s, n).
-
-        ``u``, (s + C, n), has the instances in its last axis.
-        """
-        xp, (of_labels, of_sizes) = array_namespace(u), self._split(u)
-        log_total, z, steps = size_law(xp, of_labels, of_sizes)
-        return log_total, z, tilted(xp, of_labels, z, steps)
 
     def _split(self, u: Array) -> tuple[Array, Array]:
         """Return scores of labels, (s, n), and potentials of all sizes, (1 + K, n)."""
@@ -153,8 +137,9 @@ class Cardinality(Objective):
         xp, K = array_namespace(u), int(self.sizes[-1])
 
         def work(rows: slice) -> tuple[Array, ...]:
-            scores = labels_first(xp, u[rows, :])
-            log_total, z, (p, q) = self.law(scores)
+            of_labels, of_sizes = self._split(labels_first(xp, u[rows, :]))
+            log_total, z, steps = size_law(xp, of_labels, of_sizes)
+            p, q = tilted(xp, of_labels, z, steps)
             A = forward(xp, p, q, K)
             reached = A[-1, 0, :, :]
             factors = xp.where(reached > 0, z / xp.where(reached > 0, reached, 1.0), 0 * z)
@@ -164,9 +149,9 @@ class Cardinality(Objective):
                 labels = backward(xp, p, q, A, factors[None, :, :])
                 mean = xp.concat([labels, self._gather(z)], axis=0)
                 kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
-            if is_far_apart(xp, scores[: self.n_labels, :]):
+            if is_far_apart(xp, of_labels):
                 # sweeps lose labels whose odds underflow; curvatures may, gradients may not
-                labels = mean_of_labels(xp, *self._split(scores))
+                labels = mean_of_labels(xp, of_labels, of_sizes)
                 mean = xp.concat([labels, self._gather(z)], axis=0)
             return log_total, labels_first(xp, mean), labels_first(xp, kept)
 

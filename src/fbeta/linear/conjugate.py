@@ -52,26 +52,19 @@ def conjugate_gradients(
     ``limit``, (m,), is compared with the upper bound; problems that are ``cautious``, (m,), do not
     end here. Where ``g' H^-1 g`` is below ``unseen_radius`` limits, the step is taken without
     another evaluation, and the direction has to be accurate; with a positive radius there are
-    estimates in place of bounds. ``forcing`` is the share of the decrement that a direction may
-    leave.
+    estimates in place of bounds. ``forcing`` is the share of the decrement that may be left.
     """
     xp = batch.xp
-    z, size, most = preconditioner.apply(-at.gradient)
-    scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
-    limit = xp.where(cautious, xp.zeros_like(limit), limit / scale**2)
-    wide, size, most = batch.spread(scale), size / scale**2, most / scale**2
-    residual = -at.gradient / wide
-    now = Iterates.start(
-        batch, at, preconditioner, residual, z / wide, size, most, limit, unseen_radius, forcing
-    )
-    few = int(UNFINISHED_SHARE * scale.shape[0]) if unseen_radius else 0
+    limit = xp.where(cautious, xp.zeros_like(limit), limit)
+    now = Iterates.start(batch, at, preconditioner, limit, unseen_radius, forcing)
+    few = int(UNFINISHED_SHARE * limit.shape[0]) if unseen_radius else 0
     steps, finished = 0, []
     while True:
         left = xp.nonzero(now.active)[0]
         over = steps >= max_steps or left.shape[0] <= few
         left = left[:0] if over else left
         if left.shape[0] <= batch.compaction_share * now.active.shape[0]:
-            ended = (now.names, now.x, now.lower, now.upper)
+            ended = (now.names, now.x, now.scale, now.lower, now.upper)
             if left.shape[0]:
                 ended = take_problems(ended, xp.nonzero(~now.active)[0], now.active.shape[0])
             finished.append((*ended, xp.full_like(ended[0], steps)))
@@ -81,7 +74,7 @@ def conjugate_gradients(
         check_cancelled()
         now.advance()
         steps += 1
-    x, lower, upper, taken = join_results(finished)
+    x, scale, lower, upper, taken = join_results(finished)
     x = batch.objective.project(xp.astype(x, xp.float64) * batch.spread(scale))
     # rounding may spoil a direction, never the descent
     uphill = batch.total(xp.sum(x * at.gradient, axis=0)) >= 0
@@ -93,14 +86,11 @@ def conjugate_gradients(
 class Iterates:
     """The iterates of conjugate gradients for m problems, with bounds of each ``g' H^-1 g``.
 
-    x, r and p, (p, M), are solution, residual and direction; rz, (m,), the squared norm of the
-    residual by the preconditioner; ``share``, (m,), the share of the decrement that may be left;
-    ``active``, (m,), the problems that need another step.
-
-    The lower bound, by Gauss quadrature, is the sum of length times residual. The upper bound adds
-    ``factor`` times the residual, by Gauss-Radau quadrature with the lower end of the spectrum
-    prescribed (the recurrence of Meurant and Tichy), or the preconditioner's own bound for the
-    residual, if that is less. Where the recurrence breaks down there is no upper bound.
+    x, r and p, (p, M), are solution, residual and direction, divided by ``scale``; rz, (m,), is the
+    squared norm of the residual by the preconditioner; ``share`` of the decrement may be left;
+    ``active`` problems need another step. The lower bound is that of Gauss quadrature; the upper
+    one adds ``factor`` times the residual, by Gauss-Radau quadrature with the lower end of the
+    spectrum prescribed (the recurrence of Meurant and Tichy), or the preconditioner's own bound.
     """
 
     batch: ProblemBatch
@@ -108,6 +98,7 @@ class Iterates:
     unseen_radius: float
     forcing: float
     names: Array
+    scale: Array
     curvature: list[Array]
     x: Array
     r: Array
@@ -127,18 +118,17 @@ class Iterates:
         batch: ProblemBatch,
         at: Evaluation,
         preconditioner: Preconditioner,
-        r: Array,
-        z: Array,
-        rz: Array,
-        most: Array,
         limit: Array,
         unseen_radius: float,
         forcing: float,
     ) -> Self:
-        """Start at 0 with residual r, (p, M), and the preconditioned residual z."""
+        """Start at 0, scaled so that the residual has norm 1 by the preconditioner."""
         xp, smallest = batch.xp, preconditioner.smallest
         tiles = batch.light_tiles if preconditioner.single_precision else batch.tiles
-        r, p = (xp.astype(a, tiles.dtype) for a in (r, z))
+        z, size, most = preconditioner.apply(-at.gradient)
+        scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
+        limit, rz, most = (a / scale**2 for a in (limit, size, most))
+        r, p = (xp.astype(a / batch.spread(scale), tiles.dtype) for a in (-at.gradient, z))
         # what may be left: a share of the decrement, or of the tolerance where that is more
         share = xp.clip(LIMIT_SHARE * limit, forcing, MAX_FORCING)
         known = (smallest > 0) & (rz > 0)
@@ -148,7 +138,7 @@ class Iterates:
         if unseen_radius:
             upper = ASSUMED_INVERSE_NORM * rz
         names = xp.arange(rz.shape[0], device=batch.design.device)
-        state = (names, at.curvature, xp.zeros_like(r), r, p, rz, limit, share, rz > 0)
+        state = (names, scale, at.curvature, xp.zeros_like(r), r, p, rz, limit, share, rz > 0)
         bounds = (factor, xp.zeros_like(rz), upper)
         preconditioner = preconditioner.astype(tiles.dtype)
         out = cls(batch, preconditioner, unseen_radius, forcing, *state, *bounds)

@@ -88,8 +88,7 @@ class Multinomial(Objective):
     def _cautious_curvature(self, loss: Array, p: Array, true: Array) -> Array:
         """Return probabilities for the curvature of problems far from their optimum.
 
-        A true class with a probability below 1/2 gets one with its average curvature on the way
-        there, the others their shares of the rest: what a binary loss does, for two classes.
+        A true class below 1/2 gets one with its average curvature on the way there.
         """
         xp = array_namespace(p)
         wrong = loss > CAUTIOUS_LOSS
@@ -117,10 +116,7 @@ class Multinomial(Objective):
         return xp.astype(xp.arange(self.width, device=like.device) < counts, like.dtype)
 
     def regular(self, c: Array) -> Array:
-        """Make Hessians regular along what no probability depends on.
-
-        That is a shift of all classes, along which gradients vanish, and classes that fill up.
-        """
+        """Make Hessians regular along shifts of all classes, and for classes that fill up."""
         xp, used = array_namespace(c), self._used(c)
         size = xp.sum(xp.linalg.diagonal(c), axis=-1)[:, None, None] + TINY
         eye = xp.eye(self.width, dtype=c.dtype, device=c.device)
@@ -347,11 +343,7 @@ class LabelSets(Multinomial):
         """Return None: the compiled solver has no sets."""
 
     def project(self, values: Array) -> Array:
-        """Remove what no probability depends on.
-
-        These are scores of labels that all sets share; the intercepts of labels, which the offsets
-        of the sets replace; and a shift of all offsets.
-        """
+        """Remove scores that all sets share, intercepts of labels, and a shift of all offsets."""
         xp, design = array_namespace(values), self.design
         basis = xp.asarray(design.basis, device=values.device)
         labels, offsets = design.unpack(values)

@@ -73,12 +73,8 @@ class Eliminating(Preconditioner):
     """Diagonal, but for the intercepts, which are eliminated exactly.
 
     With b = Z' B 1 and c = 1' B 1 the Hessian is that of features centred by their curvature, plus
-    ``b c^-1 b'``; on the intercepts themselves it is c. M has the same second part, and in place
-    of the first a diagonal D: the penalty plus what the curvature would give if it were
-    independent of the features. Since the first part is no less than alpha, ``M^-1 H >= alpha /
-    max D``, and ``r' H^-1 r`` at most the square of what is left of r, over alpha: where D differs
-    much among the features that says far more. Without an intercept the same holds for features
-    whose mean is not 0.
+    ``b c^-1 b'``; on the intercepts themselves it is c. M has a diagonal D in place of the first
+    part, which is no less than alpha: so ``M^-1 H >= alpha / max D``.
     """
 
     mixed_precision = True
@@ -177,12 +173,10 @@ class Eliminating(Preconditioner):
 
 @dataclass
 class Diagonal(Preconditioner):
-    """The diagonal alone, for one problem with many columns.
+    """The diagonal alone, for one problem with many columns, on what the loss depends on.
 
-    It is the penalty plus what the curvature would give if it were independent of the features,
-    and acts on what the loss depends on only. There the Hessian is no less than the penalty, so
-    that no eigenvalue of ``M^-1 H`` is below the smallest ratio of the penalty of a feature to the
-    largest entry of M for it.
+    There the Hessian is no less than the penalty, so that no eigenvalue of ``M^-1 H`` is below the
+    smallest ratio of the penalty of a feature to the largest entry of M for it.
     """
 
     by_column, cast = ("inverse", "smallest"), ("inverse",)
@@ -211,8 +205,7 @@ class Factorised(Preconditioner):
     """The inverse of each problem's Hessian, at this point or at one before.
 
     Hessians grow with the curvature of every row, so that no eigenvalue of ``M^-1 H`` is below the
-    smallest ratio of a row's curvature to what it was when M was made. M is made again where
-    conjugate gradients took many steps with it.
+    smallest ratio of a row's curvature to what it was when M was made.
     """
 
     by_column, by_matrix = ("curvature", "sound", "smallest"), ("inverses",)
