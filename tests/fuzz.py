@@ -154,7 +154,7 @@ def parquet() -> bytes:
 
 def fuzz_readers(count: int, rng: random.Random, folder: Path) -> dict[str, int]:
     from fbeta.datasets.label_columns import LabelColumns
-    from fbeta.datasets.training import TrainingOptions, read_training
+    from fbeta.datasets.model_data import TrainingOptions, read_training
 
     tags = TrainingOptions(labels=LabelColumns(column="tags"))
     seeds: dict[str, tuple[bytes, TrainingOptions]] = {

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-for module in ("skops", "typer", "pandas", "pyarrow", "arff"):
+for module in ("skops", "typer", "pandas", "pyarrow"):
     pytest.importorskip(module, reason=f"{module} is not installed")
 
 COUNT = 10_000

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 EXTRAS = (
-    "array_api_compat", "array_api_strict", "arff", "iterstrat", "matplotlib", "pandas", "polars",
+    "array_api_compat", "array_api_strict", "iterstrat", "matplotlib", "pandas", "polars",
     "pooch", "pyarrow", "rich", "skops", "typer",
 )  # fmt: skip
 
@@ -47,20 +47,15 @@ def test_the_library_needs_no_extra():
     assert done.returncode == 0, done.stderr
 
 
-ARFF = "@relation r\n@attribute x numeric\n@attribute a {0,1}\n@data\n1.0,1\n"
-XML = '<labels xmlns="http://mulan.sourceforge.net/labels"><label name="a"></label></labels>'
-
-
 @pytest.mark.parametrize(
     ("code", "extra"),
     [
-        ("fbeta.datasets.read_mulan('d.arff', 'd.xml')", "data"),
+        ("fbeta.datasets.read_csv('d.csv', labels=['a'])", "data"),
         ("fbeta._array.array_namespace(object())", "array-api"),
     ],
 )
 def test_a_missing_extra_is_named(code, extra, tmp_path, monkeypatch):
-    (tmp_path / "d.arff").write_text(ARFF)
-    (tmp_path / "d.xml").write_text(XML)
+    (tmp_path / "d.csv").write_text("x,a\n1.0,1\n")
     monkeypatch.chdir(tmp_path)
     done = run_without_extras("import fbeta.datasets, fbeta._array\n" + code)
     assert done.returncode != 0

@@ -75,10 +75,10 @@ PARTS: dict[str, str] = {
     "Pipeline": "sklearn.pipeline:Pipeline",
     # the columns of a table
     "TableEncoder": "fbeta.datasets:TableEncoder",
-    "NumberColumn": "fbeta.datasets.column_encoders:NumberColumn",
-    "CategoryColumn": "fbeta.datasets.column_encoders:CategoryColumn",
-    "TextColumn": "fbeta.datasets.column_encoders:TextColumn",
-    "DateColumn": "fbeta.datasets.column_encoders:DateColumn",
+    "NumberColumn": "fbeta.datasets.table_encoder:NumberColumn",
+    "CategoryColumn": "fbeta.datasets.table_encoder:CategoryColumn",
+    "TextColumn": "fbeta.datasets.table_encoder:TextColumn",
+    "DateColumn": "fbeta.datasets.table_encoder:DateColumn",
     # losses
     "CostedLogistic": "fbeta.rivals.cost_sensitive:CostedLogistic",
     "ExponentialLoss": "fbeta.losses:ExponentialLoss",

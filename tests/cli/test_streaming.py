@@ -13,7 +13,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from fbeta import FBetaClassifier
 from fbeta.cli import main
-from fbeta.datasets.model_input import ModelInput
+from fbeta.datasets.model_data import ModelInput
 from fbeta.storage.model_files import load_model
 
 from ..blocks.toys import make_rows

@@ -14,8 +14,6 @@ from scipy import sparse
 from fbeta.datasets import DatasetError, list_datasets, load, read_mulan
 from fbeta.datasets.benchmarks import BENCHMARKS
 
-pytest.importorskip("arff", reason="liac-arff is not installed")
-
 # train rows, test rows, features, labels, mean labels per row as published
 PUBLISHED = {
     "scene": (1211, 1196, 294, 6, 1.074),

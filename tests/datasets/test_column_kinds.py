@@ -9,13 +9,15 @@ import pandas as pd
 import pytest
 
 from fbeta.datasets.cells import is_gap, object_cells
-from fbeta.datasets.column_kinds import ColumnKind, infer_kind
+from fbeta.datasets.column_kinds import ColumnKind, infer_kinds
 
 N = 40
 
 
 def infer(name: str, cells: list[Any], kind: str | None = None) -> ColumnKind:
-    return infer_kind(name, object_cells(cells), kind)
+    chosen = {} if kind is None else {name: kind}
+    (found,) = infer_kinds({name: object_cells(cells)}, chosen)
+    return found
 
 
 WORDS = [
@@ -78,8 +80,6 @@ COLUMNS: dict[str, tuple[list[Any], str, str]] = {
     "same": (["x"] * N, "constant", ""),
     "flag": (["x", ""] * N, "categorical", ""),
     "nothing": (["", "NA"] * N, "empty", ""),
-    "lists": ([["a"], []] * N, "other", ""),
-    "objects": ([{"a": 1}] * N, "other", ""),
 }
 
 
@@ -89,6 +89,12 @@ def test_kinds(name: str) -> None:
     found = infer(name, cells)
     assert (found.kind, found.detail) == (kind, detail)
     assert found.gaps == sum(map(is_gap, cells))
+
+
+@pytest.mark.parametrize("cells", [[["a"], []], [{"a": 1}], [["a", 1], []], [b"a"]])
+def test_what_is_no_feature(cells: list[Any]) -> None:
+    with pytest.raises(ValueError, match=f"'x' holds a {type(cells[0]).__name__}"):
+        infer("x", cells)
 
 
 def test_the_user_decides() -> None:

@@ -20,8 +20,6 @@ from fbeta.datasets import (
     read_svmlight,
 )
 
-pytest.importorskip("arff", reason="liac-arff is not installed")
-
 DENSE = """@relation 'toy: -C 2'
 @attribute A {0,1}
 @attribute B {1,0}

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from fbeta.datasets import DatasetError
-from fbeta.datasets.label_columns import LabelColumns
+from fbeta.datasets.label_columns import LabelColumns, find_delimiter, read_tags
 from fbeta.datasets.table_files import frame_table
-from fbeta.datasets.tags import TagForm, find_tag_form, read_tags
 
 TAGS: dict[str, tuple[list[Any], list[list[str]]]] = {
     "semicolons": (["a;b;", " c ", ""], [["a", "b"], ["c"], []]),
@@ -30,8 +29,8 @@ TAGS: dict[str, tuple[list[Any], list[list[str]]]] = {
 @pytest.mark.parametrize("name", TAGS)
 def test_tags_are_recognised(name: str) -> None:
     cells, expected = TAGS[name]
-    form = find_tag_form(cells)
-    assert [read_tags(cell, form) for cell in cells] == expected
+    delimiter = find_delimiter(cells)
+    assert [read_tags(cell, delimiter) for cell in cells] == expected
 
 
 @pytest.mark.parametrize(
@@ -43,33 +42,28 @@ def test_tags_are_recognised(name: str) -> None:
 )
 def test_tags_that_could_be_two_things_are_refused(cells: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        find_tag_form(cells)
-    assert read_tags("a;b", find_tag_form(["a;b", "c,d"], ";")) == ["a", "b"]
+        find_delimiter(cells)
+    assert read_tags("a;b", ";") == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("cell", "form"),
+    ("cell", "delimiter"),
     [
-        ("a;;b", TagForm()),
-        ("[1.5]", TagForm(True)),
-        ("['a', None]", TagForm(True)),
-        ("[['a']]", TagForm(True)),
-        ("{'a'}", TagForm(True)),
-        ("[__import__('os')]", TagForm(True)),
-        ("[" * 5_000 + "]" * 5_000, TagForm(True)),
-        ([""], TagForm()),
-        ([True], TagForm()),
-        (1.5, TagForm()),
+        ("a;;b", ";"),
+        ("[1.5]", None),
+        ("['a', None]", None),
+        ("[['a']]", None),
+        ("{'a'}", None),
+        ("[__import__('os')]", None),
+        ("[" * 5_000 + "]" * 5_000, None),
+        ([""], ";"),
+        ([True], ";"),
+        (1.5, ";"),
     ],
 )
-def test_what_is_no_list_of_tags(cell: Any, form: TagForm) -> None:
+def test_what_is_no_list_of_tags(cell: Any, delimiter: str | None) -> None:
     with pytest.raises(ValueError, match=r"list of names|name of a label"):
-        read_tags(cell, form)
-
-
-def test_a_delimiter_is_something() -> None:
-    with pytest.raises(ValueError, match="must not be empty"):
-        TagForm(delimiter="")
+        read_tags(cell, delimiter)
 
 
 def test_columns_of_yes_of_crosses_and_of_blanks() -> None:

@@ -8,8 +8,6 @@ from scipy import sparse
 
 from fbeta.datasets import DatasetError, read_meka, read_mulan
 
-pytest.importorskip("arff", reason="liac-arff is not installed")
-
 XML = '<?xml version="1.0"?>\n<labels>\n<label name="A"/>\n<label name="B"/>\n</labels>\n'
 HEADER = """% a comment
 @RELATION toy

@@ -6,17 +6,9 @@ import sys
 
 import pytest
 
-from fbeta.datasets import load, read_csv, read_mulan, read_parquet
+from fbeta.datasets import load, read_csv, read_parquet
 
-ARFF = "@attribute x numeric\n@attribute A {0,1}\n@data\n1,1\n"
-XML = '<labels><label name="A"/></labels>'
 EXTRA = r" needs the package '{}', which is not installed: pip install \"fbeta\[data\]\"$"
-
-
-def test_liac_arff(write, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "arff", None)
-    with pytest.raises(ImportError, match="^reading ARFF files" + EXTRA.format("arff")):
-        read_mulan(write("toy.arff", ARFF), write("toy.xml", XML))
 
 
 @pytest.mark.parametrize("module", ["pandas", "pyarrow"])

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 from fbeta import FBetaClassifier
 from fbeta.datasets import TableEncoder
-from fbeta.datasets.column_encoders import CategoryColumn, DateColumn, NumberColumn, TextColumn
+from fbeta.datasets.table_encoder import CategoryColumn, DateColumn, NumberColumn, TextColumn
 from fbeta.storage.model_files import ModelFileError, load_model, save_model
 
 from ..storage.test_model_files import forge_state, node_of

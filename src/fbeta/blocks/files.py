@@ -20,8 +20,8 @@ from fbeta.blocks.rows import Arrays, Part, RowBlocks
 from fbeta.blocks.summary import check_features
 from fbeta.datasets import DatasetError, TableEncoder
 from fbeta.datasets.label_columns import LabelColumns
+from fbeta.datasets.model_data import refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
-from fbeta.datasets.training import refuse_problems
 
 __all__ = ["BlockResults", "open_files"]
 
@@ -167,7 +167,7 @@ def _features(table: Table, names: list[str], encoder: TableEncoder | None) -> A
     if encoder is not None:
         refuse_problems(table, encoder, cells)
         return encoder.encode(cells)
-    if all(getattr(column, "dtype", None) == np.float32 for column in cells):
+    if all(str(getattr(column, "type", "")) == "float" for column in cells):
         return np.column_stack(cells)
     return table.numbers(names, "nan")
 

@@ -14,9 +14,9 @@ from fbeta._files import check_output, make_folder, write_text
 from fbeta.cli import options as o
 from fbeta.cli.app import command
 from fbeta.cli.console import MAX_ROWS_SHOWN, first_of, print_table, stderr, unseen_words
-from fbeta.datasets.files import quoted
-from fbeta.datasets.model_input import InputRows
-from fbeta.datasets.table_writing import plain_values
+from fbeta.datasets.dataset import quoted
+from fbeta.datasets.model_data import InputRows
+from fbeta.datasets.tables import plain_values
 from fbeta.estimators.importance import label_importances
 from fbeta.metrics import fbeta_per_instance
 from fbeta.report.charts import beta_chart, calibration_chart, colour_of

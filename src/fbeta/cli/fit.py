@@ -28,11 +28,9 @@ from fbeta.cli.console import (
     unseen_words,
 )
 from fbeta.datasets import Dataset, TableEncoder
-from fbeta.datasets.files import quoted
-from fbeta.datasets.model_input import ModelInput
-from fbeta.datasets.table_files import TABLE_FORMATS
-from fbeta.datasets.tables import column_kinds
-from fbeta.datasets.training import (
+from fbeta.datasets.dataset import quoted
+from fbeta.datasets.model_data import (
+    ModelInput,
     TrainingData,
     TrainingOptions,
     fit_encoder,
@@ -40,6 +38,8 @@ from fbeta.datasets.training import (
     remember,
     with_encoder,
 )
+from fbeta.datasets.table_files import TABLE_FORMATS
+from fbeta.datasets.tables import column_kinds
 from fbeta.methods import METHODS, make_method, method_title
 from fbeta.report.evaluation import MEASURES, measure
 from fbeta.storage.model_files import StoredModel, save_model
@@ -277,7 +277,7 @@ def _table_options(
         "label_prefix": options.labels.prefix,
         "labels": options.labels.columns,
         "label_column": options.labels.column,
-        "delimiter": (labels.form.delimiter if labels.form else None) or ";",
+        "delimiter": labels.tags.get("delimiter", ";"),
         "encoder": encoder,
         "sep": options.source.sep,
         "encoding": options.source.encoding,

@@ -14,9 +14,8 @@ from sklearn.model_selection import KFold, cross_val_score
 
 from fbeta.datasets.cells import to_number
 from fbeta.datasets.label_columns import LabelColumns
-from fbeta.datasets.model_input import ModelInput
+from fbeta.datasets.model_data import ModelInput, TrainingOptions
 from fbeta.datasets.table_files import FileFormat
-from fbeta.datasets.training import TrainingOptions
 from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
 from fbeta.methods import METHODS
 from fbeta.storage.model_files import ModelFileError, StoredModel, load_model

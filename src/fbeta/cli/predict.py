@@ -19,10 +19,10 @@ from fbeta.blocks.rows import parse_memory
 from fbeta.cli import options as o
 from fbeta.cli.app import command
 from fbeta.cli.console import echo_data, stderr
-from fbeta.datasets.files import quoted
-from fbeta.datasets.model_input import InputRows, ModelInput
-from fbeta.datasets.table_files import TABLE_FORMATS
-from fbeta.datasets.table_writing import OUTPUT_FORMATS, plain_values, save_table, table_text
+from fbeta.datasets.dataset import quoted
+from fbeta.datasets.model_data import InputRows, ModelInput
+from fbeta.datasets.table_files import TABLE_FORMATS, TABLE_SUFFIXES
+from fbeta.datasets.tables import plain_values, save_table, table_text
 from fbeta.storage.model_files import StoredModel, load_model
 from fbeta.storage.onnx_export import to_onnx
 
@@ -163,9 +163,9 @@ def _format(target: Path | None, as_json: bool, safe: bool) -> str:
     if suffix == ".gz":
         raise ValueError(f"{target}: predictions are not compressed: choose a name without .gz")
     if suffix in (".xls", ".ods", ".arff", ".svm"):
-        known = ", ".join(OUTPUT_FORMATS)
+        known = ", ".join(TABLE_SUFFIXES)
         raise ValueError(f"{target}: predictions are written as one of {known}")
-    kind = OUTPUT_FORMATS.get(suffix, "csv")
+    kind: str = TABLE_SUFFIXES.get(suffix, "csv")
     if as_json:
         if kind in ("parquet", "tsv", "xlsx"):
             raise ValueError(f"--json: {target} is to be a file of another format")

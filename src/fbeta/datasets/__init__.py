@@ -5,8 +5,7 @@ line and what was expected there.
 """
 
 from fbeta.datasets.benchmarks import list_datasets, load
-from fbeta.datasets.dataset import Dataset, join_split
-from fbeta.datasets.files import DatasetError
+from fbeta.datasets.dataset import Dataset, DatasetError, join_split
 from fbeta.datasets.mulan import read_meka, read_mulan
 from fbeta.datasets.svmlight import read_svmlight
 from fbeta.datasets.synthetic import CalibratedLaw, CalibratedSample, make_calibrated

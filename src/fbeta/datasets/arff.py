@@ -1,108 +1,101 @@
-"""ARFF files as one matrix of numbers, dense or sparse as the file is.
-
-liac-arff splits the rows into words. It leaves the escapes in quoted attribute names and cannot say
-what is wrong with a declaration, so the header is read here.
-"""
+"""ARFF files as one matrix of numbers, dense or sparse as the file is."""
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fbeta._array import optional_import
-from fbeta.datasets.files import DatasetError, PathLike, fail, is_plain, read_lines
+from fbeta.datasets.cells import to_number
+from fbeta.datasets.dataset import PathLike, fail, is_plain, read_lines
 
 # rows converted together: the words of a large file never all lie in memory at once
 _BLOCK_ROWS = 4096
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
-_IN_QUOTES = re.compile(_QUOTED)
 _NAME = re.compile(rf"({_QUOTED}|[^\s'\"{{}}%][^\s{{}}]*)\s*")
-_VALUE = re.compile(rf"\s*({_QUOTED}|[^\s'\"{{}},]+)\s*")
+_WORD = rf"{_QUOTED}|[^\s'\"{{}},]+"
+_VALUE = re.compile(rf"\s*({_WORD})\s*")
+_NEEDS_SCAN = re.compile(r"[\s'\"{}]")
+# a whole entry with its comma, and its parts
+_DENSE_ENTRY = re.compile(rf"(,\s*({_WORD}|)\s*)")
+_SPARSE_ENTRY = re.compile(rf"(,\s*([0-9]+)\s+({_WORD})\s*)")
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\", "%": "%"}
 _NUMERIC_TYPES = ("numeric", "real", "integer")
 
 
-@dataclass(frozen=True)
-class Attribute:
-    """A declared column: its name, the values of a nominal one (None: numeric), and its line."""
-
-    name: str
-    values: tuple[str, ...] | None
-    line: int
-
-
 @dataclass(frozen=True, eq=False)
 class ArffFile:
-    """A whole ARFF file.
+    """A dense or sparse ARFF file of n rows and c attributes.
 
-    Attributes
-    ----------
-    path : path
-    relation, relation_line : str, int
-        Text after ``@relation``, empty if there is none, and its line, or 1.
-    attributes : tuple of Attribute, length c
-    data_line : int
-        Line of ``@data``, counted from 1.
-    matrix : ndarray or csr_array of shape (n, c)
-        Numbers, and places of nominal values in their declarations, from 0. A missing value is NaN.
-        In a sparse file what a row does not list is 0: the number, or the first declared value.
-    lines : ndarray of shape (n,)
-        Line of each row.
+    ``relation`` is the text after ``@relation``, empty if there is none. ``values`` are those of
+    nominal attributes, None of numeric ones. ``matrix``, of shape (n, c), holds numbers, and places
+    of nominal values in their declarations, from 0; a missing value is NaN. In a sparse file what a
+    row does not list is 0: the number, or the first declared value. Lines are counted from 1.
     """
 
     path: PathLike
     relation: str
     relation_line: int
-    attributes: tuple[Attribute, ...]
+    names: tuple[str, ...]
+    values: tuple[tuple[str, ...] | None, ...]
+    name_lines: tuple[int, ...]
     data_line: int
     matrix: Any = None
-    lines: Any = None
+    row_lines: Any = None
 
-    def first(self, columns: Sequence[int], bad: Callable[[Any], Any]) -> tuple[int, Any] | None:
-        """Return place among ``columns`` and line of the first bad entry, by row, if any."""
-        matrix = self.matrix[:, list(columns)]
+    def take(self, columns: Sequence[int]) -> ArffFile:
+        """Return some of the columns."""
+        return replace(
+            self,
+            names=tuple(self.names[j] for j in columns),
+            values=tuple(self.values[j] for j in columns),
+            name_lines=tuple(self.name_lines[j] for j in columns),
+            matrix=self.matrix[:, list(columns)],
+        )
+
+    def first(self, bad: Callable[[Any], Any]) -> tuple[str, int, Any] | None:
+        """Return the attribute, the line and the value of the first bad entry, by row, if any."""
+        matrix = self.matrix
         if sparse.issparse(matrix):
             entries = matrix.tocoo()
             hits = np.flatnonzero(bad(entries.data))
-            rows, places = entries.row[hits], entries.col[hits]
+            rows, columns = entries.row[hits], entries.col[hits]
         else:
-            rows, places = np.nonzero(bad(matrix))
+            rows, columns = np.nonzero(bad(matrix))
         if not rows.size:
             return None
-        return int(places[0]), (int(self.lines[rows[0]]), matrix[rows[0], places[0]])
+        found = matrix[rows[0], columns[0]]
+        return self.names[columns[0]], int(self.row_lines[rows[0]]), found
 
 
-def read_arff_file(path: PathLike, encoding: str = "utf-8") -> ArffFile:
-    r"""Read a dense or sparse ARFF file of numeric and nominal attributes."""
+def read_arff_file(path: PathLike, encoding: str, drop: Sequence[str]) -> ArffFile:
+    """Read a dense or sparse file of numeric and nominal attributes, but for those to drop."""
     text = read_lines(path, encoding)
-    header = parse_header(path, text)
-    body = [
+    header = _parse_header(path, text)
+    rows = [
         (number, line)
         for number, raw in enumerate(text[header.data_line :], start=header.data_line + 1)
         if (line := raw.strip()) and not line.startswith("%")
     ]
-    if not body:
+    if not rows:
         raise fail(path, len(text), "at least one row after @data")
-    lines = np.array([number for number, _ in body], dtype=np.int64)
-    rows = [line for _, line in body]
-    matrix = _Rows(path, header.attributes, lines, rows[0].startswith("{")).matrix(rows)
-    kept = (header.relation, header.relation_line, header.attributes, header.data_line)
-    return ArffFile(path, *kept, matrix, lines)
+    lines = np.array([number for number, _ in rows], dtype=np.int64)
+    found = replace(header, matrix=_matrix(header, rows), row_lines=lines)
+    return found.take([j for j, name in enumerate(found.names) if name not in drop])
 
 
-def parse_header(path: PathLike, lines: list[str]) -> ArffFile:
-    r"""Read the lines up to and including ``@data``; raise at the first that is no declaration."""
+def _parse_header(path: PathLike, lines: list[str]) -> ArffFile:
+    """Read the lines up to and including ``@data``; raise at the first that is no declaration."""
     relation, relation_line = "", 1
-    attributes: dict[str, Attribute] = {}
+    declared: dict[str, int] = {}
+    values: list[tuple[str, ...] | None] = []
     for number, raw in enumerate(lines, start=1):
         line = raw.strip()
         if not line or line.startswith("%"):
@@ -113,38 +106,45 @@ def parse_header(path: PathLike, lines: list[str]) -> ArffFile:
             case "@relation":
                 relation, relation_line = _unquote(rest), number
             case "@attribute":
-                attribute = _parse_attribute(path, number, rest)
-                if attribute.name in attributes:
-                    first = attributes[attribute.name].line
-                    expected = f"a name other than that of line {first}"
-                    raise fail(path, number, expected, attribute.name)
-                attributes[attribute.name] = attribute
+                name, kind = _parse_attribute(path, number, rest)
+                if name in declared:
+                    expected = f"a name other than that of line {declared[name]}"
+                    raise fail(path, number, expected, name)
+                declared[name] = number
+                values.append(kind)
             case "@data":
-                if not attributes:
+                if not declared:
                     raise fail(path, number, "an @attribute before @data")
-                return ArffFile(path, relation, relation_line, tuple(attributes.values()), number)
+                names, places = tuple(declared), tuple(declared.values())
+                return ArffFile(path, relation, relation_line, names, tuple(values), places, number)
             case _:
                 raise fail(path, number, "@relation, @attribute or @data", line)
     raise fail(path, len(lines), "@data before the end of the file")
 
 
-def _unquote(text: str) -> str:
-    """Drop the quotes around a word, and the escapes inside them; label files repeat others."""
+def _unquote(text: str, strict: bool = False) -> str:
+    """Drop the quotes around a word, and the escapes inside them; unknown ones if ``strict``."""
     if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
         return text
-    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[0]), text[1:-1])
+
+    def replaced(match: re.Match[str]) -> str:
+        if strict and match[1] not in _ESCAPED:
+            raise ValueError(f"unknown escape {match[0]}")
+        return _ESCAPED.get(match[1], match[0])
+
+    return _ESCAPE.sub(replaced, text[1:-1])
 
 
-def _parse_attribute(path: PathLike, number: int, text: str) -> Attribute:
+def _parse_attribute(path: PathLike, number: int, text: str) -> tuple[str, tuple[str, ...] | None]:
     match = _NAME.match(text)
     if match is None:
         raise fail(path, number, "an attribute name, in quotes if it has spaces", text)
     name, kind = _unquote(match[1]), text[match.end() :].strip()
     if kind.startswith("{"):
-        return Attribute(name, _parse_values(path, number, kind), number)
+        return name, _parse_values(path, number, kind)
     word = kind.partition("%")[0].strip()
     if word.lower() in _NUMERIC_TYPES:
-        return Attribute(name, None, number)
+        return name, None
     expected = f"type numeric, real, integer or {{value,...}} for attribute {name!r}"
     raise fail(path, number, expected, word)
 
@@ -166,118 +166,104 @@ def _parse_values(path: PathLike, number: int, kind: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-class _Rows:
-    """The data section: words, which become numbers here."""
-
-    def __init__(
-        self, path: PathLike, attributes: Sequence[Attribute], lines: Any, is_sparse: bool
-    ) -> None:
-        self.path, self.attributes, self.lines = path, attributes, lines
-        self.is_sparse = is_sparse
-        # Attributes of one kind (often hundreds declared {0,1}) are converted together.
-        self.kinds = list(dict.fromkeys(attribute.values for attribute in attributes))
-        self.kind_of = np.array([self.kinds.index(a.values) for a in attributes])
-
-    def matrix(self, rows: list[str]) -> Any:
-        """Return the numbers of all rows."""
-        width = len(self.attributes)
-        words = self._words(rows)
-        values, columns, sizes = [], [], []
-        for start in range(0, len(rows), _BLOCK_ROWS):
-            block = list(islice(words, _BLOCK_ROWS))
-            length = np.array([len(row) for row in block])
-            where = np.repeat(np.arange(start, start + len(block)), length)
-            keys = np.fromiter(chain.from_iterable(block), np.int64, count=length.sum())
-            flat = list(chain.from_iterable(row.values() for row in block))
-            values.append(self._convert(flat, keys, where))
-            columns.append(keys)
-            sizes.append(length)
-        if not self.is_sparse:
-            return np.concatenate(values).reshape(len(rows), width)
-        indptr = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-        entries = (np.concatenate(values), np.concatenate(columns), indptr)
-        found = sparse.csr_array(entries, shape=(len(rows), width))
-        found.sort_indices()
-        found.eliminate_zeros()
-        return found
-
-    def _words(self, rows: list[str]) -> Iterator[dict[int, str | None]]:
-        """Yield each row as a dict from column to word."""
-        arff: Any = optional_import("arff", "data", "reading ARFF files")
-        declared = [f"@attribute {column} string" for column in range(len(self.attributes))]
-        style = arff.LOD_GEN if self.is_sparse else arff.DENSE_GEN
-        lines = chain(["@relation r", *declared, "@data"], rows)
-        parsed = arff.ArffDecoder().decode(lines, return_type=style)["data"]
-        for row, line in enumerate(rows):
-            if line.startswith("{") != self.is_sparse:
-                kind = "a sparse row {column value, ...}" if self.is_sparse else "a dense row"
-                raise fail(self.path, int(self.lines[row]), f"{kind} like the first", line)
+def _matrix(header: ArffFile, rows: Sequence[tuple[int, str]]) -> Any:
+    """Return the numbers of all rows, of shape (n, c)."""
+    width, is_sparse = len(header.names), rows[0][1].startswith("{")
+    parts: list[Any] = []
+    sizes: list[int] = []
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        keys: list[int] = []
+        words: list[str | None] = []
+        lines: list[int] = []
+        for line, text in rows[start : start + _BLOCK_ROWS]:
             try:
-                words = next(parsed)
-            except (arff.ArffException, csv.Error, ValueError, IndexError) as error:
-                raise self._bad_row(row, line) from error
-            if not self.is_sparse:
-                yield dict(enumerate(words))
-                continue
-            # liac-arff lets a column out of range pass where the value is missing.
-            if max(words, default=0) >= len(self.attributes):
-                raise self._bad_row(row, line)
-            bare = _IN_QUOTES.sub("q", line)
-            if len(words) != (bare.count(",") + 1 if bare.strip("{}").strip() else 0):
-                raise fail(self.path, int(self.lines[row]), "each column once in a row", line)
-            yield words
-
-    def _bad_row(self, row: int, line: str) -> DatasetError:
-        width = len(self.attributes)
-        expected = f"{width} values separated by commas"
-        if self.is_sparse:
-            expected = f"{{column value, ...}} with columns from 0 to {width - 1}"
-        return fail(self.path, int(self.lines[row]), expected, line)
-
-    def _convert(self, words: list[str | None], columns: Any, rows: Any) -> NDArray[np.float64]:
-        """Turn words into numbers, given the column and the row of each."""
-        result = np.empty(len(words))
-        of_word = self.kind_of[columns]
-        for kind, values in enumerate(self.kinds):
-            places = np.flatnonzero(of_word == kind)
-            chosen = words if places.size == len(words) else [words[i] for i in places]
-            numbers, bad = _numbers(chosen) if values is None else _positions(chosen, values)
-            if bad is not None:
-                place = places[bad]
-                name = self.attributes[columns[place]].name
-                expected = "a finite number" if values is None else f"one of {list(values)}"
-                expected += f" for attribute {name!r}"
-                raise fail(self.path, int(self.lines[rows[place]]), expected, words[place])
-            result[places] = numbers
-        return result
+                places, found = _split_row(text, width, is_sparse)
+            except ValueError as error:
+                raise fail(header.path, line, str(error), text) from error
+            keys += places
+            words += found
+            sizes.append(len(found))
+            lines.append(line)
+        columns = np.array(keys, dtype=np.int64)
+        spread = np.repeat(lines, sizes[start:])
+        parts.append((_convert(header, words, columns, spread), columns))
+    values = np.concatenate([part for part, _ in parts])
+    if not is_sparse:
+        return values.reshape(len(rows), width)
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    indices = np.concatenate([part for _, part in parts])
+    result = sparse.csr_array((values, indices, indptr), shape=(len(rows), width))
+    result.sort_indices()
+    result.eliminate_zeros()
+    return result
 
 
-def _numbers(words: list[str | None]) -> tuple[NDArray[np.float64], int | None]:
-    """Convert numbers, and return the place of the first word that is none."""
-    known = [word for word in words if word is not None]
-    try:
-        numbers = np.array([np.nan if word is None else float(word) for word in words])
-    except ValueError:
-        numbers = np.full(len(words), np.nan)
-    if np.isfinite(numbers).sum() == len(known) and is_plain("".join(known)):
-        return numbers, None
-    return numbers, next(i for i, word in enumerate(words) if not _is_number(word))
+def _split_row(text: str, width: int, is_sparse: bool) -> tuple[Sequence[int], list[str | None]]:
+    """Return the columns and words of a row, None for a missing one; raise what was expected."""
+    if text.startswith("{") != is_sparse:
+        kind = "a sparse row {column value, ...}" if is_sparse else "a dense row"
+        raise ValueError(f"{kind} like the first")
+    expected = f"{width} values separated by commas"
+    keys: Sequence[int] = range(width)
+    if is_sparse:
+        expected = f"{{column value, ...}} with columns from 0 to {width - 1}"
+        inner = text[1:-1].strip()
+        entries = _SPARSE_ENTRY.findall("," + inner) if inner else []
+        keys, words = [int(entry[1]) for entry in entries], [entry[2] for entry in entries]
+        whole = text.endswith("}") and "".join(e[0] for e in entries) == (
+            "," + inner if inner else ""
+        )
+        whole = whole and max(keys, default=0) < width
+    elif _NEEDS_SCAN.search(text):
+        entries = _DENSE_ENTRY.findall("," + text)
+        words = [entry[1] for entry in entries]
+        whole = len(words) == width and "".join(entry[0] for entry in entries) == "," + text
+    else:
+        words = text.split(",")
+        whole = len(words) == width
+    if not whole:
+        raise ValueError(expected)
+    if len(set(keys)) < len(keys):
+        raise ValueError("each column once in a row")
+    if "'" in text or '"' in text:
+        try:
+            words = [word if word in ("?", "") else _unquote(word, strict=True) for word in words]
+        except ValueError as error:
+            raise ValueError(expected) from error
+    return keys, [None if word in ("?", "") else word for word in words]
 
 
-def _is_number(word: str | None) -> bool:
-    try:
-        # float() takes "nan", "inf" and "1_0", none of which ARFF knows.
-        return word is None or (bool(np.isfinite(float(word))) and is_plain(word))
-    except ValueError:
-        return False
+def _convert(
+    header: ArffFile, words: list[str | None], columns: NDArray[Any], lines: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Turn words into numbers, given the column and the line of each."""
+    result = np.empty(len(words))
+    # Attributes of one kind (often hundreds declared {0,1}) are converted together.
+    kinds = list(dict.fromkeys(header.values))
+    kind_of = np.array([kinds.index(values) for values in header.values])[columns]
+    for kind, values in enumerate(kinds):
+        places = np.flatnonzero(kind_of == kind)
+        chosen = words if places.size == len(words) else [words[i] for i in places]
+        if values is None:
+            result[places] = found = _numbers(chosen)
+        else:
+            code: dict[str | None, float] = {value: float(i) for i, value in enumerate(values)}
+            result[places] = found = np.array([code.get(word, np.nan) for word in chosen])
+        bad = [i for i in np.flatnonzero(np.isnan(found)) if chosen[i] is not None]
+        if bad:
+            place = places[bad[0]]
+            expected = "a finite number" if values is None else f"one of {list(values)}"
+            expected += f" for attribute {header.names[columns[place]]!r}"
+            raise fail(header.path, int(lines[place]), expected, words[place])
+    return result
 
 
-def _positions(
-    words: list[str | None], values: Sequence[str]
-) -> tuple[NDArray[np.float64], int | None]:
-    """Convert nominal values, and return the place of the first that is not declared."""
-    code: dict[str | None, float] = {value: float(i) for i, value in enumerate(values)}
-    code[None] = np.nan
-    numbers = np.array([code.get(word, -1.0) for word in words])
-    bad = np.flatnonzero(numbers < 0)
-    return numbers, int(bad[0]) if bad.size else None
+def _numbers(words: list[str | None]) -> NDArray[np.float64]:
+    """Convert words to finite numbers, NaN where there is none."""
+    # float() takes "1_0", digits of other scripts and "inf", which ARFF does not know
+    if is_plain("".join(filter(None, words))):
+        with suppress(ValueError):
+            found = np.array([np.nan if word is None else float(word) for word in words])
+            found[np.isinf(found)] = np.nan
+            return found
+    return np.array([to_number(word or "") for word in words], dtype=np.float64)

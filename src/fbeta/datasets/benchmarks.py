@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fbeta._array import optional_import
-from fbeta.datasets.dataset import Dataset
-from fbeta.datasets.files import DatasetError, PathLike
+from fbeta.datasets.dataset import Dataset, DatasetError, PathLike
 from fbeta.datasets.mulan import Nominal, read_mulan
 
 _TIMEOUT_SECONDS = 60

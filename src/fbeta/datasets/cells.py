@@ -1,8 +1,7 @@
-"""Cells of columns: missing values, numbers and categories, as files and frames have them.
+"""Cells of columns: missing values, numbers, dates and categories, as files and frames have them.
 
-A column is one of four: a NumPy array of numbers or truth values, one of ``datetime64[us]``, an
-Arrow array of strings or of lists of strings, or a list of anything else. NaN, NaT and null are
-missing values, and so is text such as ``NA``.
+Cells are an Arrow array of strings, numbers, truth values, ``timestamp[us]`` or lists of strings,
+or a Python list of anything else. Null, NaN and text such as ``NA`` are missing values.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +21,8 @@ from fbeta._array import optional_import
 
 Cells: TypeAlias = Any
 FloatArray: TypeAlias = NDArray[np.float64]
+#: How cells were read, their values (NaN where there is none), and which cells cannot be read.
+Reading: TypeAlias = tuple[str, FloatArray, NDArray[np.bool_]]
 
 #: Text that stands for a missing value.
 GAPS = ("", "?", "-", "--", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
@@ -44,54 +45,76 @@ _GROUPED = {
 }
 _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
 
+_TIME = (
+    r"(?:[T ]+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}(?:[.,][0-9]{1,9})?))?"
+    r" ?(?P<z>Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMED = r"(?P<m>[A-Za-z]{3})[a-z]*\.?"
+_DAY, _YEAR = "(?P<d>[0-9]{1,2})", "(?P<y>[0-9]{4}|[0-9]{2})"
+_DATES = {
+    "iso": r"(?P<y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})",
+    "ymd": rf"(?P<y>[0-9]{{4}})[/.](?P<m>[0-9]{{1,2}})[/.]{_DAY}",
+    "dmy": rf"{_DAY}[/.-](?P<m>[0-9]{{1,2}})[/.-]{_YEAR}",
+    "mdy": rf"(?P<m>[0-9]{{1,2}})[/.-]{_DAY}[/.-]{_YEAR}",
+    "dby": rf"{_DAY}(?:st|nd|rd|th|\.)?[ -]+{_NAMED},?[ -]+{_YEAR}",
+    "bdy": rf"{_NAMED} +{_DAY}(?:st|nd|rd|th)?,? +{_YEAR}",
+}
+_DATE_LIKE = r"^\s*(?:[0-9]{1,4}(?:st|nd|rd|th)?[-/. ]+[0-9A-Za-z]|[A-Za-z]{3,9}\.? +[0-9])"
+#: Orders of year, month (``b``: by its English name) and day; the first that fits is taken.
+DATE_ORDERS = tuple(_DATES)
+_CENTURY_PIVOT = 69  # years of two digits below this are those of 2000 and after, as in POSIX
+_FIRST_DAY = -719_162  # of year 1, counted from 1970
+MICROSECONDS_PER_DAY = 86_400e6
 
-def arrow_modules() -> tuple[Any, Any]:
+
+def arrow_modules(purpose: str = "reading tables") -> tuple[Any, Any]:
     """Return ``pyarrow`` and ``pyarrow.compute``."""
-    purpose = "reading tables"
     return (
         optional_import("pyarrow", "data", purpose),
         optional_import("pyarrow.compute", "data", purpose),
     )
 
 
-def is_arrow(cells: Cells) -> bool:
-    """Return whether cells are an Arrow array."""
-    return hasattr(cells, "null_count")
+def is_text(cells: Cells) -> bool:
+    """Return whether cells are an Arrow array of strings."""
+    return not isinstance(cells, list) and str(cells.type) == "string"
 
 
 def is_list(cells: Cells) -> bool:
     """Return whether cells are an Arrow array of lists."""
-    return is_arrow(cells) and "list" in str(cells.type)
+    return not isinstance(cells, list) and str(cells.type).startswith("list")
 
 
-def is_text(cells: Cells) -> bool:
-    """Return whether cells are an Arrow array of strings."""
-    return is_arrow(cells) and "list" not in str(cells.type)
+def cell_at(cells: Cells, row: int) -> Any:
+    """Return one cell as a value of Python."""
+    return cells[row] if isinstance(cells, list) else cells[row].as_py()
 
 
 def columns_of(table: Any) -> tuple[list[str], list[Cells]]:
     """Return the names and cells of a data frame, an Arrow table or an array of shape (n, c)."""
+    arrow, _ = arrow_modules()
     if hasattr(table, "iloc"):
-        names = [str(name) for name in table.columns]
-        return names, [_series_cells(table.iloc[:, j]) for j in range(len(names))]
+        columns = [_series_cells(table.iloc[:, j]) for j in range(table.shape[1])]
+        return [str(name) for name in table.columns], columns
     if hasattr(table, "columns") and hasattr(table, "__arrow_c_stream__"):
-        arrow = arrow_modules()[0].table(table)
-        return list(arrow.column_names), [arrow_cells(column) for column in arrow.columns]
+        found = arrow.table(table)
+        return list(found.column_names), [arrow_cells(column) for column in found.columns]
     array = np.asarray(table, dtype=None if hasattr(table, "dtype") else object)
     if array.ndim != 2:
         raise ValueError(f"expected a table with rows and columns, got shape {array.shape}")
+    is_numeric = array.dtype.kind in "biuf"
     return [f"x{j}" for j in range(array.shape[1])], [
-        column if column.dtype.kind in "biuf" else object_cells(column.tolist())
-        for column in array.T
+        arrow.array(column) if is_numeric else object_cells(column.tolist()) for column in array.T
     ]
 
 
 def _series_cells(series: Any) -> Cells:
-    if str(series.dtype) in ("object", "category"):
-        return object_cells(series.tolist())
-    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf":
-        return series.to_numpy()
-    return arrow_cells(arrow_modules()[0].array(series, from_pandas=True))
+    arrow, _ = arrow_modules()
+    if series.dtype != object:
+        with suppress(arrow.ArrowException):
+            return arrow_cells(arrow.array(series, from_pandas=True))
+    return object_cells(series.tolist())
 
 
 def arrow_cells(column: Any) -> Cells:
@@ -105,64 +128,44 @@ def arrow_cells(column: Any) -> Cells:
     if kinds.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_null(kind):
+    inner = kind.value_type if kinds.is_list(kind) or kinds.is_large_list(kind) else kind
+    is_name = kinds.is_string(inner) or kinds.is_large_string(inner)
+    if inner is not kind and (is_name or kinds.is_integer(inner)):
+        return column.cast(arrow.list_(arrow.string()))
+    if kinds.is_nested(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+        return column.to_pylist()
+    if is_name or kinds.is_null(kind):
         return column.cast(arrow.string())
     if kinds.is_decimal(kind):
-        column, kind = column.cast(arrow.float64()), arrow.float64()
-    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind):
-        if column.null_count:
-            column = column.cast(arrow.float64())
-        return column.to_numpy(zero_copy_only=False)
+        return column.cast(arrow.float64())
     if kinds.is_timestamp(kind) or kinds.is_date(kind):
-        moments = compute.cast(column, arrow.timestamp("us"), safe=False)
-        return moments.to_numpy(zero_copy_only=False).astype("datetime64[us]")
-    if kinds.is_list(kind) or kinds.is_large_list(kind):
-        inner = kind.value_type
-        if kinds.is_string(inner) or kinds.is_large_string(inner) or kinds.is_integer(inner):
-            return column.cast(arrow.list_(arrow.string()))
-    return object_cells(column.to_pylist())
+        return compute.cast(column, arrow.timestamp("us"), safe=False)
+    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind):
+        return column
+    return arrow.array([None if value is None else str(value) for value in column.to_pylist()])
 
 
 def object_cells(values: list[Any]) -> Cells:
-    """Return Python objects as cells; mixed ones as text, lists and mappings as they are."""
-    arrow = arrow_modules()[0]
-    known = [value for value in values if not is_gap(value)]
-    types = {type(value) for value in known}
-    if any(not _is_scalar(value) for value in known):
+    """Return Python objects as cells; mixed ones as text, and what is no scalar as it is."""
+    arrow, _ = arrow_modules()
+    known = [None if is_gap(value) else value for value in values]
+    types = {type(value) for value in known if value is not None}
+    with suppress(arrow.ArrowException, TypeError, ValueError, OverflowError):
+        if types and all(issubclass(t, date | np.datetime64) for t in types):
+            return arrow.array(np.array([_utc(v) for v in known], dtype="datetime64[us]"))
+        return arrow_cells(arrow.array(known, from_pandas=True))
+    if any(issubclass(t, list | tuple | dict | set | bytes | np.ndarray) for t in types):
         return values
     if all(issubclass(t, bool | int | float | Decimal | np.number | np.bool_) for t in types):
-        found = _number_array(values, bool(len(known) < len(values)))
-        if found is not None and known:
-            return found
-    if known and all(issubclass(t, date | np.datetime64) for t in types):
-        try:
-            moments = [None if is_gap(value) else _utc(value) for value in values]
-            return np.array(moments, dtype="datetime64[us]")
-        except (ValueError, OverflowError):
-            pass
-    texts = [None if is_gap(value) else _text(value) for value in values]
+        with suppress(OverflowError):
+            return arrow.array([None if value is None else float(value) for value in known])
+    texts = [None if value is None else _text(value) for value in known]
     return arrow.array(texts, arrow.string())
 
 
-def _is_scalar(value: Any) -> bool:
-    return not isinstance(value, list | tuple | dict | set | bytes) and np.ndim(value) == 0
-
-
-def _number_array(values: list[Any], gaps: bool) -> Any:
-    try:
-        if gaps:
-            return np.array([np.nan if is_gap(v) else float(v) for v in values])
-        found = np.array(values)
-        found = found.astype(np.float64) if found.dtype.kind not in "biuf" else found
-    except (OverflowError, ValueError, TypeError):
-        return None
-    return found
-
-
 def _utc(value: Any) -> Any:
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return np.datetime64(int(value.timestamp() * 1e6), "us")
-    return np.datetime64(value, "us")
+    is_aware = isinstance(value, datetime) and value.tzinfo is not None
+    return value.astimezone(UTC).replace(tzinfo=None) if is_aware else value
 
 
 def _text(value: Any) -> str:
@@ -175,12 +178,12 @@ def _text(value: Any) -> str:
 
 def is_gap(cell: Any) -> bool:
     """Return whether one cell is missing."""
-    if cell is None:
-        return True
     if isinstance(cell, str):
         return cell.strip() in GAPS
+    if cell is None or type(cell).__name__ == "NAType":
+        return True
     # NaN and NaT, of whatever library, are the values that differ from themselves
-    return bool(np.ndim(cell) == 0 and cell != cell)
+    return (np.isscalar(cell) or isinstance(cell, date)) and bool(cell != cell)
 
 
 def without_gaps(cells: Any) -> Any:
@@ -193,15 +196,20 @@ def without_gaps(cells: Any) -> Any:
 
 def missing(cells: Cells) -> NDArray[np.bool_]:
     """Return which cells are missing, of shape (n,)."""
-    if is_list(cells) or isinstance(cells, list):
-        return np.array(
-            [is_gap(cell) for cell in (cells.to_pylist() if is_arrow(cells) else cells)]
-        )
-    if is_arrow(cells):
-        return np.asarray(without_gaps(cells).is_null())
-    if cells.dtype.kind == "M":
-        return np.asarray(np.isnat(cells))
-    return np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(len(cells), dtype=np.bool_)
+    if isinstance(cells, list):
+        return np.array([is_gap(cell) for cell in cells], dtype=np.bool_)
+    known = without_gaps(cells) if is_text(cells) else cells
+    return np.asarray(arrow_modules()[1].is_null(known, nan_is_null=True))
+
+
+def categories(cells: Cells) -> Any:
+    """Return cells as an Arrow array of strings, with an empty one for missing values."""
+    arrow, compute = arrow_modules()
+    if is_text(cells):
+        return compute.fill_null(without_gaps(cells), "")
+    # a column of whole numbers with gaps has 3.0 in a data frame, and 3 in a file
+    values = cells if isinstance(cells, list) else cells.to_pylist()
+    return arrow.array(["" if is_gap(v) else _text(v) for v in values], arrow.string())
 
 
 def to_number(text: str) -> float | None:
@@ -211,41 +219,46 @@ def to_number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray:
-    """Return cells as numbers; NaN where they are missing or no numbers.
-
-    Returns shape (n,).
-    """
-    found = cast_numbers(cells) if decimal == "." else None
-    if found is not None:
-        return found
-    if is_text(cells):
-        return _finite(_parsed_numbers(without_gaps(cells), decimal, plain))
-    if not isinstance(cells, np.ndarray) or cells.dtype.kind == "M":
-        return np.full(len(cells), np.nan)
-    return _finite(np.array(cells, dtype=np.float64))
-
-
-def _finite(values: FloatArray) -> FloatArray:
-    values[~(np.abs(values) <= MAX_MAGNITUDE)] = np.nan
-    return values
+def _to_floats(cells: Any) -> FloatArray:
+    """Return Arrow numbers with NaN for null, in memory that may be overwritten."""
+    return np.array(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def cast_numbers(cells: Cells) -> FloatArray | None:
     """Return text as numbers if Arrow reads every cell that is not missing as one, else None."""
+    arrow, compute = arrow_modules()
     if not is_text(cells):
         return None
-    arrow, compute = arrow_modules()
+    values = None
     for part in (cells[:_SAMPLE_CELLS], cells):
-        gaps = compute.is_in(part, value_set=arrow.array(GAPS))
-        known = compute.if_else(gaps, arrow.scalar(None, arrow.string()), part)
         try:
-            found = compute.cast(known, arrow.float64())
+            found = compute.cast(part, arrow.float64())
         except arrow.ArrowInvalid:
+            gaps = compute.is_in(part, value_set=arrow.array(GAPS))
+            known = compute.if_else(gaps, arrow.scalar(None, arrow.string()), part)
+            try:
+                found = compute.cast(known, arrow.float64())
+            except arrow.ArrowInvalid:
+                return None
+        values = _to_floats(found)
+        if np.count_nonzero(np.abs(values) <= MAX_MAGNITUDE) < len(part) - found.null_count:
             return None
-    values = np.array(found.to_numpy(zero_copy_only=False), dtype=np.float64)
-    sound = np.count_nonzero(np.abs(values) <= MAX_MAGNITUDE)
-    return values if sound == len(cells) - found.null_count else None
+    return values
+
+
+def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray:
+    """Return cells as numbers, of shape (n,); NaN where they are missing or no numbers."""
+    found = cast_numbers(cells) if decimal == "." else None
+    if found is not None:
+        return found
+    if is_text(cells):
+        values = _parsed_numbers(without_gaps(cells), decimal, plain)
+    elif isinstance(cells, list) or is_list(cells) or "timestamp" in str(cells.type):
+        return np.full(len(cells), np.nan)
+    else:
+        values = _to_floats(cells)
+    values[~(np.abs(values) <= MAX_MAGNITUDE)] = np.nan
+    return values
 
 
 def _parsed_numbers(text: Any, decimal: str, plain: bool) -> FloatArray:
@@ -263,60 +276,101 @@ def _parsed_numbers(text: Any, decimal: str, plain: bool) -> FloatArray:
     text = compute.if_else(readable, text, arrow.scalar(None, arrow.string()))
     text = compute.replace_substring_regex(text, r"^\+", "")
     text = compute.replace_substring(text, decimal, ".")
-    found = compute.cast(text, arrow.float64())
-    return np.array(found.to_numpy(zero_copy_only=False), dtype=np.float64)
+    return _to_floats(compute.cast(text, arrow.float64()))
 
 
-def read_numbers(cells: Cells, first: str = ".") -> tuple[str, FloatArray, NDArray[np.bool_]]:
-    """Read numbers with the decimal mark that reads most cells, ``first`` among equals.
+def days(cells: Cells, order: str = "iso") -> FloatArray:
+    """Return cells as days since 1970, of shape (n,); NaN where they are missing or no dates."""
+    arrow, compute = arrow_modules()
+    if isinstance(cells, list) or str(cells.type) not in ("string", "timestamp[us]"):
+        return np.full(len(cells), np.nan)
+    if not is_text(cells):
+        return _to_floats(cells.cast(arrow.int64())) / MICROSECONDS_PER_DAY
+    text = without_gaps(cells)
+    if order == "iso":
+        with suppress(arrow.ArrowInvalid):
+            found = _to_floats(compute.cast(text, arrow.date32()).cast(arrow.int32()))
+            return np.where(found >= _FIRST_DAY, found, np.nan)
+    return _parsed_days(text, order)
 
-    Returns shape (n,), (n,).
-    """
+
+def _parsed_days(text: Any, order: str) -> FloatArray:
+    arrow, compute = arrow_modules()
+    parts = compute.extract_regex(text, f"^{_DATES[order]}{_TIME}$")
+
+    def part(name: str) -> FloatArray:
+        field = compute.struct_field(parts, name)
+        if name == "m" and "b" in order:
+            field = compute.index_in(compute.utf8_lower(field), value_set=arrow.array(_MONTHS))
+            return 1 + _to_floats(field)
+        field = compute.if_else(compute.equal(field, ""), "0", field)
+        field = compute.replace_substring(field, ",", ".")
+        return _to_floats(field.cast(arrow.float64()))
+
+    year, month, day = part("y"), part("m"), part("d")
+    hour, minute, second = part("H"), part("M"), part("S")
+    if order not in ("iso", "ymd"):
+        length = compute.utf8_length(compute.struct_field(parts, "y"))
+        two_digits = np.asarray(compute.fill_null(compute.equal(length, 2), False))
+        pivot = np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
+        year = year + np.where(two_digits, pivot, 0.0)
+    sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
+    sound &= (hour < 24) & (minute < 60) & (second < 60)
+    months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
+    first = months.astype("datetime64[D]")
+    last = ((months + 1).astype("datetime64[D]") - first).astype(np.float64)
+    clock = ((second / 60 + minute) / 60 + hour) / 24 - _zone_days(compute.struct_field(parts, "z"))
+    found = first.astype(np.float64) + day - 1 + clock
+    return np.where(sound & (day <= last), found, np.nan)
+
+
+def _zone_days(zone: Any) -> FloatArray:
+    """Return how far the clocks of time zones are ahead, in days."""
+    arrow, compute = arrow_modules()
+    known = compute.fill_null(compute.match_substring_regex(zone, "^[+-]"), False)
+    digits = compute.replace_substring(compute.if_else(known, zone, "+0000"), ":", "")
+    signed = compute.replace_substring(digits, "+", "").cast(arrow.int64()).to_numpy()
+    hours, minutes = np.divmod(np.abs(signed), 100)
+    return np.asarray(np.sign(signed) * (hours + minutes / 60) / 24)
+
+
+def read_numbers(cells: Cells, first: str = ".") -> Reading:
+    """Read numbers with the decimal mark that reads most cells, ``first`` among equals."""
     found = cast_numbers(cells) if first == "." else None
     if found is not None:
         return first, found, np.zeros(len(cells), dtype=np.bool_)
-    gaps = missing(cells)
-    worth = not is_text(cells) or is_worth_reading(cells, partial(numbers, decimal=first))
-    found = numbers(cells, first) if worth else np.full(len(cells), np.nan)
-    unread = np.isnan(found) & ~gaps
     other = DECIMALS[1 - DECIMALS.index(first)]
-    if unread.any() and is_text(cells) and is_worth_reading(cells, partial(numbers, decimal=other)):
-        second = numbers(cells, other)
-        if np.isnan(second).sum() < np.isnan(found).sum():
-            return other, second, np.isnan(second) & ~gaps
-    return first, found, unread
+    return _read_best(cells, numbers, (first, other))
 
 
-def sample_of(cells: Any) -> Any:
+def read_days(cells: Cells, first: str = "iso") -> Reading:
+    """Read dates in the order that reads most cells, ``first`` among equals."""
+    compute = arrow_modules()[1]
+    if is_text(cells):
+        may_be = compute.match_substring_regex(_sample(cells), _DATE_LIKE)
+        if not compute.any(may_be).as_py():
+            return first, np.full(len(cells), np.nan), ~missing(cells)
+    return _read_best(cells, days, (first, *DATE_ORDERS))
+
+
+def _read_best(
+    cells: Cells, read: Callable[[Cells, str], FloatArray], ways: Sequence[str]
+) -> Reading:
+    gaps = missing(cells)
+    best, found = ways[0], np.full(len(cells), np.nan)
+    for way in ways if is_text(cells) else ways[:1]:
+        if is_text(cells) and np.isnan(read(_sample(cells), way)).all():
+            continue
+        other = read(cells, way)
+        if np.isnan(other).sum() < np.isnan(found).sum():
+            best, found = way, other
+        if not (np.isnan(found) & ~gaps).any():
+            break
+    return best, found, np.isnan(found) & ~gaps
+
+
+def _sample(cells: Any) -> Any:
     """Return evenly spaced cells of a long column."""
     if len(cells) <= 2 * _SAMPLE_CELLS:
         return cells
     return cells.take(arrow_modules()[0].array(range(0, len(cells), len(cells) // _SAMPLE_CELLS)))
-
-
-def is_worth_reading(cells: Any, read: Callable[[Any], FloatArray]) -> bool:
-    """Return whether some of a sample of the cells can be read."""
-    return not bool(np.isnan(read(sample_of(cells))).all())
-
-
-def categories(cells: Cells) -> Any:
-    """Return cells as an Arrow array of strings, with an empty one for missing values."""
-    arrow, compute = arrow_modules()
-    if isinstance(cells, list) or is_list(cells):
-        cells = arrow.array([None if is_gap(cell) else str(cell) for cell in cells])
-    elif not is_arrow(cells):
-        gaps = missing(cells)
-        known = cells[~gaps]
-        if known.dtype.kind == "f" and (known == np.floor(known)).all() and known.size:
-            # a column of whole numbers with gaps has 3.0 in a data frame, and 3 in a file
-            known = known.astype(np.int64) if (np.abs(known) < 2**53).all() else known
-        texts = np.full(len(cells), "", dtype=object)
-        texts[~gaps] = [_text(value) for value in known.tolist()]
-        return arrow.array(texts, arrow.string())
-    return compute.fill_null(without_gaps(cells), "")
-
-
-def texts(cells: Cells) -> Sequence[str]:
-    """Return cells as text, with an empty one for missing values."""
-    found: Sequence[str] = categories(cells).to_pylist()
-    return found

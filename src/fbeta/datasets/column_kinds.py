@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import optional_import
 from fbeta.datasets.cells import (
     Cells,
     FloatArray,
+    arrow_modules,
     cast_numbers,
     categories,
-    is_arrow,
+    days,
     is_gap,
     is_list,
     is_text,
     numbers,
+    read_days,
     read_numbers,
 )
-from fbeta.datasets.dates import days, read_days
 
-__all__ = ["KINDS", "ColumnKind", "infer_kind"]
+__all__ = ["KINDS", "ColumnKind", "infer_kinds"]
 
 #: Kinds that become features.
 KINDS = ("numeric", "categorical", "text", "date")
@@ -75,106 +78,90 @@ class ColumnKind:
     detail: str = ""
 
 
-def infer_kind(name: str, cells: Cells, kind: str | None = None) -> ColumnKind:
-    """Infer the kind of a column.
+def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list[ColumnKind]:
+    """Infer the kinds of columns; of those ``chosen`` only the details. Lists are an error.
 
-    Parameters
-    ----------
-    name : str
-        Of the column.
-    cells : cells of n rows
-        As :mod:`fbeta.datasets.cells` has them.
-    kind : str, optional
-        The kind that the user has chosen; then only the detail is inferred.
-
-    Returns
-    -------
-    ColumnKind
-
-    Examples
-    --------
     >>> from fbeta.datasets.cells import object_cells
-    >>> size = infer_kind("size", object_cells(["1,5", "", "2"]))
-    >>> size.kind, size.gaps, size.detail
-    ('numeric', 1, ',')
-    >>> infer_kind("when", object_cells(["3.1.2024", "31.12.2023"])).kind
-    'date'
-    >>> infer_kind("colour", object_cells(["red", "blue", "red"])).kind
-    'categorical'
+    >>> size, when, colour = infer_kinds(
+    ...     {
+    ...         "size": object_cells(["1,5", "", "2"]),
+    ...         "when": object_cells(["3.1.2024", "31.12.2023", "?"]),
+    ...         "colour": object_cells(["red", "blue", "red"]),
+    ...     },
+    ...     {},
+    ... )
+    >>> size.kind, size.gaps, size.detail, when.kind, colour.kind
+    ('numeric', 1, ',', 'date', 'categorical')
     """
+    with ThreadPoolExecutor() as pool:  # Arrow computes without the interpreter's lock
+        found = list(pool.map(lambda name: _infer(name, columns[name], chosen.get(name)), columns))
+    bad = [f"{column.name!r} {column.note}" for column in found if column.kind == "other"]
+    if bad:
+        raise ValueError(f"columns that are no features: {', '.join(bad)}")
+    return found
+
+
+def _infer(name: str, cells: Cells, chosen: str | None) -> ColumnKind:
     if isinstance(cells, list) or is_list(cells):
-        values = cells.to_pylist() if is_arrow(cells) else cells
+        values = cells if isinstance(cells, list) else cells.to_pylist()
         found = next((value for value in values if not is_gap(value)), None)
         gaps, note = sum(map(is_gap, values)), f"holds a {type(found).__name__}"
         return ColumnKind(name, "empty" if found is None else "other", gaps, 0, note)
-    return _Inference.of(name, cells).column_kind(kind)
+    return _Inference(name, cells).column_kind(chosen)
 
 
-def _count_numbers(values: FloatArray) -> int:
-    """Count different numbers; in long columns of fractions, those of the first rows."""
-    head = values[:_COUNTED_ROWS]
-    if len(values) > len(head) and (head == np.floor(head)).all():
-        head = values
-    compute = optional_import("pyarrow.compute", "data", "reading tables")
-    return int(compute.count_distinct(head).as_py())
-
-
-@dataclass(frozen=True)
 class _Inference:
     """Cells of a column that are not missing, their numbers, and questions about them."""
 
-    name: str
-    known: Cells
-    gaps: int
-    distinct: int
-    decimal: str
-    values: FloatArray
-    is_plain: bool
-
-    @classmethod
-    def of(cls, name: str, cells: Cells) -> _Inference:
+    def __init__(self, name: str, cells: Cells) -> None:
+        compute = arrow_modules()[1]
+        self.name = name
         plain = cast_numbers(cells)
-        decimal, values, unread = (
-            read_numbers(cells) if plain is None else (".", plain, np.zeros(len(cells), np.bool_))
-        )
-        there = ~np.isnan(values) | unread
-        compute = optional_import("pyarrow.compute", "data", "reading tables")
-        known = compute.filter(cells, there) if is_text(cells) else cells[there]
-        if not unread.any():
-            distinct = _count_numbers(values[there])
-        elif is_text(cells):
-            known = compute.utf8_trim_whitespace(known)
-            distinct = compute.count_distinct(known).as_py()
+        if plain is None:
+            self.decimal, values, unread = read_numbers(cells)
         else:
-            distinct = len(np.unique(known))
-        gaps = int((~there).sum())
-        return cls(name, known, gaps, int(distinct), decimal, values[there], plain is not None)
+            self.decimal, values, unread = ".", plain, np.zeros(len(cells), dtype=np.bool_)
+        there = ~np.isnan(values) | unread
+        self.gaps = int((~there).sum())
+        self.known = compute.filter(cells, there) if self.gaps else cells
+        self.values = values[there] if self.gaps else values
+        self.is_plain = plain is not None or not is_text(cells)
+        counted: Any = self.values
+        if unread.any():
+            if is_text(cells):
+                self.known = compute.utf8_trim_whitespace(self.known)
+            counted = self.known
+        elif len(counted) > _COUNTED_ROWS:
+            # in long columns of fractions, the different values of the first rows
+            head = counted[:_COUNTED_ROWS]
+            counted = counted if (head == np.floor(head)).all() else head
+        self.distinct = int(compute.count_distinct(counted).as_py())
 
-    def column_kind(self, wanted: str | None) -> ColumnKind:
-        """Return the kind, ``wanted`` if it is given."""
-        kind, note, detail = wanted or "", "", ""
-        if wanted not in ("categorical", "text", "id"):
-            kind, note, detail = self._inferred(wanted)
+    def column_kind(self, chosen: str | None) -> ColumnKind:
+        """Return the kind, ``chosen`` if it is given."""
+        kind, note, detail = chosen or "", "", ""
+        if chosen not in ("categorical", "text", "id"):
+            kind, note, detail = self._inferred(chosen)
         return ColumnKind(self.name, kind, self.gaps, self.distinct, note, detail)
 
-    def _inferred(self, wanted: str | None) -> tuple[str, str, str]:
+    def _inferred(self, chosen: str | None) -> tuple[str, str, str]:
         """Return the kind, a note on it and how the cells are written."""
         count, decimal, unread = len(self.known), self.decimal, np.isnan(self.values)
-        if wanted is None and not count:
+        if chosen is None and not count:
             return "empty", "has no value", ""
-        if wanted is None and self.distinct == 1 and not self.gaps:
+        if chosen is None and self.distinct == 1 and not self.gaps:
             return "constant", f"is always {self._example(0)}", ""
         share = 1 - unread.mean() if count else 0.0
-        if wanted != "date":
-            if wanted is None and share == 1 and self._numbers_rows(self.values):
+        if chosen != "date":
+            if chosen is None and share == 1 and self._numbers_rows(self.values):
                 return "id", "is a number of each row", ""
-            if share == 1 or wanted == "numeric":
+            if share == 1 or chosen == "numeric":
                 return "numeric", self._number_note(), decimal
-            if not is_text(self.known) and self.known.dtype.kind in "iuf":
+            if not is_text(self.known) and "timestamp" not in str(self.known.type):
                 return "numeric", self._unread_note(unread), f"{decimal}?"
         order, moments, _ = read_days(self.known)
         dated = 1 - np.isnan(moments).mean() if count else 0.0
-        if dated == 1 or wanted == "date":
+        if dated == 1 or chosen == "date":
             return "date", self._date_note(order), order
         if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
             return "numeric", self._unread_note(unread), f"{decimal}?"
@@ -195,7 +182,7 @@ class _Inference:
 
     def _number_note(self) -> str:
         """Show how a number is read that is not plain."""
-        if not is_text(self.known) or self.is_plain:
+        if self.is_plain:
             return ""
         odd = np.isnan(numbers(self.known, self.decimal, plain=True)) & ~np.isnan(self.values)
         if self.decimal == "," and not odd.any():
@@ -219,15 +206,15 @@ class _Inference:
 
     def _words(self) -> tuple[str, str]:
         """Tell categories, text and names of rows apart."""
+        compute = arrow_modules()[1]
         n = len(self.known)
         if self.distinct <= _FEW_CATEGORIES and n >= _MIN_ROWS_PER_CATEGORY * self.distinct:
             return "categorical", ""
         values = self.known if is_text(self.known) else categories(self.known)
-        compute = optional_import("pyarrow.compute", "data", "reading tables")
-        blanks = bool(compute.any(compute.match_substring(values, " ")).as_py())
-        whole = self.distinct == n >= _MIN_ROWS_OF_IDS and not self.gaps
-        if whole and (not blanks or _ID_NAME.fullmatch(self.name)):
-            return "id", "differs in each row"
+        if self.distinct == n >= _MIN_ROWS_OF_IDS and not self.gaps:
+            blanks = compute.any(compute.match_substring(values, " ")).as_py()
+            if not blanks or _ID_NAME.fullmatch(self.name):
+                return "id", "differs in each row"
         sample = values[:_WORD_SAMPLE_ROWS].to_pylist()
         words = sum(len(text.split()) for text in sample) / len(sample)
         if words >= _MIN_WORDS_OF_TEXT or (

@@ -1,20 +1,72 @@
-"""The one result type of all readers, and the joining of a train and a test set."""
+"""The result of all readers, the error that names a place in a file, and files as text."""
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fbeta.datasets.files import DatasetError
-
 FloatArray = NDArray[np.float64]
 Labels = NDArray[np.int8]
 Indices = NDArray[np.intp]
 Features: TypeAlias = FloatArray | sparse.csr_array
+PathLike = str | os.PathLike[str]
+Missing = Literal["error", "nan", "mean"]
+
+_NEWLINE = re.compile(rb"\r\n|\r|\n")
+_MAX_QUOTED_CHARACTERS = 60
+_MAX_UNPACKED_BYTES = 2**30
+
+
+class DatasetError(ValueError):
+    """A data file that cannot be read, or a benchmark that cannot be found.
+
+    The message names the file, the line (or row) where reading stopped, what was
+    expected there and what was found instead.
+
+    Examples
+    --------
+    >>> from fbeta.datasets import DatasetError
+    >>> issubclass(DatasetError, ValueError)
+    True
+    """
+
+
+def fail(
+    path: PathLike, where: int | str | None, expected: str, found: object = None
+) -> DatasetError:
+    """Word the error for one place in one file: a line number, other words, or None."""
+    place = "" if where is None else f", {f'line {where}' if isinstance(where, int) else where}"
+    message = f"{os.fspath(path)}{place}: expected {expected}"
+    if found is not None:
+        quoted = repr(found)
+        if len(quoted) > _MAX_QUOTED_CHARACTERS:
+            quoted = quoted[: _MAX_QUOTED_CHARACTERS - 3] + "..."
+        message += f", found {quoted}"
+    return DatasetError(message)
+
+
+def quoted(names: Iterable[object], most: int = 5) -> str:
+    """Return names in quotes, at most ``most`` of them."""
+    shown = list(names)
+    more = f" and {len(shown) - most} more" if len(shown) > most else ""
+    return ", ".join(map(repr, shown[:most])) + more
+
+
+def is_plain(word: str) -> bool:
+    """Return whether a word that Python reads as a number has ASCII digits and no underscore."""
+    return word.isascii() and "_" not in word
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,36 +113,25 @@ class Dataset:
     test: Indices | None = None
 
     def __post_init__(self) -> None:
-        # Frozen for its users: the normal forms promised above are set once, here.
-        object.__setattr__(self, "X", _as_features(self.X))
-        object.__setattr__(self, "Y", _as_labels(self.Y))
-        object.__setattr__(self, "label_names", tuple(self.label_names))
-        if self.feature_names is not None:
-            object.__setattr__(self, "feature_names", tuple(self.feature_names))
-        self._check_shapes()
-        self._check_split()
-
-    def _check_shapes(self) -> None:
-        if self.Y.shape[0] != self.n_samples:
-            raise DatasetError(f"X has {self.n_samples} rows, but Y has {self.Y.shape[0]}")
-        if len(self.label_names) != self.n_labels:
-            raise DatasetError(f"Y has {self.n_labels} columns for {len(self.label_names)} names")
-        if self.feature_names is not None and len(self.feature_names) != self.n_features:
-            raise DatasetError(
-                f"X has {self.n_features} columns for {len(self.feature_names)} names"
-            )
-
-    def _check_split(self) -> None:
+        X, Y, names = _as_features(self.X), _as_labels(self.Y), self.feature_names
+        if Y.shape[0] != X.shape[0]:
+            raise DatasetError(f"X has {X.shape[0]} rows, but Y has {Y.shape[0]}")
+        if len(self.label_names) != Y.shape[1]:
+            raise DatasetError(f"Y has {Y.shape[1]} columns for {len(self.label_names)} names")
+        if names is not None and len(names) != X.shape[1]:
+            raise DatasetError(f"X has {X.shape[1]} columns for {len(names)} names")
         if (self.train is None) != (self.test is None):
             raise DatasetError("a split needs both train and test rows")
-        for part in ("train", "test"):
-            rows = getattr(self, part)
-            if rows is None:
-                continue
-            rows = np.asarray(rows, dtype=np.intp)
-            if rows.ndim != 1 or np.any((rows < 0) | (rows >= self.n_samples)):
-                raise DatasetError(f"{part} must hold row numbers from 0 to {self.n_samples - 1}")
-            object.__setattr__(self, part, rows)
+        parts = {}
+        for part in ("train", "test") if self.train is not None else ():
+            rows = np.asarray(getattr(self, part), dtype=np.intp)
+            if rows.ndim != 1 or np.any((rows < 0) | (rows >= X.shape[0])):
+                raise DatasetError(f"{part} must hold row numbers from 0 to {X.shape[0] - 1}")
+            parts[part] = rows
+        # Frozen for its users: the normal forms promised above are set once, here.
+        names = None if names is None else tuple(names)
+        normal = {"X": X, "Y": Y, "label_names": tuple(self.label_names), "feature_names": names}
+        self.__dict__.update(normal | parts)
 
     def __repr__(self) -> str:
         split = "no split"
@@ -189,15 +230,15 @@ def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Datase
     if train.label_names != test.label_names:
         raise DatasetError("train and test name their labels differently")
     stack = sparse.vstack if sparse.issparse(train.X) or sparse.issparse(test.X) else np.vstack
-    n_train, n_test = train.n_samples, test.n_samples
+    rows = np.arange(train.n_samples + test.n_samples)
     return Dataset(
         X=stack([train.X, test.X]),
         Y=np.vstack([train.Y, test.Y]),
         label_names=train.label_names,
         feature_names=train.feature_names,
         name=train.name if name is None else name,
-        train=np.arange(n_train),
-        test=np.arange(n_train, n_train + n_test),
+        train=rows[: train.n_samples],
+        test=rows[train.n_samples :],
     )
 
 
@@ -222,3 +263,54 @@ def _as_labels(Y: Any) -> Labels:
     if not np.all((dense == 0) | (dense == 1)):
         raise DatasetError("Y must hold 0 and 1 only")
     return np.ascontiguousarray(dense, dtype=np.int8)
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """Read a file, the standard input for ``"-"``, and ``.gz`` unpacked to at most 1 GiB."""
+    if os.fspath(path) == "-":
+        return sys.stdin.buffer.read()
+    if Path(path).suffix.lower() != ".gz":
+        return Path(path).read_bytes()
+    try:
+        with gzip.open(path) as file:
+            data = file.read(_MAX_UNPACKED_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise fail(path, None, "a file that gzip wrote", str(error)) from error
+    if len(data) > _MAX_UNPACKED_BYTES:
+        raise fail(path, None, "at most 1 GiB after unpacking (unpack it first)")
+    return data
+
+
+def decode_text(path: PathLike, data: bytes, encoding: str | None, first_line: int = 1) -> str:
+    """Decode bytes; None is the encoding they seem to have. A byte-order mark is dropped."""
+    encoding = guess_encoding(data) if encoding is None else encoding
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = first_line - 1 + len(_NEWLINE.split(data[: error.start]))
+        found = data[error.start : error.start + 8]
+        raise fail(path, line, f"{encoding} text", found) from error
+    except LookupError as error:
+        raise fail(path, None, "the name of an encoding", encoding) from error
+
+
+def read_lines(path: PathLike, encoding: str | None = "utf-8") -> list[str]:
+    r"""Read a text file as lines, which only ``\n``, ``\r\n`` and ``\r`` end, as in an editor."""
+    text = decode_text(path, read_bytes(path), encoding)
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def guess_encoding(data: bytes, whole: bool = True) -> str:
+    """Return the encoding of text: by its mark, UTF-8 if it is valid, else Windows-1252.
+
+    Text that is not ``whole`` may end inside a character.
+    """
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for encoding in ("utf-8", "cp1252"):
+        try:
+            codecs.getincrementaldecoder(encoding)().decode(data, whole)
+        except UnicodeDecodeError:
+            continue
+        return encoding
+    return "latin-1"

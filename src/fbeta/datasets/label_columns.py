@@ -1,22 +1,34 @@
-"""Where the labels of a table are, and how they are written."""
+"""Where the labels of a table are, and how they are written: 0/1 columns, or lists of tags."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from fbeta._array import optional_import
-from fbeta.datasets.cells import Cells, is_arrow, is_gap, is_list, missing, numbers, without_gaps
-from fbeta.datasets.dataset import Labels
-from fbeta.datasets.files import DatasetError, PathLike, fail, quoted
-from fbeta.datasets.tags import TagForm, Tags, find_tag_form, joined_tags, read_tags
+from fbeta.datasets.cells import (
+    Cells,
+    arrow_modules,
+    cell_at,
+    is_gap,
+    is_list,
+    is_text,
+    missing,
+    numbers,
+    without_gaps,
+)
+from fbeta.datasets.dataset import DatasetError, Labels, PathLike, fail, quoted
 
-__all__ = ["LabelColumns", "TableLabels"]
+__all__ = ["LabelColumns", "TableLabels", "find_delimiter", "read_tags"]
 
 _YES, _NO = ("yes", "y", "x", "on", "t", "\u2713", "\u2714"), ("no", "n", "off", "f")
+#: What is looked for between tags where the user does not say.
+DELIMITERS = (";", "|", ",", "\t")
+_MAX_LIST_CHARACTERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -27,8 +39,8 @@ class TableLabels:
     ----------
     Y : int8 ndarray of shape (n, s)
     names : tuple of str, length s
-    form : TagForm or None
-        Of a column of tags.
+    tags : mapping
+        How a column of tags is written: ``is_list`` and ``delimiter``.
     unknown : mapping from str to int
         How many rows have a label that is not among those that may occur.
     extra : int8 ndarray of shape (n, len(unknown))
@@ -39,10 +51,24 @@ class TableLabels:
 
     Y: Labels
     names: tuple[str, ...]
-    form: TagForm | None = None
+    tags: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)
     extra: Any = None
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    def split(cls, Y: Labels, found: Sequence[str], names: Sequence[str], **more: Any) -> Self:
+        """Take the columns ``names`` of Y, whose columns are ``found``; count the others apart."""
+        place = {name: j for j, name in enumerate(found)}
+        own = np.zeros((len(Y), len(names)), dtype=np.int8)
+        for j, name in enumerate(names):
+            if name in place:
+                own[:, j] = Y[:, place[name]]
+        known = set(names)
+        others = [name for name in found if name not in known and Y[:, place[name]].any()]
+        extra = Y[:, [place[name] for name in others]]
+        counts = dict(zip(others, extra.sum(axis=0, dtype=int).tolist(), strict=True))
+        return cls(own, tuple(names), unknown=counts, extra=extra, **more)
 
 
 @dataclass(frozen=True)
@@ -96,76 +122,75 @@ class LabelColumns:
         """Return the columns of a table that hold labels."""
         if self.prefix is not None:
             found = [name for name in header if name.startswith(self.prefix)]
-            if not found:
-                expected = f"a column whose name begins with {self.prefix!r}"
-                raise DatasetError(f"{fail(path, None, expected)}, found {quoted(header, 20)}")
-            return found
-        wanted = list(self.columns or ()) if self.column is None else [self.column]
-        for name in wanted:
-            if name not in header:
-                expected = f"a label column {name!r}"
-                raise DatasetError(f"{fail(path, None, expected)}, found {quoted(header, 20)}")
-        return wanted
+            absent = [] if found else [f"a column whose name begins with {self.prefix!r}"]
+        else:
+            found = list(self.columns or ()) if self.column is None else [self.column]
+            absent = [f"a label column {name!r}" for name in found if name not in header]
+        if absent:
+            raise DatasetError(f"{fail(path, None, absent[0])}, found {quoted(header, 20)}")
+        return found
 
     def read(self, table: Any, known: Sequence[str] | None = None) -> TableLabels:
         """Read the labels of a table; ``known`` are those of a model, others are counted apart."""
-        if self.column is not None:
-            return self._tags(table, known)
         columns = self.find(table.header, table.path)
+        if self.column is not None:
+            return self._read_tags(table, known)
         Y, notes = _zero_one(table, columns, self.words)
-        if known is None:
-            return TableLabels(Y, tuple(columns), notes=notes)
-        place = {name: j for j, name in enumerate(columns)}
-        others = [name for name in columns if name not in set(known) and Y[:, place[name]].any()]
-        extra = Y[:, [place[name] for name in others]]
-        counts = dict(zip(others, extra.sum(axis=0, dtype=int).tolist(), strict=True))
-        own = Y[:, [place[name] for name in known]]
-        return TableLabels(own, tuple(known), None, counts, extra, notes)
+        return TableLabels.split(Y, columns, columns if known is None else known, notes=notes)
 
     def sets(self, table: Any) -> list[list[str]]:
         """Return the names of the labels of each row of a column of tags."""
         self.find(table.header, table.path)
-        tags, _ = self._lists(table, table.columns[self.column])
-        names = np.array([*tags.names, ""], dtype=object)[tags.codes]
-        ends = np.cumsum(np.bincount(tags.rows, minlength=tags.n_rows))
+        rows, tags, _ = self._tags(table)
+        ends = np.cumsum(np.bincount(rows, minlength=table.n_rows))
+        names = np.array(tags.to_pylist(), dtype=object)
         return [part.tolist() for part in np.split(names, ends[:-1])]
 
-    def _tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
-        assert self.column is not None
-        self.find(table.header, table.path)
-        lists, form = self._lists(table, table.columns[self.column])
-        tags, notes = joined_tags(lists, self.join)
+    def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
+        arrow, compute = arrow_modules()
+        rows, tags, delimiter = self._tags(table)
+        tags, notes = _joined(tags, self.join)
+        found = sorted(tags.unique().to_pylist())
         names = self.names if known is None else known
-        if names is None:
-            names = sorted(set(tags.names))
+        names = found if names is None else names
         if not names:
             raise fail(table.path, None, f"at least one label in the column {self.column!r}")
         if self.names is not None and known is None:
-            self._refuse_others(table, tags)
-        Y, counts, extra = tags.indicator(names)
-        return TableLabels(Y, tuple(names), form, counts, extra, notes)
+            bad = ~np.asarray(compute.is_in(tags, value_set=arrow.array(names, arrow.string())))
+            if bad.any():
+                place, tag = table.place(int(rows[bad][0])), tags[int(np.argmax(bad))].as_py()
+                raise fail(table.path, place, f"labels among {list(names)}", tag)
+        Y = np.zeros((table.n_rows, len(found)), dtype=np.int8)
+        codes = compute.index_in(tags, value_set=arrow.array(found, arrow.string()))
+        Y[rows, np.asarray(codes)] = 1
+        form = {"is_list": delimiter is None, "delimiter": delimiter or DELIMITERS[0]}
+        return TableLabels.split(Y, found, names, tags=form, notes=notes)
 
-    def _refuse_others(self, table: Any, tags: Tags) -> None:
-        allowed = np.isin(np.array(tags.names, dtype=object), np.array(self.names, dtype=object))
-        bad = np.flatnonzero(~allowed[tags.codes]) if tags.codes.size else np.zeros(0, int)
-        if bad.size:
-            place = table.place(int(tags.rows[bad[0]]))
-            found = tags.names[tags.codes[bad[0]]]
-            raise fail(table.path, place, f"labels among {list(self.names or ())}", found)
+    def _tags(self, table: Any) -> tuple[Any, Any, str | None]:
+        """Return the row and the name of each tag, and what separates the names in a cell."""
+        compute = arrow_modules()[1]
+        cells = table.columns[self.column]
+        lists, delimiter = (cells, None) if is_list(cells) else self._parse(table, cells)
+        rows = np.asarray(compute.list_parent_indices(lists), dtype=np.intp)
+        tags = compute.utf8_trim_whitespace(lists.flatten())
+        blank = np.asarray(compute.fill_null(compute.equal(tags, ""), True))
+        if blank.any():
+            expected = f"lists of label names in {self.column!r}"
+            raise fail(table.path, table.place(int(rows[blank][0])), expected, "an empty name")
+        return rows, tags, delimiter
 
-    def _lists(self, table: Any, cells: Cells) -> tuple[Tags, TagForm]:
-        """Return the tags of all rows, each distinct cell being parsed once."""
-        if is_list(cells):
-            return Tags.of_lists(table, self.column or "", cells), TagForm(True)
-        values: list[Any] = cells.tolist() if isinstance(cells, np.ndarray) else list(cells)
-        index = np.arange(len(values))
-        if is_arrow(cells):
+    def _parse(self, table: Any, cells: Cells) -> tuple[Any, str | None]:
+        """Return cells as an Arrow array of lists of names, each distinct text parsed once."""
+        arrow, _ = arrow_modules()
+        if is_text(cells):
             # what stands for a missing value elsewhere may be the name of a label
             coded = (without_gaps(cells) if self.words else cells).dictionary_encode()
-            values = [*coded.dictionary.to_pylist(), None]
-            index = np.asarray(coded.indices.fill_null(len(values) - 1))
+            values, index = coded.dictionary.to_pylist(), coded.indices
+        else:
+            values = cells if isinstance(cells, list) else cells.to_pylist()
+            index = arrow.array(range(len(values)))
         try:
-            form = find_tag_form(values if self.delimiter is None else (), self.delimiter)
+            delimiter = find_delimiter(values) if self.delimiter is None else self.delimiter
         except ValueError as error:
             raise DatasetError(
                 f"{table.path}: the column {self.column!r}: {error} (--delimiter)"
@@ -173,29 +198,32 @@ class LabelColumns:
         parsed: list[list[str]] = []
         for place, value in enumerate(values):
             try:
-                parsed.append(read_tags(value, form))
+                parsed.append(read_tags(value, delimiter))
             except ValueError as error:
-                row = int(np.argmax(index == place))
+                row = index.to_pylist().index(place)
+                form = "lists of label names"
+                form = form if delimiter is None else f"label names separated by {delimiter!r}"
                 found = fail(table.path, table.place(row), f"{form} in {self.column!r}", value)
                 raise DatasetError(f"{found} ({error})") from error
-        return Tags.of(parsed, index), form
+        return arrow.array(parsed, arrow.list_(arrow.string())).take(index), delimiter
 
 
 def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tuple[str, ...]]:
     """Read 0/1 columns, of shape (n, len(names)); the first bad cell is named."""
+    arrow, compute = arrow_modules()
     Y = np.zeros((table.n_rows, len(names)), dtype=np.int8)
     bad: dict[str, int] = {}
     blanks = 0
     for j, name in enumerate(names):
         cells = table.columns[name]
-        values, gaps = numbers(cells, plain=True), missing(cells)
-        if words and is_arrow(cells) and not is_list(cells):
-            compute = optional_import("pyarrow.compute", "data", "reading tables")
+        values = numbers(cells, plain=True)
+        if words and is_text(cells) and np.isnan(values).any():
             lower = compute.utf8_lower(without_gaps(cells))
             for value, known in ((1.0, _YES), (0.0, _NO)):
-                values[np.asarray(compute.is_in(lower, value_set=_strings(known)))] = value
-        if words and gaps.any() and not (values == 0).any():
+                values[np.asarray(compute.is_in(lower, value_set=arrow.array(known)))] = value
+        if words and np.isnan(values).any() and not (values == 0).any():
             # where only what is there is marked, a blank is the answer no
+            gaps = missing(cells)
             values[gaps] = 0
             blanks += int(gaps.sum())
         wrong = np.flatnonzero((values != 0) & (values != 1))
@@ -205,15 +233,109 @@ def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tu
             Y[:, j] = values
     if bad:
         name, row = next(iter(bad.items()))
-        found = table.columns[name][row : row + 1]
-        cell = found.to_pylist()[0] if is_arrow(found) else next(iter(found))
-        cell = "a missing value" if is_gap(cell) else cell
+        cell = cell_at(table.columns[name], row)
         also = f" (and in {quoted(list(bad)[1:])})" if len(bad) > 1 else ""
         expected = f"0 or 1 in label column {name!r}{also}"
-        raise fail(table.path, table.place(row), expected, cell)
+        found = "a missing value" if is_gap(cell) else cell
+        raise fail(table.path, table.place(row), expected, found)
     notes = (f"{blanks:,} blank cells of the label columns count as 0",) if blanks else ()
     return Y, notes
 
 
-def _strings(words: Sequence[str]) -> Any:
-    return optional_import("pyarrow", "data", "reading tables").array(words)
+def _joined(tags: Any, join: bool) -> tuple[Any, tuple[str, ...]]:
+    """Find names that differ in case or blanks only, and join them if wanted."""
+    arrow, compute = arrow_modules()
+    found = tags.value_counts()
+    counts = dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True))
+    groups: dict[str, list[str]] = {}
+    for name in sorted(counts, key=counts.__getitem__, reverse=True):
+        groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    twins = [group for group in groups.values() if len(group) > 1]
+    if not twins:
+        return tags, ()
+    shown = "; ".join(
+        " and ".join(f"{name!r} ({counts[name]})" for name in group) for group in twins[:5]
+    )
+    what = "are joined" if join else "are different labels (--join-labels makes them one)"
+    if join:
+        first = {name: group[0] for group in groups.values() for name in group}
+        places = compute.index_in(tags, value_set=arrow.array(counts))
+        tags = arrow.array([first[name] for name in counts]).take(places)
+    return tags, (f"Labels that differ in case or blanks only {what}: {shown}",)
+
+
+def find_delimiter(cells: Iterable[Any]) -> str | None:
+    """Return what separates the tags of a column, None for lists; raise if several would do.
+
+    >>> find_delimiter(["sea, sky", "", "sun"]), find_delimiter(["['sea', 'sky']", "[]"])
+    (',', None)
+    """
+    texts = [cell.strip() for cell in cells if isinstance(cell, str) and not is_gap(cell)]
+    lists = sum(_is_list_text(text) for text in texts)
+    if lists:
+        if lists < len(texts):
+            other = next(text for text in texts if not _is_list_text(text))
+            raise ValueError(
+                f"found lists in {lists} cells and other text in {len(texts) - lists}, "
+                f"such as {other[:40]!r}"
+            )
+        return None
+    seen = {d: sum(d in text for text in texts) for d in DELIMITERS}
+    seen = {d: count for d, count in seen.items() if count}
+    if len(seen) > 1:
+        words = " and ".join(f"{d!r} in {count} cells" for d, count in seen.items())
+        raise ValueError(f"found {words}: say which is between the names")
+    return next(iter(seen), DELIMITERS[0])
+
+
+def read_tags(cell: Any, delimiter: str | None) -> list[str]:
+    """Return the names of the tags in a cell; raise where it is not written like that.
+
+    >>> read_tags("sea; sky;", ";"), read_tags('["sea", 7]', None)
+    (['sea', 'sky'], ['sea', '7'])
+    """
+    if isinstance(cell, np.ndarray):
+        cell = cell.tolist()
+    if isinstance(cell, list | tuple | set | frozenset):
+        return [_name(tag) for tag in cell]
+    if cell is None or cell != cell or (isinstance(cell, str) and not cell.strip()):
+        return []
+    if not isinstance(cell, str):
+        return [_name(cell)]
+    if delimiter is None or _is_list_text(cell.strip()):
+        return [_name(tag) for tag in _parse_list(cell.strip())]
+    names = [name.strip() for name in cell.split(delimiter)]
+    # a delimiter at either end is a habit of some programs; one in between is a mistake
+    while names and not names[-1]:
+        names.pop()
+    names = names[1:] if names and not names[0] else names
+    return [_name(name) for name in names]
+
+
+def _is_list_text(text: str) -> bool:
+    return text.startswith("[") and text.endswith("]")
+
+
+def _parse_list(text: str) -> list[Any]:
+    found = None
+    if len(text) > _MAX_LIST_CHARACTERS:
+        raise ValueError(f"a list of more than {_MAX_LIST_CHARACTERS} characters")
+    # JSON, or as str() of a list of Python writes it: only literals
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(text)
+            break
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+    if not isinstance(found, list):
+        raise ValueError("not a list of names")
+    return found
+
+
+def _name(tag: Any) -> str:
+    whole = isinstance(tag, int | np.integer) and not isinstance(tag, bool)
+    whole = whole or (isinstance(tag, float) and tag.is_integer())
+    name = str(int(tag) if isinstance(tag, float) and whole else tag).strip()
+    if not (whole or isinstance(tag, str)) or not name:
+        raise ValueError(f"expected the name of a label, found {tag!r}")
+    return name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 from xml.parsers import expat
@@ -13,9 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from fbeta._validation import check_choice
-from fbeta.datasets.arff import ArffFile, Attribute, read_arff_file
-from fbeta.datasets.dataset import Dataset, Labels, join_split
-from fbeta.datasets.files import Missing, PathLike, fail
+from fbeta.datasets.arff import ArffFile, read_arff_file
+from fbeta.datasets.dataset import Dataset, Labels, Missing, PathLike, fail, join_split
 
 __all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
 
@@ -89,18 +87,15 @@ def read_mulan(
     >>> data.label_names, data.Y.tolist()
     (('cat', 'dog'), [[1, 0], [1, 1]])
     """
-    _check_options(nominal, missing)
     named = _read_label_names(xml)
 
     def find(table: ArffFile) -> list[int]:
-        attributes = table.attributes
-        missing_names = set(named) - {attribute.name for attribute in attributes}
         for label, line in named.items():
-            if label in missing_names:
+            if label not in table.names:
                 raise fail(xml, line, f"the name of an attribute of {table.path}", label)
-        return [j for j, attribute in enumerate(attributes) if attribute.name in named]
+        return [j for j, attribute in enumerate(table.names) if attribute in named]
 
-    return _read(arff, test, find, nominal, missing, encoding, name)
+    return _read((arff, test), find, nominal, missing, name, encoding)
 
 
 def read_meka(
@@ -147,17 +142,23 @@ def read_meka(
     >>> data.label_names, data.feature_names, data.X.toarray().tolist()
     (('cat',), ('size', 'age'), [[0.0, 4.5], [0.0, 0.0]])
     """
-    _check_options(nominal, missing)
 
     def find(table: ArffFile) -> Sequence[int]:
-        count = _label_count(table) if n_labels is None else n_labels
-        width = len(table.attributes)
+        match = _LABEL_COUNT.search(table.relation)
+        if match is None and n_labels is None:
+            expected = (
+                "the number of labels as -C in @relation "
+                "(or as an option; Mulan's files come with an XML file of labels)"
+            )
+            raise fail(table.path, table.relation_line, expected, table.relation)
+        count = int(match[1]) if match and n_labels is None else n_labels or 0
+        width = len(table.names)
         if not 0 < abs(count) < width:
             expected = f"a number of labels from 1 to {width - 1} (negative if they come last)"
             raise fail(table.path, table.relation_line, expected, count)
         return range(count) if count > 0 else range(width + count, width)
 
-    return _read(path, test, find, nominal, missing, encoding, name)
+    return _read((path, test), find, nominal, missing, name, encoding)
 
 
 def read_arff(
@@ -168,168 +169,127 @@ def read_arff(
     nominal: Nominal = "codes",
     missing: Missing = "error",
 ) -> Dataset:
-    r"""Read an ARFF file whose labels, if any, are known by name, in the order of `Y`.
+    """Read an ARFF file whose labels, if any, are known by name, in the order of `Y`.
 
     Attributes to `drop` are left out whatever their values; those that the file lacks do not
     matter. The other arguments are those of `read_mulan`.
     """
-    _check_options(nominal, missing)
-    table = read_arff_file(path)
-    kept = [j for j, attribute in enumerate(table.attributes) if attribute.name not in drop]
-    attributes = tuple(table.attributes[j] for j in kept)
-    place = {attribute.name: j for j, attribute in enumerate(attributes)}
-    for label in labels:
-        if label not in place:
-            raise fail(path, table.data_line, f"an attribute {label!r}", list(place))
-    table = replace(table, attributes=attributes, matrix=table.matrix[:, kept])
-    chosen = [place[label] for label in labels]
-    return _encode([table], chosen, nominal=nominal, missing=missing, name=None)
 
+    def find(table: ArffFile) -> list[int]:
+        for label in labels:
+            if label not in table.names:
+                raise fail(path, table.data_line, f"an attribute {label!r}", list(table.names))
+        return [table.names.index(label) for label in labels]
 
-def _check_options(nominal: str, missing: str) -> None:
-    check_choice("nominal", nominal, get_args(Nominal))
-    check_choice("missing", missing, get_args(Missing))
+    return _read((path, None), find, nominal, missing, None, drop=drop)
 
 
 def _read(
-    path: PathLike,
-    test: PathLike | None,
+    paths: tuple[PathLike, PathLike | None],
     find: Callable[[ArffFile], Sequence[int]],
     nominal: Nominal,
     missing: Missing,
-    encoding: str,
     name: str | None,
+    encoding: str = "utf-8",
+    drop: Sequence[str] = (),
 ) -> Dataset:
-    tables = [read_arff_file(part, encoding) for part in (path, test) if part is not None]
-    return _encode(tables, find(tables[0]), nominal=nominal, missing=missing, name=name)
-
-
-def _encode(
-    tables: Sequence[ArffFile],
-    labels: Sequence[int],
-    *,
-    nominal: Nominal,
-    missing: Missing,
-    name: str | None,
-) -> Dataset:
-    """Build the data set of one file, or of a train and a test file with the same attributes."""
+    """Read one file, or a train and a test file with the same attributes."""
+    check_choice("nominal", nominal, get_args(Nominal))
+    check_choice("missing", missing, get_args(Missing))
+    tables = [read_arff_file(path, encoding, drop) for path in paths if path is not None]
     first = tables[0]
+    labels = find(first)
+    others = set(range(len(first.names))) - set(labels)
+    if not others:
+        raise fail(first.path, None, "at least one attribute that is not a label")
     for other in tables[1:]:
         _check_same(first, other)
-    features = [j for j in range(len(first.attributes)) if j not in set(labels)]
-    if not features:
-        raise fail(first.path, None, "at least one attribute that is not a label")
-    _check_declared(first, labels)
-    columns = [first.attributes[j] for j in features]
-    parts = [_features(table, features, missing) for table in tables]
+    truth = [_label_sets(table.take(labels)) for table in tables]
+    features = [table.take(sorted(others)) for table in tables]
+    for table in features if missing == "error" else ():
+        bad = table.first(np.isnan)
+        if bad is not None:
+            expected = f"a value for attribute {bad[0]!r} (the option 'missing' fills gaps)"
+            raise fail(table.path, bad[1], expected, "?")
     if missing == "mean":
-        _fill(parts, columns, first)
+        _fill(features)
     sets = []
-    for table, part in zip(tables, parts, strict=True):
-        X, names = _expand(part, columns, nominal)
-        sets.append(
-            Dataset(
-                X=X,
-                Y=_label_sets(table, labels),
-                label_names=tuple(first.attributes[j].name for j in labels),
-                feature_names=tuple(names),
-                name=Path(first.path).stem if name is None else name,
-            )
-        )
+    for table, Y in zip(features, truth, strict=True):
+        X, names = _expand(table, nominal)
+        stem = Path(first.path).stem if name is None else name
+        sets.append(Dataset(X, Y, tuple(first.names[j] for j in labels), tuple(names), stem))
     return sets[0] if len(sets) == 1 else join_split(sets[0], sets[1])
 
 
 def _check_same(train: ArffFile, test: ArffFile) -> None:
-    for a, b in zip(train.attributes, test.attributes, strict=False):
-        if (a.name, a.values) != (b.name, b.values):
-            expected = f"attribute {a.name!r} declared as in line {a.line} of {train.path}"
-            raise fail(test.path, b.line, expected, b.name)
-    if len(train.attributes) != len(test.attributes):
-        expected = f"{len(train.attributes)} attributes as in {train.path}"
-        raise fail(test.path, test.data_line, expected, len(test.attributes))
+    for j, name in enumerate(train.names[: len(test.names)]):
+        if (name, train.values[j]) != (test.names[j], test.values[j]):
+            expected = (
+                f"attribute {name!r} declared as in line {train.name_lines[j]} of {train.path}"
+            )
+            raise fail(test.path, test.name_lines[j], expected, test.names[j])
+    if len(train.names) != len(test.names):
+        expected = f"{len(train.names)} attributes as in {train.path}"
+        raise fail(test.path, test.data_line, expected, len(test.names))
 
 
-def _check_declared(table: ArffFile, labels: Sequence[int]) -> None:
-    for attribute in (table.attributes[j] for j in labels):
-        if attribute.values is not None and not set(attribute.values) <= {"0", "1"}:
-            expected = f"label {attribute.name!r} declared as {{0,1}}"
-            raise fail(table.path, attribute.line, expected, list(attribute.values))
-
-
-def _label_sets(table: ArffFile, labels: Sequence[int]) -> Labels:
-    attributes = [table.attributes[j] for j in labels]
-    bad = table.first(labels, lambda values: (values != 0) & (values != 1))
+def _label_sets(table: ArffFile) -> Labels:
+    """Return 0/1 of a file of labels only, of shape (n, c)."""
+    for name, values, line in zip(table.names, table.values, table.name_lines, strict=True):
+        if values is not None and not set(values) <= {"0", "1"}:
+            raise fail(table.path, line, f"label {name!r} declared as {{0,1}}", list(values))
+    bad = table.first(lambda values: (values != 0) & (values != 1))
     if bad is not None:
-        place, (line, found) = bad
-        expected = f"0 or 1 for label {attributes[place].name!r}"
-        raise fail(table.path, line, expected, "?" if np.isnan(found) else float(found))
-    dense: Any = table.matrix[:, list(labels)].astype(np.int8)
+        found = "?" if np.isnan(bad[2]) else float(bad[2])
+        raise fail(table.path, bad[1], f"0 or 1 for label {bad[0]!r}", found)
+    dense = table.matrix.astype(np.int8)
     result: Labels = dense.toarray() if sparse.issparse(dense) else dense
     # A label declared {1,0} is stored as a position, which is the wrong way round.
-    flipped = [j for j, a in enumerate(attributes) if a.values is not None and a.values[0] == "1"]
+    flipped = [j for j, values in enumerate(table.values) if values and values[0] == "1"]
     result[:, flipped] = 1 - result[:, flipped]
     return result
 
 
-def _features(table: ArffFile, columns: Sequence[int], missing: Missing) -> Any:
-    bad = table.first(columns, np.isnan) if missing == "error" else None
-    if bad is not None:
-        place, (line, _) = bad
-        name = table.attributes[columns[place]].name
-        expected = f"a value for attribute {name!r} (the option 'missing' fills gaps)"
-        raise fail(table.path, line, expected, "?")
-    return table.matrix[:, list(columns)]
-
-
-def _fill(parts: Sequence[Any], attributes: Sequence[Attribute], train: ArffFile) -> None:
-    """Replace NaN in place by the mean, or the most frequent value, of the first part."""
-    entries = [sparse.coo_array(part) for part in parts]
+def _fill(tables: Sequence[ArffFile]) -> None:
+    """Replace NaN in place by the mean, or the most frequent value, of the first file."""
+    train = tables[0]
+    entries = [sparse.coo_array(table.matrix) for table in tables]
     gaps = {int(j) for part in entries for j in part.col[np.isnan(part.data)]}
     for j in sorted(gaps):
-        column = parts[0][:, [j]]
+        column = train.matrix[:, [j]]
         values = (column.toarray() if sparse.issparse(column) else column).ravel()
         seen = values[~np.isnan(values)]
         if not seen.size:
-            expected = f"at least one value of attribute {attributes[j].name!r} to take the mean of"
-            raise fail(train.path, attributes[j].line, expected)
-        nominal = attributes[j].values is not None
-        fill = np.bincount(seen.astype(np.intp)).argmax() if nominal else seen.mean()
-        for part in parts:
+            expected = f"at least one value of attribute {train.names[j]!r} to take the mean of"
+            raise fail(train.path, train.name_lines[j], expected)
+        is_nominal = train.values[j] is not None
+        fill = np.bincount(seen.astype(np.intp)).argmax() if is_nominal else seen.mean()
+        for part in (table.matrix for table in tables):
             if sparse.issparse(part):
                 part.data[np.isnan(part.data) & (part.indices == j)] = fill
             else:
                 part[np.isnan(part[:, j]), j] = fill
 
 
-def _expand(X: Any, attributes: Sequence[Attribute], nominal: Nominal) -> tuple[Any, list[str]]:
+def _expand(table: ArffFile, nominal: Nominal) -> tuple[Any, list[str]]:
     """Give nominal attributes of more than two values one column per value, if wanted."""
+    X = table.matrix
+    if nominal == "codes" or all(len(values or ()) < 3 for values in table.values):
+        return X, list(table.names)
     names: list[str] = []
     pieces: list[Any] = []
-    for j, attribute in enumerate(attributes):
-        values, column = attribute.values or (), X[:, [j]]
-        if nominal == "codes" or len(values) < 3:
-            names.append(attribute.name)
+    for j, (name, values) in enumerate(zip(table.names, table.values, strict=True)):
+        column = X[:, [j]]
+        if values is None or len(values) < 3:
+            names.append(name)
             pieces.append(column)
             continue
         codes = column.toarray() if sparse.issparse(column) else column
         indicators = (codes == np.arange(len(values))).astype(np.float64)
         indicators[np.isnan(codes[:, 0])] = np.nan
-        names += [f"{attribute.name}={value}" for value in values]
+        names += [f"{name}={value}" for value in values]
         pieces.append(indicators)
-    if len(names) == len(attributes):
-        return X, names
     return (sparse.hstack(pieces, format="csr") if sparse.issparse(X) else np.hstack(pieces)), names
-
-
-def _label_count(table: ArffFile) -> int:
-    match = _LABEL_COUNT.search(table.relation)
-    if match is None:
-        expected = (
-            "the number of labels as -C in @relation "
-            "(or as an option; Mulan's files come with an XML file of labels)"
-        )
-        raise fail(table.path, table.relation_line, expected, table.relation)
-    return int(match[1])
 
 
 def _read_label_names(xml: PathLike) -> dict[str, int]:

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
+from sklearn.preprocessing import MultiLabelBinarizer
 
-from fbeta.datasets.dataset import Dataset
-from fbeta.datasets.files import DatasetError, PathLike, fail, read_bytes
-from fbeta.datasets.tags import Tags
+from fbeta.datasets.dataset import Dataset, DatasetError, PathLike, fail, read_bytes
+from fbeta.datasets.label_columns import TableLabels
 
 _NUMBER = rb"[+-]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?\d{1,5}+)?"
 _LABELS = re.compile(rb"-?\d{1,15}(?:,-?\d{1,15})*")
@@ -97,18 +97,18 @@ def read_svmlight(
     if infinite.size:
         line = lines[int(np.searchsorted(X.indptr, infinite[0], side="right")) - 1]
         raise fail(path, line, "finite feature values", rows[line].decode())
-    words = [[str(int(label)) for label in labels] for labels in label_sets]
-    tags = Tags.of(words, np.arange(len(words)))
-    names = tuple(sorted(tags.names, key=int) if label_names is None else label_names)
+    binarizer = MultiLabelBinarizer()
+    found = binarizer.fit_transform([[int(label) for label in labels] for labels in label_sets])
+    names = tuple(map(str, binarizer.classes_)) if label_names is None else tuple(label_names)
     if not names:
         raise fail(path, None, "at least one label in the file")
-    Y, unknown, extra = tags.indicator(names)
-    if unknown:
-        line = lines[int(np.argmax(extra.any(axis=1)))]
-        raise fail(path, line, f"labels among {list(names)}", next(iter(unknown)))
+    labels = TableLabels.split(found, list(map(str, binarizer.classes_)), names)
+    if labels.unknown:
+        line = lines[int(np.argmax(labels.extra.any(axis=1)))]
+        raise fail(path, line, f"labels among {list(names)}", next(iter(labels.unknown)))
     return Dataset(
         X=sparse.csr_array(X),
-        Y=Y,
+        Y=labels.Y,
         label_names=names,
         name=Path(path).stem if name is None else name,
     )

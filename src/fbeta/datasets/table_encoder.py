@@ -1,27 +1,228 @@
-"""A table of numbers, categories, text and dates as features."""
+"""A table of numbers, categories, text and dates as features.
+
+A fitted encoder holds means, categories and terms as numbers and words: no patterns, no indices, no
+code. So a model file of anybody can hold it, and a new version of scikit-learn breaks none.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from fbeta.datasets.cells import Cells, categories, columns_of, missing
-from fbeta.datasets.column_encoders import (
-    CategoryColumn,
-    ColumnPart,
-    DateColumn,
-    NumberColumn,
-    TextColumn,
+from fbeta.datasets.cells import (
+    DATE_ORDERS,
+    DECIMALS,
+    Cells,
+    FloatArray,
+    Reading,
+    arrow_modules,
+    categories,
+    columns_of,
+    missing,
+    read_days,
+    read_numbers,
 )
-from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kind
+from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds
 
-__all__ = ["TableEncoder"]
+__all__ = ["CategoryColumn", "DateColumn", "NumberColumn", "TableEncoder", "TextColumn"]
+
+_MAX_CATEGORIES = 1_000
+_MAX_TERMS = 20_000
+# in shorter tables a word that is there once may be all there is
+_MIN_ROWS_FOR_REPEATED_TERMS = 50
+_DAYS_PER_YEAR, _DAYS_PER_WEEK = 365.2425, 7.0
+# wider tables become sparse
+_MAX_DENSE_FEATURES = 1_000
+
+
+def _check(sound: bool, what: str) -> None:
+    if not sound:
+        raise ValueError(f"a column of {what} that does not fit together")
+
+
+def _is_real(*values: Any) -> bool:
+    return all(isinstance(value, float) and math.isfinite(value) for value in values)
+
+
+def _is_words(values: Any) -> bool:
+    """Return whether values are a tuple of different words."""
+    is_text = isinstance(values, tuple) and all(isinstance(value, str) for value in values)
+    return is_text and len(set(values)) == len(values)
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """Numbers, less their mean and over their standard deviation; a missing one is the mean.
+
+    Where the training had missing values, a second feature says where they are.
+    """
+
+    mean: float
+    scale: float
+    decimal: str = "."
+    gaps: bool = False  # whether there is the second feature
+    lenient: bool = False  # whether text counted as missing in the training
+
+    def __post_init__(self) -> None:
+        sound = _is_real(self.mean, self.scale) and self.scale > 0 and self.decimal in DECIMALS
+        _check(sound, "numbers")
+
+    @classmethod
+    def fit(cls, cells: Cells, detail: str) -> NumberColumn:
+        """Find mean and scale; ``detail`` is that of the inferred kind."""
+        decimal, values, _ = read_numbers(cells, detail[:1] or ".")
+        gaps = np.isnan(values)
+        known = values[~gaps] if not gaps.all() else np.zeros(1)
+        moments = StandardScaler().fit(np.where(gaps, known.mean(), values)[:, None])
+        mean, scale = float(moments.mean_[0]), float(moments.scale_[0])
+        return cls(mean, scale, decimal, bool(gaps.any()), detail.endswith("?"))
+
+    def read(self, cells: Cells) -> Reading:
+        """Read the numbers, with the decimal mark of the training where that is possible."""
+        return read_numbers(cells, self.decimal)
+
+    def encode(self, cells: Cells) -> FloatArray:
+        """Return the features, of shape (n, 1 or 2)."""
+        values = self.read(cells)[1]
+        gaps = np.isnan(values)
+        scaled = np.where(gaps, 0.0, (values - self.mean) / self.scale)
+        return np.column_stack([scaled, gaps]) if self.gaps else scaled[:, None]
+
+    def names(self, column: str) -> list[str]:
+        """Return the names of the features."""
+        return [column, f"{column} is missing"][: 1 + self.gaps]
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """Categories that are there more than once, one feature for each; others have none."""
+
+    values: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check(_is_words(self.values), "categories")
+
+    @classmethod
+    def fit(cls, cells: Cells, detail: str = "") -> CategoryColumn:
+        """Find the categories, a missing value among them."""
+        found = arrow_modules()[1].value_counts(categories(cells))
+        counts = np.asarray(found.field("counts"))
+        order = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
+        kept = [str(found.field("values")[int(i)]) for i in order if counts[i] > 1]
+        return cls(tuple(sorted(kept)))
+
+    def encode(self, cells: Cells) -> sparse.csr_array:
+        """Return one feature for each category."""
+        arrow, compute = arrow_modules()
+        known = arrow.array(self.values, arrow.string())
+        codes = compute.fill_null(compute.index_in(categories(cells), value_set=known), -1)
+        column = np.asarray(codes)
+        rows = np.flatnonzero(column >= 0)
+        entries = (np.ones(rows.size), (rows, column[rows]))
+        return sparse.csr_array(entries, shape=(len(cells), len(self.values)))
+
+    def names(self, column: str) -> list[str]:
+        """Return the names of the features."""
+        return [f"{column}={value}" if value else f"{column} is missing" for value in self.values]
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """Words of text by TF-IDF."""
+
+    terms: tuple[str, ...]
+    idf: FloatArray  # of shape (number of terms,)
+
+    def __post_init__(self) -> None:
+        idf = self.idf
+        sound = _is_words(self.terms) and isinstance(idf, np.ndarray)
+        sound = sound and idf.shape == (len(self.terms),) and idf.dtype == np.float64
+        _check(sound and bool(np.isfinite(idf).all()), "text")
+
+    @classmethod
+    def fit(cls, cells: Cells, detail: str = "") -> TextColumn:
+        """Find the terms and how rare they are."""
+        rows = 2 if len(cells) >= _MIN_ROWS_FOR_REPEATED_TERMS else 1
+        vectorizer = _vectorizer(min_df=rows, max_features=_MAX_TERMS)
+        try:
+            vectorizer.fit(categories(cells).to_pylist())
+        except ValueError:  # no term is left: no word at all, or none twice
+            return cls((), np.zeros(0))
+        return cls(tuple(map(str, vectorizer.get_feature_names_out())), vectorizer.idf_)
+
+    def encode(self, cells: Cells) -> sparse.csr_array:
+        """Return the weights of the terms."""
+        if not self.terms:
+            return sparse.csr_array((len(cells), 0))
+        vectorizer = _vectorizer(vocabulary={term: j for j, term in enumerate(self.terms)})
+        vectorizer.idf_ = self.idf
+        return sparse.csr_array(vectorizer.transform(categories(cells).to_pylist()))
+
+    def names(self, column: str) -> list[str]:
+        """Return the names of the features."""
+        return [f"{column}: {term}" for term in self.terms]
+
+
+def _vectorizer(**options: Any) -> TfidfVectorizer:
+    return TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", **options)
+
+
+@dataclass(frozen=True)
+class DateColumn:
+    """Dates as numbers: days, and where in the year and in the week (and in the day) they lie."""
+
+    order: str
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    fill: float  # days since 1970 that a missing value stands for
+
+    def __post_init__(self) -> None:
+        sound = isinstance(self.means, tuple) and isinstance(self.scales, tuple)
+        sound = sound and len(self.means) == len(self.scales) and len(self.means) in (5, 7)
+        sound = sound and _is_real(self.fill, *self.means, *self.scales)
+        _check(sound and min(self.scales) > 0 and self.order in DATE_ORDERS, "dates")
+
+    @classmethod
+    def fit(cls, cells: Cells, detail: str) -> DateColumn:
+        """Find means and scales; ``detail`` is the order of year, month and day."""
+        order, found, _ = read_days(cells, detail or "iso")
+        known = found[~np.isnan(found)]
+        fill = float(known.mean()) if known.size else 0.0
+        clock = bool((known % 1 != 0).any())
+        moments = StandardScaler().fit(_calendar(np.where(np.isnan(found), fill, found), clock))
+        return cls(order, tuple(moments.mean_.tolist()), tuple(moments.scale_.tolist()), fill)
+
+    def read(self, cells: Cells) -> Reading:
+        """Read days, with year, month and day in the order of the training where possible."""
+        return read_days(cells, self.order)
+
+    def encode(self, cells: Cells) -> FloatArray:
+        """Return the features, of shape (n, 5 or 7)."""
+        found = self.read(cells)[1]
+        features = _calendar(np.where(np.isnan(found), self.fill, found), len(self.means) == 7)
+        return np.asarray((features - np.array(self.means)) / np.array(self.scales))
+
+    def names(self, column: str) -> list[str]:
+        """Return the names of the features."""
+        parts = ["days", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos"]
+        return [f"{column}: {part}" for part in parts[: len(self.means)]]
+
+
+def _calendar(days: FloatArray, clock: bool) -> FloatArray:
+    periods = (_DAYS_PER_YEAR, _DAYS_PER_WEEK, 1.0) if clock else (_DAYS_PER_YEAR, _DAYS_PER_WEEK)
+    turns = [2 * np.pi * days / period for period in periods]
+    return np.column_stack([days, *(f(turn) for turn in turns for f in (np.sin, np.cos))])
+
 
 _ENCODERS: dict[str, Any] = {
     "numeric": NumberColumn,
@@ -29,8 +230,6 @@ _ENCODERS: dict[str, Any] = {
     "text": TextColumn,
     "date": DateColumn,
 }
-# wider tables become sparse
-_MAX_DENSE_FEATURES = 1_000
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -80,19 +279,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         TableEncoder
             Itself.
         """
-        names, columns = _named_columns(X)
-        kinds = dict(self.kinds or {})
-        absent = [name for name in kinds if name not in names]
+        columns = _named_columns(X)
+        chosen = dict(self.kinds or {})
+        absent = [name for name in chosen if name not in columns]
         if absent:
             raise ValueError(f"kinds names columns that are not there: {absent}")
-        pairs = zip(names, columns, strict=True)
-        return self.fit_kinds([infer_kind(n, c, kinds.get(n)) for n, c in pairs], columns)
+        return self.fit_kinds(infer_kinds(columns, chosen), list(columns.values()))
 
     def fit_kinds(self, kinds: Sequence[ColumnKind], columns: Sequence[Cells]) -> TableEncoder:
         """Fit to columns whose kinds are known; kinds and columns are in one order."""
-        bad = [f"{column.name!r} {column.note}" for column in kinds if column.kind == "other"]
-        if bad:
-            raise ValueError(f"columns that are no features: {', '.join(bad)}")
         self.parts_ = tuple(
             _ENCODERS[column.kind].fit(cells, column.detail) if column.kind in KINDS else None
             for column, cells in zip(kinds, columns, strict=True)
@@ -119,7 +314,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ValueError
             If cells cannot be read, with the first of every column.
         """
-        columns = self._matched(X)
+        names = [name for name, _ in self._parts()]
+        found = _named_columns(X)
+        columns = list(found.values())
+        if hasattr(X, "columns"):
+            absent = [name for name in names if name not in found]
+            if absent:
+                raise ValueError(f"X lacks the columns {absent}")
+            columns = [found[name] for name in names]
+        if len(columns) != self.n_features_in_:
+            raise ValueError(
+                f"X has {len(columns)} features, but TableEncoder is expecting "
+                f"{self.n_features_in_} features as input"
+            )
         problems = self.problems(columns)
         if problems:
             raise ValueError(
@@ -129,24 +336,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def encode(self, columns: Sequence[Cells]) -> Any:
         """Return the features of columns in the order of ``fit``; bad cells count as missing."""
-        pairs = [(p, cells) for p, cells in zip(self._parts(), columns, strict=True) if p]
-        blocks = [part.encode(cells) for part, cells in pairs]
+        pairs = zip(self._parts(), columns, strict=True)
+        blocks = [part.encode(cells) for (_, part), cells in pairs if part]
         if not blocks:
             return np.zeros((len(columns[0]) if columns else 0, 0))
-        width = sum(part.width for part, _ in pairs)
-        if width > _MAX_DENSE_FEATURES or any(isinstance(part, TextColumn) for part, _ in pairs):
+        width = sum(block.shape[1] for block in blocks)
+        if width > _MAX_DENSE_FEATURES or any(isinstance(p, TextColumn) for p in self.parts_):
             return sparse.csr_array(sparse.hstack(list(map(sparse.csr_array, blocks))))
-        dense = [block.toarray() if sparse.issparse(block) else block for block in blocks]
-        return np.hstack(dense)
-
-    def unread(self, columns: Sequence[Cells]) -> list[tuple[str, str, NDArray[np.bool_]]]:
-        """Return the columns that have cells which cannot be read: name, what they are, which."""
-        found = []
-        for name, part, cells in zip(self._names(), self._parts(), columns, strict=True):
-            rows = part.unread(cells) if part else np.zeros(0, dtype=np.bool_)
-            if rows.any():
-                found.append((name, "date" if isinstance(part, DateColumn) else "number", rows))
-        return found
+        return np.hstack([b.toarray() if sparse.issparse(b) else b for b in blocks])
 
     def problems(self, columns: Sequence[Cells], gaps: bool = False) -> list[tuple[str, int, str]]:
         """Return the first cell of each column that cannot be read: column, row and words.
@@ -155,16 +352,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         where some counted as missing in the training.
         """
         found = []
-        unread = {name: (what, rows) for name, what, rows in self.unread(columns)}
-        for name, part, cells in zip(self._names(), self._parts(), columns, strict=True):
-            if name in unread and not getattr(part, "lenient", False):
-                what, rows = unread[name]
-                row = int(np.argmax(rows))
+        for (name, part), cells in zip(self._parts(), columns, strict=True):
+            if not isinstance(part, NumberColumn | DateColumn):
+                continue
+            unread = part.read(cells)[2]
+            empty = missing(cells) if gaps else unread[:0]
+            if unread.any() and not getattr(part, "lenient", False):
+                row, what = int(np.argmax(unread)), "date" if hasattr(part, "order") else "number"
                 cell = str(categories(cells[row : row + 1])[0])[:40]
                 found.append((name, row, f"expected a {what}, found {cell!r}"))
-            elif gaps and isinstance(part, NumberColumn | DateColumn):
-                empty = np.flatnonzero(missing(cells))
-                found += [(name, int(empty[0]), "a missing value")] if empty.size else []
+            elif empty.any():
+                found.append((name, int(np.argmax(empty)), "a missing value"))
         return found
 
     def blank_row(self) -> NDArray[Any]:
@@ -173,41 +371,22 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features, of shape (d,)."""
-        names = zip(self._names(), self._parts(), strict=True)
-        return np.array([f for name, part in names if part for f in part.names(name)], dtype=object)
+        found = [feature for name, part in self._parts() if part for feature in part.names(name)]
+        return np.array(found, dtype=object)
 
-    def _parts(self) -> Sequence[ColumnPart | None]:
+    def _parts(self) -> list[tuple[str, Any]]:
+        """Return the name and the encoder of each column, None where it is left out."""
         check_is_fitted(self)
         known = (*_ENCODERS.values(), type(None))
         if len(self.parts_) != self.n_features_in_ or not all(
             isinstance(part, known) for part in self.parts_
         ):
             raise ValueError("the parts of an encoder do not fit its columns")
-        return self.parts_
-
-    def _names(self) -> list[str]:
-        return [str(name) for name in self.feature_names_in_]
-
-    def _matched(self, X: Any) -> list[Any]:
-        """Return the cells of the columns of ``fit``, in their order."""
-        check_is_fitted(self)
-        names, columns = _named_columns(X)
-        if not hasattr(X, "columns"):
-            if len(columns) != self.n_features_in_:
-                raise ValueError(
-                    f"X has {len(columns)} features, but TableEncoder is expecting "
-                    f"{self.n_features_in_} features as input"
-                )
-            return columns
-        place = {name: j for j, name in enumerate(names)}
-        absent = [name for name in self._names() if name not in place]
-        if absent:
-            raise ValueError(f"X lacks the columns {absent}")
-        return [columns[place[name]] for name in self._names()]
+        return list(zip(map(str, self.feature_names_in_), self.parts_, strict=True))
 
 
-def _named_columns(X: Any) -> tuple[list[str], list[Cells]]:
+def _named_columns(X: Any) -> dict[str, Cells]:
     names, columns = columns_of(X)
     if len(set(names)) < len(names):
         raise ValueError("X has columns of the same name")
-    return names, columns
+    return dict(zip(names, columns, strict=True))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,14 +22,15 @@ from fbeta._array import optional_import
 from fbeta.datasets.cells import (
     Cells,
     arrow_cells,
+    arrow_modules,
+    cell_at,
     columns_of,
-    is_arrow,
     numbers,
     object_cells,
 )
 from fbeta.datasets.cells import missing as missing_cells
-from fbeta.datasets.csv_text import CsvRows, guess_separator, records, split_header
-from fbeta.datasets.files import (
+from fbeta.datasets.csv_text import csv_columns, guess_separator, read_header, records
+from fbeta.datasets.dataset import (
     DatasetError,
     PathLike,
     decode_text,
@@ -38,7 +39,6 @@ from fbeta.datasets.files import (
     is_plain,
     quoted,
     read_bytes,
-    read_lines,
 )
 
 __all__ = ["TABLE_FORMATS", "FileFormat", "Table", "frame_table"]
@@ -46,40 +46,38 @@ __all__ = ["TABLE_FORMATS", "FileFormat", "Table", "frame_table"]
 Format = Literal["arff", "csv", "jsonl", "parquet", "svmlight", "tsv", "xlsx"]
 #: Formats that have named columns of any kind.
 TABLE_FORMATS = ("csv", "jsonl", "parquet", "tsv", "xlsx")
-_SUFFIXES: dict[str, Format] = {
-    ".arff": "arff",
+#: Formats of tables by the ends of file names.
+TABLE_SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".xlsx": "xlsx",
+}
+_SUFFIXES: dict[str, Format] = {
+    ".arff": "arff",
+    **TABLE_SUFFIXES,
     ".svm": "svmlight",
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
     ".txt": "svmlight",
-    ".xlsx": "xlsx",
 }
 #: What the names of columns begin with that have none in their file.
 UNNAMED = "Unnamed: "
 _TAB_WORDS = ("tab", "\\t")
 # What a Parquet or Excel file may unpack to: 1 GiB, and 64 bytes for each of its own
 _MAX_UNPACKED_BYTES, _MAX_UNPACKING = 2**30, 64
-_SAMPLE_BYTES = 2**20  # of a file in blocks, from which separator and encoding are inferred
+_ENCODING_SAMPLE_BYTES = 2**20  # of a file in blocks, from which its encoding is inferred
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """Named columns of a file or a data frame.
 
-    Attributes
-    ----------
-    path : path
-        For messages.
-    columns : mapping from str to cells
-        As :mod:`fbeta.datasets.cells` has them.
-    place : callable
-        From the number of a row, counted from 0, to its line in the file or other words.
+    ``path`` is for messages; ``columns`` are cells by name, as :mod:`fbeta.datasets.cells` has
+    them; ``place`` turns the number of a row, counted from 0, into its line in the file or words.
     """
 
     path: PathLike
@@ -101,46 +99,54 @@ class Table:
         place = self.place(row)
         return f"line {place}" if isinstance(place, int) else place
 
+    def frame(self, names: Sequence[str]) -> Any:
+        """Return columns as a pandas DataFrame, text as Arrow strings without a copy."""
+        pandas = optional_import("pandas", "data", "reading tables")
+        if not names:
+            return pandas.DataFrame(index=range(self.n_rows))
+        found = arrow_modules()[0].table({name: self.columns[name] for name in names})
+        return found.to_pandas(
+            types_mapper=lambda t: pandas.ArrowDtype(t) if "string" in str(t) else None,
+            split_blocks=True,
+        )
+
     def numbers(self, names: Sequence[str], missing: str) -> Any:
         """Return columns of plain numbers, of shape (n, len(names)).
 
         Missing ones are refused, NaN or the mean of their column: ``"error"``, ``"nan"`` or
         ``"mean"``.
         """
-        found = [self._numbers(name, missing) for name in names]
-        return np.column_stack(found) if found else np.zeros((self.n_rows, 0))
+        found = np.empty((self.n_rows, len(names)))
+        for j, name in enumerate(names):
+            found[:, j] = self._numbers(name, missing)
+        return found
 
     def _numbers(self, name: str, missing: str) -> Any:
         cells = self.columns[name]
-        values, gaps = numbers(cells, plain=True), missing_cells(cells)
+        values = numbers(cells, plain=True)
+        if not np.isnan(values).any():
+            return values
+        gaps = missing_cells(cells)
         bad = np.flatnonzero(np.isnan(values) & ~gaps)
         if bad.size:
-            row = int(bad[0])
-            cell = cells[row].as_py() if is_arrow(cells) else cells[row]
-            kind = "a number"
+            row, kind = int(bad[0]), "a number"
+            cell = cell_at(cells, row)
             if not isinstance(cell, str) or is_plain(cell):
                 with suppress(TypeError, ValueError, OverflowError):
                     kind, cell = "a finite number", float(cell)
             raise fail(self.path, self.place(row), f"{kind} in column {name!r}", cell)
-        if missing == "nan" or not gaps.any():
-            return values
         if missing == "error":
             expected = f"a value in column {name!r} (the option 'missing' fills gaps)"
             raise fail(self.path, self.place(int(np.argmax(gaps))), expected, "a missing value")
-        if gaps.all():
+        if missing == "mean" and gaps.all():
             expected = f"at least one value in column {name!r} to take the mean of"
             raise fail(self.path, None, expected)
-        return np.where(gaps, values[~gaps].mean(), values)
+        return values if missing == "nan" else np.where(gaps, values[~gaps].mean(), values)
 
 
 def frame_table(frame: Any) -> Table:
     """Return the columns of a data frame of pandas, Polars or Arrow, or of an array."""
-    names, columns = columns_of(frame)
-    return _named("the table", names, columns, lambda row: f"row {row + 1}")
-
-
-def _row_words(row: int) -> str:
-    return f"row {row + 1}"
+    return _named("the table", *columns_of(frame), lambda row: f"row {row + 1}")
 
 
 def _named(path: PathLike, header: Sequence[str], columns: Sequence[Cells], place: Any) -> Table:
@@ -156,14 +162,8 @@ def _named(path: PathLike, header: Sequence[str], columns: Sequence[Cells], plac
 class FileFormat:
     """How a file is written, where its name and its content do not say so.
 
-    Attributes
-    ----------
-    format : str, optional
-        By default from the suffix; the standard input is CSV.
-    sep : str, optional
-        Between the cells of CSV; inferred by default.
-    encoding : str, optional
-        Of text; inferred by default.
+    ``format`` is that of the suffix by default; ``sep``, between the cells of CSV, and ``encoding``
+    of text are inferred by default.
     """
 
     format: Format | None = None
@@ -177,11 +177,9 @@ class FileFormat:
             raise DatasetError(f"--sep {self.sep!r}: expected one character, or tab")
 
     def of(self, path: PathLike) -> Format:
-        """Return the format of a file."""
-        if self.format is not None:
-            return self.format
-        if os.fspath(path) == "-":
-            return "csv"
+        """Return the format of a file; the standard input is CSV."""
+        if self.format is not None or os.fspath(path) == "-":
+            return self.format or "csv"
         bare = Path(path)
         bare = bare.with_suffix("") if bare.suffix.lower() == ".gz" else bare
         found = _SUFFIXES.get(bare.suffix.lower())
@@ -192,121 +190,92 @@ class FileFormat:
             )
         return found
 
-    def check(self, path: PathLike) -> None:
-        """Refuse options that say nothing of a file."""
+    def check(self, path: PathLike) -> Format:
+        """Return the format of a file; refuse options that say nothing of it."""
         kind = self.of(path)
         given: dict[str, Any] = {} if kind in ("csv", "tsv") else {"--sep": self.sep}
         if kind not in ("csv", "tsv", "jsonl"):
             given["--encoding"] = self.encoding
         refuse(path, kind, given)
+        return kind
 
     def read(self, path: PathLike, least: int = 1) -> Table:
         """Read all columns of a table; a CSV file has at least ``least`` of them."""
-        kind = self.of(path)
-        self.check(path)
-        if kind == "parquet":
-            table = _read_parquet(path)
-        elif kind == "xlsx":
-            table = _read_excel(path)
-        elif kind == "jsonl":
-            table = _json_table(path, enumerate(read_lines(path, self.encoding), start=1))
-        else:
-            table = self._read_csv(path, kind, least)
-        if not table.n_rows:
+        table = next(self._tables(path, None, least), None)
+        if table is None or not table.n_rows:
             raise fail(path, None, "at least one row")
         return table
 
-    def _read_csv(self, path: PathLike, kind: str, least: int) -> Table:
-        data = read_bytes(path)
-        encoding = guess_encoding(data) if self.encoding is None else self.encoding
-        if encoding.lower() not in ("utf-8", "utf8"):
-            data = decode_text(path, data, encoding).encode()
-        data = data.removeprefix(codecs.BOM_UTF8)
-        # more than the header only if that is long: a copy of all text takes its time
-        for size in (_SAMPLE_BYTES // 16, len(data)):
-            head = data[:size].decode("utf-8", "surrogateescape")
-            sep = self._separator(kind, io.StringIO(head, newline=""))
-            header, start, line = split_header(path, head, sep, least)
-            if start < size:
-                break
-        rows = CsvRows(path, data[start:], sep, len(header), line)
-        table = _named(path, header, rows.columns(), rows.line)
-        if not table.n_rows:
-            last = data.count(b"\n") + 1
-            raise fail(path, last, "at least one row after the header")
-        return table
-
-    def _separator(self, kind: str, lines: Iterator[str]) -> str:
-        if self.sep is not None:
-            return self.sep
-        return "\t" if kind == "tsv" else guess_separator(lines)
-
-    def blocks(self, path: PathLike, rows: int, columns: Sequence[str] | None = None) -> Any:
-        """Yield tables of at most ``rows`` rows, of some columns where they are given."""
-        kind = self.of(path)
-        self.check(path)
-        if kind == "parquet":
-            yield from _parquet_blocks(path, rows, columns)
-        elif kind == "xlsx":
-            yield from _slices(_read_excel(path), rows)
-        elif kind == "jsonl":
-            with _open_text(path, self.encoding) as lines:
-                numbered = enumerate(lines, start=1)
-                while some := list(islice(numbered, rows)):
-                    if any(line.strip() for _, line in some):
-                        yield _json_table(path, some)
-        else:
-            yield from self._csv_blocks(path, kind, rows)
-
-    def _csv_blocks(self, path: PathLike, kind: str, rows: int) -> Iterator[Table]:
-        with _open_text(path, self.encoding) as lines:
-            sample = list(islice(lines, 200))
-            sep = self._separator(kind, iter(sample))
-            found = records(chain(sample, lines), sep)
-            text, line = "", 1
-            for count, record in found:
-                text, line = text + record, line + count
-                if record.strip() and not record.startswith("sep="):
-                    break
-            header, _, _ = split_header(path, text, sep, 1)
-            while some := list(islice(found, rows)):
-                data = "".join(record for _, record in some).encode("utf-8", "surrogateescape")
-                parsed = CsvRows(path, data, sep, len(header), line)
-                table = _named(path, header, parsed.columns(), parsed.line)
-                line += sum(count for count, _ in some)
-                if table.n_rows:
-                    yield table
+    def blocks(self, path: PathLike, rows: int) -> Iterator[Table]:
+        """Yield tables of at most ``rows`` rows."""
+        return (table for table in self._tables(path, rows) if table.n_rows)
 
     def names(self, path: PathLike) -> list[str]:
         """Return the names of the columns of a table."""
         if self.of(path) == "parquet":
             return list(_parquet().ParquetFile(path).schema_arrow.names)
-        return next(self.blocks(path, 100), Table(path, {}, _row_words)).header
+        return next((table.header for table in self.blocks(path, 100)), [])
 
+    def _tables(self, path: PathLike, rows: int | None, least: int = 1) -> Iterator[Table]:
+        """Yield tables of at most ``rows`` rows, one of all rows if it is None."""
+        kind = self.check(path)
+        if kind == "parquet":
+            return iter([_read_parquet(path)]) if rows is None else _parquet_blocks(path, rows)
+        if kind == "xlsx":
+            return _slices(_read_excel(path), rows)
+        if kind == "jsonl":
+            return self._read_json(path, rows)
+        return self._read_csv(path, kind, rows, least)
 
-def _open_text(path: PathLike, encoding: str | None) -> Any:
-    """Open a text file for reading in blocks; bytes that are no UTF-8 are told by their block."""
-    opened = gzip.open if Path(path).suffix.lower() == ".gz" else open
-    if encoding is None:
-        with opened(path, "rb") as file:
-            encoding = guess_encoding(file.read(_SAMPLE_BYTES), whole=False)
-    try:
-        utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
-    except LookupError as error:
-        raise fail(path, None, "the name of an encoding", encoding) from error
-    errors = "surrogateescape" if utf8 else "strict"
-    encoding = "utf-8-sig" if utf8 else encoding
-    return opened(path, "rt", encoding=encoding, errors=errors, newline="")
+    def _read_csv(self, path: PathLike, kind: str, rows: int | None, least: int) -> Iterator[Table]:
+        with self._open(path, rows is None) as lines:
+            sep = self.sep or ("\t" if kind == "tsv" else guess_separator(lines))
+            lines.seek(0)
+            found = records(lines, sep)
+            header, line = read_header(path, found, sep, least)
 
+            def take() -> tuple[int, str]:
+                some = list(islice(found, rows))
+                return sum(count for count, _ in some), "".join(record for _, record in some)
 
-def _slices(table: Table, rows: int) -> Iterator[Table]:
-    for start in range(0, table.n_rows, rows):
-        part = {name: cells[start : start + rows] for name, cells in table.columns.items()}
+            for count, text in [(0, lines.read())] if rows is None else iter(take, (0, "")):
+                data = text.encode("utf-8", "surrogateescape")
+                columns, place = csv_columns(path, data, sep, len(header), line)
+                if rows is None and not len(columns[0]):
+                    last = line + text.count("\n")
+                    raise fail(path, last, "at least one row after the header")
+                yield _named(path, header, columns, place)
+                line += count
 
-        def place(row: int, start: int = start) -> int | str:
-            return table.place(start + row)
+    def _read_json(self, path: PathLike, rows: int | None) -> Iterator[Table]:
+        with self._open(path, rows is None) as lines:
+            numbered = enumerate(lines, start=1)
+            while some := list(islice(numbered, rows)):
+                if rows is None or any(line.strip() for _, line in some):
+                    yield _json_table(path, some)
 
-        yield Table(table.path, part, place)
+    def _open(self, path: PathLike, whole: bool) -> Any:
+        """Open text whose encoding may be inferred from the whole; odd bytes of UTF-8 are kept."""
+        opened = gzip.open if Path(path).suffix.lower() == ".gz" else open
+        if whole:
+            data = read_bytes(path)
+            sample = data
+        else:
+            with opened(path, "rb") as file:
+                sample = file.read(_ENCODING_SAMPLE_BYTES)
+        encoding = guess_encoding(sample, whole) if self.encoding is None else self.encoding
+        try:
+            utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
+        except LookupError as error:
+            raise fail(path, None, "the name of an encoding", encoding) from error
+        if whole:
+            data = data if utf8 else decode_text(path, data, encoding).encode()
+            raw = io.BytesIO(data)
+            return io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
+        errors = "surrogateescape" if utf8 else "strict"
+        return opened(
+            path, "rt", encoding="utf-8-sig" if utf8 else encoding, errors=errors, newline=""
+        )
 
 
 def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:
@@ -314,6 +283,17 @@ def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:
     useless = [name for name, value in given.items() if value not in (None, (), False)]
     if useless:
         raise DatasetError(f"{path}: {', '.join(useless)} does not apply to {kind} files")
+
+
+def _slices(table: Table, rows: int | None) -> Iterator[Table]:
+    size = rows or max(table.n_rows, 1)
+    for start in range(0, table.n_rows, size):
+        part = {name: cells[start : start + size] for name, cells in table.columns.items()}
+
+        def place(row: int, start: int = start) -> int | str:
+            return table.place(start + row)
+
+        yield Table(table.path, part, place)
 
 
 def _json_table(path: PathLike, lines: Any) -> Table:
@@ -324,28 +304,20 @@ def _json_table(path: PathLike, lines: Any) -> Table:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line.encode())
         except (ValueError, RecursionError) as error:
-            raise fail(path, number, "a JSON object", line) from error
+            bad_bytes = isinstance(error, UnicodeEncodeError)
+            expected = "utf-8 text" if bad_bytes else "a JSON object"
+            raise fail(path, number, expected, line.rstrip("\r\n")) from error
         if not isinstance(row, dict):
-            raise fail(path, number, "a JSON object", line)
+            raise fail(path, number, "a JSON object", line.rstrip("\r\n"))
         rows.append(row)
         places.append(number)
     header = list(dict.fromkeys(key for row in rows for key in row))
     if not header:
         raise fail(path, None, "at least one object with a field")
-    columns = [_json_cells([row.get(key) for row in rows]) for key in header]
+    columns = [object_cells([row.get(key) for row in rows]) for key in header]
     return _named(path, header, columns, places.__getitem__)
-
-
-def _json_cells(values: list[Any]) -> Cells:
-    if any(isinstance(value, list) for value in values):
-        arrow = optional_import("pyarrow", "data", "reading tables")
-        try:
-            return arrow_cells(arrow.array(values))
-        except (arrow.ArrowInvalid, arrow.ArrowTypeError, UnicodeEncodeError, OverflowError):
-            return values
-    return object_cells(values)
 
 
 def _parquet() -> Any:
@@ -369,7 +341,7 @@ def _read_parquet(path: PathLike) -> Table:
     # the file has been read by now, so every one of them speaks of its content.
     except Exception as error:
         raise fail(path, None, "a Parquet file", str(error)) from error
-    return _named(path, names, cells, _row_words)
+    return _named(path, names, cells, lambda row: f"row {row + 1}")
 
 
 def _without_index(table: Any) -> tuple[list[str], list[Any]]:
@@ -385,11 +357,10 @@ def _unpacked(metadata: Any) -> int:
     return int(max(packed, 8 * metadata.num_rows * metadata.num_columns))
 
 
-def _parquet_blocks(path: PathLike, rows: int, columns: Sequence[str] | None) -> Iterator[Table]:
+def _parquet_blocks(path: PathLike, rows: int) -> Iterator[Table]:
     start = 0
     with _parquet().ParquetFile(path) as file:
-        wanted = None if columns is None else list(columns)
-        for batch in file.iter_batches(batch_size=rows, columns=wanted):
+        for batch in file.iter_batches(batch_size=rows):
             names, found = _without_index(batch)
             cells = [arrow_cells(column) for column in found]
             yield _named(path, names, cells, lambda row, at=start: f"row {at + row + 1}")

@@ -1,25 +1,28 @@
-"""Tables as features and labels: ``read_table``, ``read_csv`` and ``read_parquet``."""
+"""Tables read as features and labels, and columns written as files."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
 from fbeta._array import optional_import
+from fbeta._files import to_csv, write_atomically, write_text
 from fbeta._validation import check_choice
-from fbeta.datasets.cells import is_arrow
-from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kind
-from fbeta.datasets.dataset import Dataset
-from fbeta.datasets.files import DatasetError, Missing, PathLike, fail, quoted
-from fbeta.datasets.label_columns import LabelColumns, TableLabels
+from fbeta.datasets.cells import Cells, is_gap
+from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds
+from fbeta.datasets.dataset import Dataset, DatasetError, Missing, PathLike, fail, quoted
+from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.table_files import UNNAMED, FileFormat, Table, frame_table
 
-__all__ = ["TableData", "read_csv", "read_parquet", "read_table"]
+__all__ = ["TableData", "read_csv", "read_parquet", "read_table", "save_table", "table_text"]
+
+Columns = Mapping[str, Sequence[Any]]
+# leading zeros are part of a name, not of a number
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,26 +121,13 @@ def read_table(
     found = place.read(table) if place.is_given else None
     columns = column_kinds(table, place, kinds or {}, drop)
     pandas = optional_import("pandas", "data", "reading tables")
-    used = [column.name for column in columns if column.kind in KINDS]
-    ids = [column.name for column in columns if column.kind == "id"]
     return TableData(
-        to_frame(table, used),
+        table.frame([column.name for column in columns if column.kind in KINDS]),
         None if found is None else pandas.DataFrame(found.Y, columns=list(found.names)),
-        to_frame(table, ids),
+        table.frame([column.name for column in columns if column.kind == "id"]),
         tuple(columns),
         () if found is None else found.notes,
     )
-
-
-def to_frame(table: Table, names: Sequence[str]) -> Any:
-    """Return columns of a table as a pandas DataFrame, text as Arrow strings without a copy."""
-    pandas = optional_import("pandas", "data", "reading tables")
-    columns = {}
-    for name in names:
-        cells = table.columns[name]
-        dtype = pandas.ArrowDtype(cells.type) if is_arrow(cells) else None
-        columns[name] = pandas.Series(cells, dtype=dtype)
-    return pandas.DataFrame(columns, index=range(table.n_rows))
 
 
 def column_kinds(
@@ -155,13 +145,11 @@ def column_kinds(
     if twice:
         raise DatasetError(f"{table.path}: the options give {quoted(twice)} two uses")
     apart = {*chosen, *drop}
-    names = [name for name in table.columns if name not in apart]
-    with ThreadPoolExecutor() as pool:  # Arrow computes without the interpreter's lock
-        found = list(pool.map(lambda n: infer_kind(n, table.columns[n], kinds.get(n)), names))
-    bad = [f"{column.name!r} {column.note}" for column in found if column.kind == "other"]
-    if bad:
-        raise DatasetError(f"{table.path}: columns that are no features: {', '.join(bad)} (--drop)")
-    return found
+    columns = {name: cells for name, cells in table.columns.items() if name not in apart}
+    try:
+        return infer_kinds(columns, kinds)
+    except ValueError as error:
+        raise DatasetError(f"{table.path}: {error} (--drop)") from error
 
 
 def read_csv(
@@ -303,17 +291,93 @@ def _numeric_dataset(
     if unnamed and "" not in drop:
         number = table.header.index(unnamed[0]) + 1
         raise fail(path, None, f"a name for column {number} (or drop=[''])")
-    drop = [*drop, *unnamed]
-    kept = Table(path, {n: c for n, c in table.columns.items() if n not in drop}, table.place)
+    dropped = {*drop, *unnamed}
+    kept = Table(path, {n: c for n, c in table.columns.items() if n not in dropped}, table.place)
     chosen = labels.find(kept.header, path)
     features = [column for column in kept.header if column not in chosen]
     if not features:
         raise fail(path, None, "at least one feature column besides the labels")
-    found: TableLabels = labels.read(kept)
+    found = labels.read(kept)
     return Dataset(
-        X=np.asarray(kept.numbers(features, missing)),
+        X=kept.numbers(features, missing),
         Y=found.Y,
         label_names=found.names,
         feature_names=tuple(features),
         name=Path(path).stem if name is None else name,
     )
+
+
+def plain_values(cells: Cells, typed: bool) -> list[Any]:
+    """Return cells as values of Python; text that holds numbers only as numbers if ``typed``."""
+    values = cells if isinstance(cells, list) else cells.to_pylist()
+    if not isinstance(cells, list) and "timestamp" in str(cells.type):
+        seconds = cells.to_numpy(zero_copy_only=False).astype("datetime64[s]")
+        values = [str(value).removesuffix("T00:00:00") for value in seconds]
+    if not typed and not isinstance(cells, list) and "string" in str(cells.type):
+        return values
+    values = [None if isinstance(v, str | float) and is_gap(v) else v for v in values]
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(v, str) and _NUMBER.fullmatch(v.strip()) for v in known):
+        read = int if all("." not in value for value in known) else float
+        return [None if value is None else read(value) for value in values]
+    if known and all(isinstance(v, float) and v.is_integer() for v in known):
+        return [None if value is None else int(value) for value in values]
+    kinds = {type(value) for value in known}
+    if len(kinds) < 2 and kinds <= {str, int, float, bool, list}:
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+def table_text(columns: Columns, kind: str, *, delimiter: str = ";", safe: bool = False) -> str:
+    """Return columns as text: ``"csv"``, ``"tsv"``, ``"jsonl"`` or ``"json"``."""
+    if kind in ("csv", "tsv"):
+        rows = zip(*_joined(columns, delimiter).values(), strict=True)
+        return to_csv([list(columns), *rows], sep="\t" if kind == "tsv" else ",", safe=safe)
+    found = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if kind == "json":
+        return json.dumps(found) + "\n"
+    return "".join(json.dumps(row) + "\n" for row in found)
+
+
+def _joined(columns: Columns, delimiter: str) -> Columns:
+    """Return columns with text in place of lists."""
+    return {
+        name: [delimiter.join(v) if isinstance(v, list) else v for v in values]
+        for name, values in columns.items()
+    }
+
+
+def save_table(
+    path: Path, columns: Columns, kind: str, *, delimiter: str = ";", safe: bool = False
+) -> None:
+    """Write columns to a file, whole or not at all."""
+    if kind == "parquet":
+        arrow = optional_import("pyarrow", "data", "writing Parquet files")
+        parquet = optional_import("pyarrow.parquet", "data", "writing Parquet files")
+        with write_atomically(path) as part:
+            parquet.write_table(arrow.table(dict(columns)), part)
+    elif kind == "xlsx":
+        _save_excel(path, _joined(columns, delimiter))
+    else:
+        write_text(path, table_text(columns, kind, delimiter=delimiter, safe=safe))
+
+
+def _save_excel(path: Path, columns: Columns) -> None:
+    openpyxl = optional_import("openpyxl", "data", "writing Excel files")
+    cells = optional_import("openpyxl.cell", "data", "writing Excel files")
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("predictions")
+    illegal = cells.cell.ILLEGAL_CHARACTERS_RE
+
+    def cell(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        made = cells.WriteOnlyCell(sheet, illegal.sub("", value))
+        made.data_type = "s"  # text stays text: a formula would be run
+        return made
+
+    sheet.append([cell(name) for name in columns])
+    for row in zip(*columns.values(), strict=True):
+        sheet.append([cell(value) for value in row])
+    with write_atomically(path) as part:
+        book.save(part)

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.metrics import precision_recall_curve
 
 from fbeta.datasets import TableEncoder
-from fbeta.datasets.column_encoders import TextColumn
+from fbeta.datasets.table_encoder import TextColumn
 from fbeta.decoding.exact import decode
 from fbeta.report.evaluation import calibration_bins, measure_sets
 from fbeta.statistics.label_statistics import LabelStatistics

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fbeta import __version__
 from fbeta._array import to_numpy
 from fbeta.datasets import TableEncoder
-from fbeta.datasets.column_encoders import NumberColumn
+from fbeta.datasets.table_encoder import NumberColumn
 from fbeta.decoding.exact import CutAtHalf
 from fbeta.estimators.average import AverageModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
@@ -152,7 +152,7 @@ def _encode_numbers(g: Graph, parts: Sequence[Any], X: str) -> str:
     scaled = g.op("Add", g.op("Mul", X, g.constant(scale)), g.constant(shift))
     scaled = g.op("Where", gaps, g.constant(0.0), scaled)
     both = g.op("Concat", scaled, g.op("Cast", gaps, to=g.onnx.TensorProto.DOUBLE), axis=1)
-    places = [[i, len(parts) + i][: part.width] for i, part in enumerate(parts)]
+    places = [[i, len(parts) + i][: 1 + part.gaps] for i, part in enumerate(parts)]
     return g.op("Gather", both, g.integer(np.concatenate(places)), axis=1)
 
 

@@ -1,0 +1,429 @@
+"""Files as training data, read as the options say, and as a stored model takes them later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.pipeline import Pipeline
+
+from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow_modules, cell_at, is_list, is_text
+from fbeta.datasets.column_kinds import KINDS, ColumnKind
+from fbeta.datasets.dataset import Dataset, DatasetError, quoted
+from fbeta.datasets.label_columns import LabelColumns, TableLabels
+from fbeta.datasets.mulan import Nominal, read_arff, read_meka, read_mulan
+from fbeta.datasets.svmlight import read_svmlight
+from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder
+from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
+from fbeta.datasets.tables import column_kinds
+
+__all__ = ["InputRows", "ModelInput", "TrainingData", "TrainingOptions", "read_training"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a training file is to be read.
+
+    ``labels_xml``, ``n_labels`` and ``nominal`` are for ARFF files of Mulan and MEKA; ``labels``,
+    ``drop`` and ``kinds`` (by column, ``"id"`` among them) are for tables. None is the default of
+    the format.
+    """
+
+    source: FileFormat = field(default_factory=FileFormat)
+    labels_xml: Path | None = None
+    n_labels: int | None = None
+    labels: LabelColumns = field(default_factory=LabelColumns)
+    drop: tuple[str, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    missing: str | None = None
+    nominal: Nominal | None = None
+
+    @property
+    def inputs(self) -> list[Path]:
+        """The files that are read besides the training file."""
+        return [] if self.labels_xml is None else [self.labels_xml]
+
+    def check(self, path: Path) -> str:
+        """Return the format of a file; refuse options that do not apply to it."""
+        kind = self.source.check(path)
+        labels = self.labels
+        of_arff = {
+            "--labels": self.labels_xml,
+            "--n-labels": self.n_labels,
+            "--nominal": self.nominal,
+        }
+        of_tags = {"--delimiter": labels.delimiter, "--join-labels": labels.join}
+        of_tables = {
+            "--label-columns": labels.columns,
+            "--label-prefix": labels.prefix,
+            "--label-column": labels.column,
+            **of_tags,
+            "--drop": self.drop,
+            **{f"--{kind}": name for name, kind in self.kinds.items()},
+        }
+        refuse(path, kind, of_arff if kind in TABLE_FORMATS else of_tables)
+        if kind == "svmlight":
+            refuse(path, kind, {**of_arff, "--missing": self.missing})
+        if kind in TABLE_FORMATS and not labels.is_given:
+            raise DatasetError(
+                f"{path}: give exactly one of --label-columns, --label-prefix and --label-column"
+            )
+        given = [name for name, value in of_tags.items() if value not in (None, False)]
+        if given and labels.column is None:
+            raise DatasetError(f"{path}: {', '.join(given)} goes with --label-column")
+        return kind
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Labelled data, and what is stored with a model for reading later files alike.
+
+    Attributes
+    ----------
+    data : Dataset
+        Features as the classifier takes them, and labels.
+    remembered : dict
+        How the file was read.
+    encoder : TableEncoder or None
+        From the columns of a table to ``data.X``.
+    columns : tuple of ColumnKind
+        What the columns of a table were found to hold.
+    notes : tuple of str
+        What a user should know.
+    """
+
+    data: Dataset
+    remembered: dict[str, Any]
+    encoder: TableEncoder | None = None
+    columns: tuple[ColumnKind, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of what the model reads from files."""
+        if self.encoder is None:
+            return self.data.feature_names
+        return tuple(map(str, self.encoder.feature_names_in_))
+
+    def whole(self, model: Any) -> Any:
+        """Return a fitted model with what turns the columns of a table into its features."""
+        return with_encoder(self.encoder, model)
+
+
+def with_encoder(encoder: TableEncoder | None, model: Any) -> Any:
+    """Return a pipeline of an encoder, if there is one, and a fitted model."""
+    if encoder is None:
+        return model
+    return Pipeline([("columns", encoder), ("classifier", model)])
+
+
+def read_training(path: Path, options: TrainingOptions) -> TrainingData:
+    """Read labelled data."""
+    kind = options.check(path)
+    if kind == "svmlight":
+        # whether the first index is 0 or 1 is stored: later files may not show it
+        try:
+            return TrainingData(read_svmlight(path, zero_based=False), {"zero_based": False})
+        except DatasetError:
+            if str(path) == "-":
+                raise
+            # a file with an index 0, or a broken one, of which the second reading will speak
+            return TrainingData(read_svmlight(path, zero_based=True), {"zero_based": True})
+    if kind == "arff":
+        return _read_arff(path, options)
+    table = options.source.read(path)
+    found = options.labels.read(table)
+    columns = column_kinds(table, options.labels, options.kinds, options.drop)
+    encoder = fit_encoder(table, columns, options.missing)
+    features = encoder.encode([table.columns[name] for name in encoder.feature_names_in_])
+    if features.shape[1] == 0:
+        used = encoder.feature_names_in_
+        raise DatasetError(f"{table.path}: no value of {quoted(used)} is there twice")
+    data = Dataset(features, found.Y, found.names, name=Path(path).stem)
+    remembered = remember(options, found, columns)
+    return TrainingData(data, remembered, encoder, tuple(columns), found.notes)
+
+
+def _read_arff(path: Path, options: TrainingOptions) -> TrainingData:
+    nominal: Nominal = options.nominal or "codes"
+    fills = options.missing == "mean"
+    given: dict[str, Any] = {"missing": "nan" if fills else "error", "nominal": nominal}
+    if options.labels_xml is not None:
+        refuse(path, "Mulan's", {"--n-labels": options.n_labels})
+        data = read_mulan(path, options.labels_xml, **given)
+    else:
+        data = read_meka(path, n_labels=options.n_labels, **given)
+    if not fills:
+        return TrainingData(data, {"nominal": nominal})
+    X: Any = data.X
+    dense = X.toarray() if sparse.issparse(X) else X
+    known = ~np.isnan(dense)
+    if not known.any(axis=0).all():
+        raise DatasetError(f"{path}: a column has no value to take the mean of")
+    means = (np.where(known, dense, 0).sum(axis=0) / known.sum(axis=0)).tolist()
+    data = replace(data, X=_fill_gaps(X, means))
+    return TrainingData(data, {"nominal": nominal, "means": means})
+
+
+def _fill_gaps(X: Any, means: Sequence[float]) -> Any:
+    """Replace NaN by the mean of its column."""
+    if not sparse.issparse(X):
+        return np.where(np.isnan(X), means, X)
+    X = X.copy()
+    gaps = np.isnan(X.data)
+    X.data[gaps] = np.array(means)[X.indices[gaps]]
+    return X
+
+
+def fit_encoder(
+    table: Table, columns: Sequence[ColumnKind], missing: str | None = None
+) -> TableEncoder:
+    """Fit an encoder to the columns of a table that become features; refuse bad cells."""
+    used = [column for column in columns if column.kind in KINDS]
+    if not used:
+        seen = ", ".join(f"{column.name!r} ({column.kind})" for column in columns) or "none"
+        raise DatasetError(
+            f"{table.path}: no column is left for features; besides the labels there are: {seen}"
+        )
+    cells = [table.columns[column.name] for column in used]
+    encoder = TableEncoder().fit_kinds(used, cells)
+    refuse_problems(table, encoder, cells, gaps=missing == "error")
+    return encoder
+
+
+def refuse_problems(
+    table: Table, encoder: TableEncoder, cells: list[Any], gaps: bool = False
+) -> None:
+    """Raise where cells cannot be read, naming the first of each column in one message."""
+    problems = encoder.problems(cells, gaps)
+    if problems:
+        found = "; ".join(
+            f"column {name!r}, {table.where(row)}: {what}" for name, row, what in problems
+        )
+        hint = " (--missing mean fills gaps)" if gaps else ""
+        raise DatasetError(f"{table.path}: {found}{hint}")
+
+
+def remember(
+    options: TrainingOptions, labels: TableLabels, columns: Sequence[ColumnKind]
+) -> dict[str, Any]:
+    """Return what is stored of a table with a model."""
+    return {
+        "label_column": options.labels.column,
+        "label_prefix": options.labels.prefix,
+        "missing": options.missing or "mean",
+        "ids": [column.name for column in columns if column.kind == "id"],
+        **labels.tags,
+        **({"join_labels": True} if options.labels.join else {}),
+    }
+
+
+@dataclass(frozen=True)
+class InputRows:
+    """Rows of a file for a model.
+
+    Attributes
+    ----------
+    X : array, sparse matrix or DataFrame of n rows
+        As the model takes them.
+    labels : TableLabels or None
+        With the labels of the model; others are counted apart.
+    kept : mapping from str to sequence
+        Columns to be written with predictions.
+    notes : tuple of str
+        What a user should know.
+    """
+
+    X: Any
+    labels: TableLabels | None = None
+    kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def Y(self) -> Any:
+        """Labels of the model, of shape (n, s)."""
+        return None if self.labels is None else self.labels.Y
+
+    @property
+    def unseen(self) -> Mapping[str, int]:
+        """How many rows have a label that the model has never seen."""
+        return {} if self.labels is None else self.labels.unknown
+
+    def with_unseen(self, predicted: Any) -> tuple[Any, Any]:
+        """Return truth and predictions over all labels of the file: unseen ones are missed."""
+        if self.labels is None or not self.unseen:
+            return self.Y, predicted
+        extra = self.labels.extra
+        return np.hstack([self.Y, extra]), np.hstack([predicted, np.zeros_like(extra)])
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """How files are read for a stored model: as its training file was.
+
+    ``stored`` is a :class:`fbeta.storage.model_files.StoredModel`; ``errors`` is ``"raise"`` to
+    refuse cells that cannot be read, which count as missing by default.
+    """
+
+    stored: Any
+    source: FileFormat = field(default_factory=FileFormat)
+    errors: str = "missing"
+
+    def __post_init__(self) -> None:
+        # the model may come from anybody
+        reading = self.stored.reading
+        ids, means = reading.get("ids", []), reading.get("means", [])
+        delimiter = reading.get("delimiter", ";")
+        width = self.stored.estimator.n_features_in_ if "means" in reading else 0
+        sound = (
+            all(isinstance(reading.get(k), str | None) for k in ("label_column", "label_prefix"))
+            and isinstance(delimiter, str)
+            and delimiter != ""
+            and reading.get("nominal", "codes") in ("codes", "onehot")
+            and isinstance(means, list)
+            and len(means) == width
+            and all(isinstance(mean, float) for mean in means)
+            and isinstance(ids, list)
+            and all(isinstance(name, str) for name in ids)
+        )
+        if not sound:
+            raise DatasetError("the model does not say how its training file was read")
+
+    def rows(self, path: Path, *, labelled: bool, keep: Sequence[str] | None = None) -> InputRows:
+        """Read rows with the features of the model, in its order, and with labels if wanted.
+
+        Columns that the model does not know are left out, but for those to ``keep`` and those that
+        name the rows; an empty ``keep`` leaves these out, too.
+        """
+        kind = self.source.check(path)
+        if kind in TABLE_FORMATS:
+            return self.table_rows(self.source.read(path), labelled=labelled, keep=keep)
+        if keep:
+            raise DatasetError(f"{path}: --keep does not apply to {kind} files")
+        return self._svmlight(path) if kind == "svmlight" else self._arff(path, labelled)
+
+    def table_rows(
+        self, table: Table, *, labelled: bool, keep: Sequence[str] | None = None
+    ) -> InputRows:
+        """Return the rows of a table."""
+        absent = [name for name in keep or () if name not in table.columns]
+        if absent:
+            raise DatasetError(f"{table.path}: has no column {quoted(absent)} to keep")
+        ids = [name for name in self.stored.reading.get("ids", []) if name in table.columns]
+        # no column at all only if that is asked for
+        names = ids if keep is None else [*ids, *keep] if keep else []
+        kept = {name: table.columns[name] for name in names}
+        labels = self._labels(table) if labelled else None
+        X, notes = self._features(table)
+        return InputRows(X, labels, kept, (*notes, *(labels.notes if labels else ())))
+
+    def _features(self, table: Table) -> tuple[Any, list[str]]:
+        reading, names, model = (
+            self.stored.reading,
+            self.stored.feature_names,
+            self.stored.estimator,
+        )
+        if names is None:
+            labels = {*self.stored.label_names, reading.get("label_column")}
+            names = tuple(column for column in table.header if column not in labels)
+        _check_names(table.header, names, table.path)
+        encoder = model[0] if isinstance(model, Pipeline) else None
+        if not isinstance(encoder, TableEncoder):
+            missing = "nan" if "means" in reading else "error"
+            return self._align(table.numbers(names, missing), None, table.path), []
+        strict = reading.get("missing") == "error"
+        if strict or self.errors == "raise":
+            refuse_problems(table, encoder, [table.columns[name] for name in names], gaps=strict)
+        parsed, notes = {}, []
+        for name, part in zip(names, encoder.parts_, strict=True):
+            parsed[name], note = _parse_cells(table, name, part)
+            notes += [note] if note else []
+        return Table(table.path, parsed, table.place).frame(names), notes
+
+    def _labels(self, table: Table) -> TableLabels:
+        """Read the labels; those that the model has not seen are counted apart."""
+        reading, names = self.stored.reading, list(self.stored.label_names)
+        column, prefix = reading.get("label_column"), reading.get("label_prefix")
+        if not column:
+            _check_names(table.header, names, table.path, "label")
+            place = LabelColumns(prefix=prefix) if prefix else LabelColumns(names)
+            return place.read(table, names)
+        _check_names(table.header, [column], table.path, "label column")
+        lists = reading.get("is_list") or is_list(table.columns[column])
+        delimiter = None if lists else reading.get("delimiter", ";")
+        join = bool(reading.get("join_labels"))
+        return LabelColumns(column=column, delimiter=delimiter, join=join).read(table, names)
+
+    def _svmlight(self, path: Path) -> InputRows:
+        zero_based = bool(self.stored.reading.get("zero_based", False))
+        n_features = self.stored.estimator.n_features_in_
+        data = read_svmlight(path, n_features=n_features, zero_based=zero_based)
+        labels = TableLabels.split(data.Y, data.label_names, self.stored.label_names)
+        return InputRows(data.X, labels)
+
+    def _arff(self, path: Path, labelled: bool) -> InputRows:
+        names, reading = tuple(self.stored.label_names), self.stored.reading
+        # the values of the labels may be missing: they may be what is to be predicted
+        data = read_arff(
+            path,
+            names if labelled else (),
+            drop=() if labelled else names,
+            missing="nan" if "means" in reading else "error",
+            nominal=reading.get("nominal", "codes"),
+        )
+        X = self._align(data.X, data.feature_names, path)
+        return InputRows(X, TableLabels(data.Y, names) if labelled else None)
+
+    def _align(self, X: Any, names: Sequence[str] | None, path: Any) -> Any:
+        """Bring columns into the order of the model, by name where both have names; fill gaps."""
+        stored = self.stored
+        if names is not None and stored.feature_names is not None:
+            _check_names(names, stored.feature_names, path)
+            position = {name: j for j, name in enumerate(names)}
+            X = X[:, [position[name] for name in stored.feature_names]]
+        expected = stored.estimator.n_features_in_
+        if X.shape[1] != expected:
+            raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
+        return _fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
+
+
+def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
+    """Return cells as the part of an encoder takes them, and a note where some cannot be read."""
+    cells = table.columns[name]
+    if not isinstance(part, NumberColumn | DateColumn):
+        return cells, ""
+    arrow, _ = arrow_modules()
+    how, values, unread = part.read(cells)
+    if isinstance(part, NumberColumn):
+        what, other = "number", f"a decimal {how!r}" if how != part.decimal else ""
+        parsed = arrow.array(values)
+    else:
+        what, other = "date", f"dates in the order {how}" if how != part.order else ""
+        micro = np.nan_to_num(values * MICROSECONDS_PER_DAY).round().astype("datetime64[us]")
+        parsed = arrow.array(micro, mask=np.isnan(values))
+    notes = [f"column {name!r} is written with {other} here"] if other and is_text(cells) else []
+    if unread.any():
+        row = int(np.argmax(unread))
+        notes.append(
+            f"column {name!r}: {unread.sum():,} cells are no {what}s and count as missing, "
+            f"the first in {table.where(row)}: {str(cell_at(cells, row))[:40]!r}"
+        )
+    return parsed, "; ".join(notes)
+
+
+def _check_names(
+    found: Sequence[str], wanted: Sequence[str], path: Any, what: str = "feature"
+) -> None:
+    known = set(found)
+    absent = [name for name in wanted if name not in known]
+    if absent:
+        raise DatasetError(f"{path}: lacks the {what} {quoted(absent)} of the model")
