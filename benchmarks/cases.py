@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from fbeta.datasets import load
+from fbeta.statistics import encode, observed_cardinalities
 from fbeta.statistics.encoding import constant_values, distinct_columns
-from fbeta.statistics.label_statistics import encode, observed_cardinalities
 
 
 @dataclass

@@ -45,8 +45,8 @@ from fbeta.report.evaluation import scores_by_beta
 from fbeta.report.inspection import inspect_betas
 from fbeta.rivals.held_out import HeldOutClassifier
 from fbeta.rivals.structured import BundleClassifier
+from fbeta.statistics import observed_cardinalities
 from fbeta.statistics.codes import Code
-from fbeta.statistics.label_statistics import observed_cardinalities
 from fbeta.storage.stored_model import StoredModel
 
 RNG = np.random.default_rng(0)

@@ -20,7 +20,7 @@ from fbeta.linear import (
     solve_path,
 )
 from fbeta.losses import LogisticLoss
-from fbeta.statistics.label_statistics import encode, observed_cardinalities
+from fbeta.statistics import encode, observed_cardinalities
 
 from . import hostile
 from .fits import fit_linear, fit_softmax

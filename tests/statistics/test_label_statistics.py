@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics
-from fbeta.statistics.label_statistics import encode, encode_labels, observed_cardinalities
+from fbeta.statistics import encode, encode_labels, observed_cardinalities
 
 from .. import reference
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fbeta._validation import check_count
 from fbeta.decoding.exact import decode, expected_fbeta
 from fbeta.losses import LogisticLoss
-from fbeta.statistics.label_statistics import LabelStatistics, encode
+from fbeta.statistics import LabelStatistics, encode
 
 __all__ = ["CalibratedLaw", "CalibratedSample", "all_label_sets", "make_calibrated"]
 

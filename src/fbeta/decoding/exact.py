@@ -31,9 +31,9 @@ from fbeta.decoding.factored_search import search_factored, search_sparse
 from fbeta.decoding.measures import Measure, get_measure
 from fbeta.labels.forms import check_binary, read_dense
 from fbeta.statistics.codes import Estimates
+from fbeta.statistics.composite import Form, Sparse
 from fbeta.statistics.label_statistics import LabelStatistics
-from fbeta.statistics.sparse import Sparse
-from fbeta.statistics.storage import Dense, Factored, Form, pieces
+from fbeta.statistics.storage import Dense, Factored, pieces
 
 __all__ = [
     "CutAtHalf",
@@ -221,7 +221,7 @@ def expected_measure(
     return expected
 
 
-def _form_of(statistics: Any) -> Form | Sparse:
+def _form_of(statistics: Any) -> Form:
     if not isinstance(statistics, LabelStatistics):
         raise TypeError(
             "statistics must be LabelStatistics; for probabilities of the labels see "
@@ -240,7 +240,7 @@ def _check_goal(measure: Measure, low: int, high: int | None, s: int) -> Goal:
     return Goal(measure, low, high, s)
 
 
-def _search(form: Form | Sparse, goal: Goal) -> tuple[Array, Array]:
+def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
     """Find the best label sets, and their values."""
     if isinstance(form, Sparse):
         return search_sparse(form, goal)
@@ -260,7 +260,7 @@ def _search(form: Form | Sparse, goal: Goal) -> tuple[Array, Array]:
     return labels, value
 
 
-def _read_predictions(form: Form | Sparse, labels: Any) -> Array:
+def _read_predictions(form: Form, labels: Any) -> Array:
     """Return predictions as booleans where the statistics are, those of listed labels as CSR."""
     xp, device = form.place
     if isinstance(form, Sparse):
@@ -282,7 +282,7 @@ def _read_predictions(form: Form | Sparse, labels: Any) -> Array:
     return astype(xp, as_array(xp, device, labels), xp.bool)
 
 
-def _hits(form: Form | Sparse, yhat: Array) -> tuple[Array, tuple[Array, ...]]:
+def _hits(form: Form, yhat: Array) -> tuple[Array, tuple[Array, ...]]:
     """Return the sizes of predictions, (n,); q_0, P(|y| = k), k, and the expected hits, (n, K)."""
     if isinstance(form, Sparse):
         return np.diff(yhat.indptr), _hits_of_listed(form, yhat)

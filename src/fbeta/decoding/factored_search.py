@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fbeta._array import Array, astype, host_integers
 from fbeta._threads import map_rows, rows_at_once
 from fbeta.decoding.dense_search import Goal, choose_size, largest_labels, rest_of, tie
+from fbeta.statistics.composite import Sparse
 from fbeta.statistics.conditional_bernoulli import (
     IndependentLaw,
     Law,
@@ -24,7 +25,6 @@ from fbeta.statistics.conditional_bernoulli import (
     probabilities,
     sums_of_first,
 )
-from fbeta.statistics.sparse import Sparse
 from fbeta.statistics.storage import Factored, law_bytes, tile
 
 

@@ -24,7 +24,7 @@ from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.members import Candidate, Trial, fit_member
 from fbeta.estimators.pruning import difference
 from fbeta.linear.learner import take_rows
-from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
+from fbeta.statistics import LabelStatistics, observed_cardinalities
 
 __all__ = ["JOINT", "LINEAR_NAMES", "QUICK", "Clock", "Search", "TimeUpError"]
 

@@ -24,8 +24,7 @@ from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, Names, Weight, take_rows
 from fbeta.statistics.codes import CardinalityCode
-from fbeta.statistics.encoding import Targets
-from fbeta.statistics.validation import read_matrix
+from fbeta.statistics.encoding import Targets, read_matrix
 
 __all__ = ["FBetaDecoder", "FBetaDecoderCV", "RecalibrationLearner"]
 

@@ -34,8 +34,8 @@ from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance
+from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.codes import LabelSetCode, MarginalCode, SizedCode
-from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
 
 __all__ = ["INDEPENDENT", "Candidate", "Trial", "as_candidates", "fit_member", "kept_rows",
            "statistics_of"]  # fmt: skip

@@ -11,7 +11,7 @@ from fbeta.decoding.exact import decode
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 from fbeta.metrics import fbeta_per_instance
-from fbeta.statistics.label_statistics import LabelStatistics, encode, observed_cardinalities
+from fbeta.statistics import LabelStatistics, encode, observed_cardinalities
 
 # what counts as a gain, and how far the best has to be above what needs no features
 GAIN, RISE = 1e-3, 1e-2

@@ -21,8 +21,7 @@ from fbeta.estimators.statistics_base import Plan, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, LinearLearner, Names, Weight
 from fbeta.statistics.codes import Code, MarginalCode, SizedCode
-from fbeta.statistics.encoding import constant_values, distinct_columns
-from fbeta.statistics.validation import read_matrix
+from fbeta.statistics.encoding import constant_values, distinct_columns, read_matrix
 
 __all__ = ["SizedClassifier", "SizedLearner", "SizedModel"]
 

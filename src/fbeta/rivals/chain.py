@@ -22,8 +22,8 @@ from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, LinearLearner, Names, Weight
 from fbeta.losses import LogisticLoss
+from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.codes import Code, Estimates
-from fbeta.statistics.label_statistics import LabelStatistics, observed_cardinalities
 
 __all__ = ["ProbabilisticChain"]
 

@@ -27,7 +27,7 @@ from fbeta.labels.forms import Indicator, LabelForm, form_of, read_labels
 from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss
 from fbeta.metrics import fbeta_of_counts
-from fbeta.statistics.label_statistics import encode
+from fbeta.statistics import encode
 
 __all__ = ["LowRankClassifier", "all_labelsets", "factorise", "fbeta_factors"]
 

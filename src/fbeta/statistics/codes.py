@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from fbeta._array import array_namespace
 from fbeta.labels.forms import Indicator
-from fbeta.statistics.encoding import Targets, distinct_columns
-from fbeta.statistics.label_statistics import LabelStatistics, encode, observed_cardinalities
+from fbeta.statistics.encoding import Targets, distinct_columns, encode, observed_cardinalities
+from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["CardinalityCode", "Code", "Estimates", "JointCode", "LabelSetCode", "MarginalCode",
            "PlugInCode", "SizedCode"]  # fmt: skip

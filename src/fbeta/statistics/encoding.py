@@ -1,7 +1,8 @@
-"""The output code y -> a_y of label sets; equal and constant columns of targets."""
+"""Arguments of label statistics: label sets as the code y -> a_y, and arrays of probabilities."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +10,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import Array, astype, host_integers, is_tensor, namespace_and_device, widest_float
+from fbeta._array import (
+    Array,
+    as_array,
+    astype,
+    host_integers,
+    is_tensor,
+    namespace_and_device,
+    widest_float,
+)
 from fbeta._validation import check_choice
 from fbeta.labels.forms import Indicator, check_binary, read_labels
+from fbeta.statistics.conditional_bernoulli import INFINITE_LOG_ODDS
+from fbeta.statistics.storage import check_statistics
 
 
 def observed_cardinalities(Y: Indicator, which: str = "seen") -> NDArray[np.intp]:
@@ -181,3 +192,92 @@ def constant_values(targets: sp.csc_array) -> NDArray[np.float64]:
         if len(values) and (values == values[0]).all():
             out[column] = values[0]
     return out
+
+
+def as_floats(name: str, values: Any) -> Array:
+    """Return an array in a floating type, NumPy's in double precision."""
+    xp, device = namespace_and_device(**{name: values})
+    if xp is np:
+        return np.asarray(values, dtype=np.float64)
+    floating = xp.isdtype(values.dtype, "real floating")
+    return values if floating else astype(xp, values, widest_float(xp, device))
+
+
+def read_matrix(P: Any) -> Array:
+    """Return probabilities or logits of labels, of shape (n, s), in a floating type.
+
+    A list of two columns for each label, as scikit-learn's forests give it, is read too.
+    """
+    if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
+        P = _presence(P)
+    P = as_floats("P", P)
+    if P.ndim != 2 or P.shape[1] == 0:
+        raise ValueError(f"P must have shape (n, s) with s >= 1, got {tuple(P.shape)}")
+    return P
+
+
+def _presence(P: Sequence[Any]) -> Array:
+    """Return the last of the two columns of each label."""
+    for j, p in enumerate(P):
+        if p.shape[1] != 2:
+            raise ValueError(
+                f"P[{j}] must have shape (n, 2), the probabilities that label {j} is absent and "
+                f"present, got {tuple(p.shape)}"
+            )
+        if p.shape[0] != P[0].shape[0]:
+            raise ValueError(f"P[{j}] has {p.shape[0]} rows, but P[0] has {P[0].shape[0]}")
+    xp, _ = namespace_and_device(**{f"P[{j}]": p for j, p in enumerate(P)})
+    return xp.stack([p[:, 1] for p in P], axis=1)
+
+
+def read_marginals(P: Any) -> Array:
+    """Return marginals of shape (n, s) in a floating type."""
+    P = read_matrix(P)
+    if not bool(namespace_and_device(P=P)[0].all((P >= 0) & (P <= 1))):
+        raise ValueError("P must hold probabilities in [0, 1]")
+    return P
+
+
+def read_logits(Z: Any) -> Array:
+    """Return log-odds of shape (n, s) in the widest floating type, infinite ones as finite."""
+    Z = read_matrix(Z)
+    xp, device = namespace_and_device(Z=Z)
+    if bool(xp.any(xp.isnan(Z))):
+        raise ValueError("Z contains NaN")
+    Z = astype(xp, Z, widest_float(xp, device))
+    most = min(INFINITE_LOG_ODDS, float(xp.finfo(Z.dtype).max) / 4)
+    return xp.clip(Z, -most, most)
+
+
+def read_sizes(sizes: Any, P: Any) -> Array:
+    """Return the law of the number of labels, (n, m + 1), in the place and type of P, (n, s)."""
+    xp, device = namespace_and_device(P=P, sizes=sizes)
+    sizes = astype(xp, as_array(xp, device, sizes), P.dtype)
+    n, s = P.shape
+    if sizes.ndim != 2 or sizes.shape[0] != n or not 1 <= sizes.shape[1] <= s + 1:
+        raise ValueError(
+            f"sizes must have shape ({n}, m + 1) with m <= {s}, one column for each number of "
+            f"labels 0..m, got {tuple(sizes.shape)}"
+        )
+    check_statistics("sizes", sizes)
+    return sizes
+
+
+def row_numbers(rows: Any, n: int, place: tuple[Any, Any]) -> Any:
+    """Return a slice, or an array of numbers of n rows in a place, from a mask or numbers."""
+    if isinstance(rows, slice):
+        return rows
+    xp, device = place
+    if is_tensor(rows):
+        if xp.isdtype(rows.dtype, "bool"):
+            return xp.nonzero(rows)[0]
+        return xp.where(rows < 0, rows + n, rows)
+    chosen = np.atleast_1d(np.asarray(rows))
+    if chosen.dtype == np.bool_:
+        if chosen.shape != (n,):
+            raise IndexError(f"the mask of rows has shape {chosen.shape}, expected ({n},)")
+        chosen = np.flatnonzero(chosen)
+    chosen = chosen.astype(np.intp, casting="same_kind") if chosen.size else np.arange(0)
+    if ((chosen < -n) | (chosen >= n)).any():
+        raise IndexError(f"rows must lie in 0..{n - 1}")
+    return xp.asarray(np.where(chosen < 0, chosen + n, chosen), device=device)

@@ -15,18 +15,13 @@ from fbeta._array import (
     as_array,
     astype,
     host_integers,
-    is_tensor,
     namespace_and_device,
+    to_numpy,
     widest_float,
 )
-from fbeta._validation import check_count
 from fbeta.labels.forms import check_binary, read_labels
-from fbeta.statistics import validation as valid
-from fbeta.statistics.encoding import encode, encode_labels, observed_cardinalities
-from fbeta.statistics.sparse import Sparse, join_rows, lists_to_csr, read_listed
-from fbeta.statistics.storage import Dense, Factored, Form, Mixture, concatenate
-
-__all__ = ["LabelStatistics", "encode", "encode_labels", "observed_cardinalities"]
+from fbeta.statistics import composite, encoding
+from fbeta.statistics.storage import Dense, Factored, check_dense
 
 
 class LabelStatistics:
@@ -65,19 +60,17 @@ class LabelStatistics:
     [[0.9, 0.5]]
     """
 
-    form: Form | Sparse
+    form: composite.Form
 
     def __init__(self, empty: Any, joint: Any, cardinalities: Any) -> None:
         xp, device = namespace_and_device(empty=empty, joint=joint)
         empty, joint = (as_array(xp, device, array) for array in (empty, joint))
-        if is_tensor(cardinalities):
-            cardinalities = host_integers(cardinalities)
-        cardinalities = np.asarray(cardinalities)
-        valid.check_dense(empty, joint, cardinalities)
+        cardinalities = to_numpy(cardinalities)
+        check_dense(empty, joint, cardinalities)
         self.form = Dense(empty, joint, cardinalities)
 
     @classmethod
-    def _of(cls, form: Form | Sparse) -> LabelStatistics:
+    def _of(cls, form: composite.Form) -> LabelStatistics:
         out = object.__new__(cls)
         out.form = form
         return out
@@ -87,12 +80,11 @@ class LabelStatistics:
 
     def __getitem__(self, rows: Any) -> LabelStatistics:
         """Return the statistics of some rows, given by a slice, mask or integer array."""
-        return self._of(self.form.take(valid.row_numbers(rows, len(self), self.form.place)))
+        return self._of(self.form.take(encoding.row_numbers(rows, len(self), self.form.place)))
 
     def __repr__(self) -> str:
         n, s = self.form.shape
-        kind = type(self.form).__name__.lower()
-        K = len(self.cardinalities)
+        kind, K = type(self.form).__name__.lower(), len(self.cardinalities)
         return f"<LabelStatistics of {n} instances, {s} labels, {K} cardinalities, {kind}>"
 
     @cached_property
@@ -134,10 +126,9 @@ class LabelStatistics:
         """
         xp, device = self.form.place
         sizes = self.form.size_probabilities()
-        shape = (len(self), self.n_labels + 1)
-        if isinstance(self.form, Sparse):
-            shape = (len(self), 1 + len(self.cardinalities))
-        out: NDArray[Any] = xp.zeros(shape, dtype=sizes.dtype, device=device)
+        listed = isinstance(self.form, composite.Sparse)
+        width = 1 + (len(self.cardinalities) if listed else self.n_labels)
+        out: NDArray[Any] = xp.zeros((len(self), width), dtype=sizes.dtype, device=device)
         out[:, 0] = astype(xp, self.empty, sizes.dtype)
         for i, k in enumerate(self.cardinalities):
             out[:, int(k)] = sizes[:, i]
@@ -159,8 +150,7 @@ class LabelStatistics:
 
     def to_code(self) -> NDArray[Any]:
         """Return the components in the order of :func:`encode`, of shape (n, 1 + K s)."""
-        xp = self.form.place[0]
-        joint = self.joint
+        xp, joint = self.form.place[0], self.joint
         rows = xp.reshape(joint, (len(self), joint.shape[1] * joint.shape[2]))
         empty = astype(xp, self.empty, joint.dtype)
         code: NDArray[Any] = xp.concat([empty[:, None], rows], axis=1)
@@ -200,7 +190,7 @@ class LabelStatistics:
         -------
         LabelStatistics
         """
-        return cls.from_code(*encode_labels(Y))
+        return cls.from_code(*encoding.encode_labels(Y))
 
     @classmethod
     def from_marginals(cls, P: Any, sizes: Any = None, unlisted: Any = None) -> LabelStatistics:
@@ -239,11 +229,11 @@ class LabelStatistics:
         [[[0.9, 0.1]]]
         """
         if sp.issparse(P):
-            return cls._of(read_listed(P, sizes, unlisted))
+            return cls._of(composite.read_listed(P, sizes, unlisted))
         if unlisted is not None:
             raise ValueError("unlisted is for sparse P: a dense P lists all labels")
-        P = valid.read_marginals(P)
-        return cls._of(Factored(P, None if sizes is None else valid.read_sizes(sizes, P)))
+        P = encoding.read_marginals(P)
+        return cls._of(Factored(P, None if sizes is None else encoding.read_sizes(sizes, P)))
 
     @classmethod
     def from_listed(
@@ -285,8 +275,8 @@ class LabelStatistics:
         >>> q.marginals().indices.tolist(), q.n_labels
         ([2, 7], 1000000)
         """
-        P = lists_to_csr(indices, values, check_count("n_labels", n_labels))
-        return cls._of(read_listed(P, sizes, unlisted))
+        P = composite.lists_to_csr(indices, values, n_labels)
+        return cls._of(composite.read_listed(P, sizes, unlisted))
 
     @classmethod
     def from_logits(cls, Z: Any, sizes: Any = None) -> LabelStatistics:
@@ -312,8 +302,8 @@ class LabelStatistics:
         >>> q.marginals().round(3).tolist()
         [[1.0, 0.0, 0.0]]
         """
-        Z = valid.read_logits(Z)
-        return cls._of(Factored(Z, None if sizes is None else valid.read_sizes(sizes, Z), True))
+        Z = encoding.read_logits(Z)
+        return cls._of(Factored(Z, None if sizes is None else encoding.read_sizes(sizes, Z), True))
 
     @classmethod
     def from_samples(cls, S: Any) -> LabelStatistics:
@@ -362,10 +352,10 @@ class LabelStatistics:
         p = astype(xp, as_array(xp, device, probabilities), widest_float(xp, device))
         if xp is np:
             indicator = read_labels(labelsets, "labelsets")[1]
-            cardinalities, s = observed_cardinalities(indicator), indicator.shape[1]
-            code = encode(indicator, cardinalities).astype(np.float64)
+            cardinalities, s = encoding.observed_cardinalities(indicator), indicator.shape[1]
+            code = encoding.encode(indicator, cardinalities).astype(np.float64)
         else:
-            code, cardinalities, s = encode_labels(labelsets, like=p, name="labelsets")
+            code, cardinalities, s = encoding.encode_labels(labelsets, like=p, name="labelsets")
         m = code.shape[0]
         if p.ndim != 2 or p.shape[1] != m:
             raise ValueError(
@@ -404,18 +394,7 @@ class LabelStatistics:
         >>> LabelStatistics.mixture([a, b], [3, 1]).joint.tolist()
         [[[0.75, 0.0], [0.25, 0.25]]]
         """
-        forms = [part.form for part in parts]
-        valid.check_alike(forms, same_rows=True)
-        shares = valid.read_weights(weights, len(forms))
-        if len(forms) == 1:
-            return cls._of(forms[0])
-        dense = [form for form in forms if not isinstance(form, Sparse)]
-        if len(dense) < len(forms):
-            raise TypeError("parts with listed labels cannot be averaged: average their marginals")
-        kept = [(form, share) for form, share in zip(dense, shares, strict=True) if share > 0]
-        if len(kept) == 1:
-            return cls._of(kept[0][0])
-        return cls._of(Mixture(tuple(form for form, _ in kept), tuple(w for _, w in kept)))
+        return cls._of(composite.average([part.form for part in parts], weights))
 
     @classmethod
     def concatenate(cls, parts: Sequence[LabelStatistics]) -> LabelStatistics:
@@ -438,11 +417,4 @@ class LabelStatistics:
         >>> LabelStatistics.concatenate([a, b]).marginals().tolist()
         [[1.0, 0.0], [1.0, 1.0]]
         """
-        forms = [part.form for part in parts]
-        valid.check_alike(forms, same_rows=False)
-        if len(forms) == 1:
-            return cls._of(forms[0])
-        listed = [form for form in forms if isinstance(form, Sparse)]
-        if len(listed) == len(forms) and len({form.sizes is None for form in listed}) == 1:
-            return cls._of(join_rows(listed))
-        return cls._of(concatenate(forms))
+        return cls._of(composite.concatenate([part.form for part in parts]))

@@ -1,4 +1,4 @@
-"""How label statistics are kept: every number, factors, or an average of several.
+"""How label statistics are kept: every number, or factors.
 
 Some rows are unfolded at a time, so that nobody needs the whole table of shape (n, K, s) at once.
 """
@@ -12,7 +12,14 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, astype, namespace_and_device, take_rows, widest_float
+from fbeta._array import (
+    Array,
+    astype,
+    namespace_and_device,
+    take_rows,
+    widest_float,
+    without_gradients,
+)
 from fbeta._threads import chunk_elements, map_rows, row_tasks, tile_elements
 from fbeta.statistics.conditional_bernoulli import (
     Law,
@@ -25,6 +32,7 @@ from fbeta.statistics.conditional_bernoulli import (
 
 Cardinalities: TypeAlias = NDArray[np.intp]  # increasing sizes in 1..s; others have no weight
 Rows: TypeAlias = Any  # a slice, or an array of integers
+MAX_STATISTIC = 1e30  # sums of more may overflow, in single precision
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,10 @@ class Storage:
     def unfold(self) -> Dense:
         """Return every number, with all cardinalities."""
         form: Any = self
-        out = _zeros(form, form.cardinalities)
+        out = zeros(form, form.cardinalities)
 
         def work(rows: slice) -> tuple[Array, ...]:
-            _add(out, rows, form.block(rows))
+            add_block(out, rows, form.block(rows))
             return ()
 
         tasks = row_tasks(form.place, form.shape[0], form.row_bytes, unfolding=True)
@@ -260,112 +268,8 @@ def tile(law: Law) -> tuple[int, int]:
     return width, max(1, chunk_elements(device) // (width * n))
 
 
-@dataclass(frozen=True)
-class Mixture(Storage):
-    """The average of several statistics of the same rows, with weights that sum to 1."""
-
-    parts: tuple[Form, ...]
-    weights: tuple[float, ...]
-
-    @property
-    def cardinalities(self) -> Cardinalities:
-        """The union of those of the parts."""
-        return _union(self.parts)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """``(n, s)``."""
-        return self.parts[0].shape
-
-    @property
-    def place(self) -> tuple[Any, Any]:
-        """Namespace and device of the arrays."""
-        return self.parts[0].place
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of the unfolded statistics of one instance, and of a part of it."""
-        return 2 * max(part.row_bytes for part in self.parts)
-
-    def tasks(self) -> list[slice]:
-        """Return rows to be unfolded together."""
-        return row_tasks(self.place, self.shape[0], self.row_bytes, unfolding=True)
-
-    def take(self, rows: Rows) -> Mixture:
-        """Return some rows."""
-        return Mixture(tuple(part.take(rows) for part in self.parts), self.weights)
-
-    def astype(self, dtype: Any) -> Mixture:
-        """Return the statistics in numbers of another type."""
-        return Mixture(tuple(part.astype(dtype) for part in self.parts), self.weights)
-
-    def block(self, rows: Rows) -> Dense:
-        """Return some rows unfolded, without the sizes that have no weight in them."""
-        blocks = [part.block(rows) for part in self.parts]
-        out = _zeros(self, _union(blocks), n=blocks[0].shape[0])
-        for block, weight in zip(blocks, self.weights, strict=True):
-            _add(out, slice(None), block, weight)
-        return out
-
-    def empty_probability(self) -> Array:
-        """Return ``P(no labels)``, of shape (n,)."""
-        return self._average([part.empty_probability() for part in self.parts])
-
-    def marginals(self) -> Array:
-        """Return ``P(y_j = 1)``, of shape (n, s)."""
-        return self._average([part.marginals() for part in self.parts])
-
-    def size_probabilities(self) -> Array:
-        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
-        out = _zeros(self, self.cardinalities, s=1)
-        for part, weight in zip(self.parts, self.weights, strict=True):
-            of_sizes = part.size_probabilities()[:, :, None]
-            _add(out, slice(None), Dense(out.empty, of_sizes, part.cardinalities), weight)
-        return out.joint[:, :, 0]
-
-    def _average(self, arrays: list[Array]) -> Array:
-        terms = [weight * array for array, weight in zip(arrays, self.weights, strict=True)]
-        return sum(terms[1:], start=terms[0])
-
-
-Form: TypeAlias = Dense | Factored | Mixture
-
-
-def concatenate(forms: Sequence[Any]) -> Form:
-    """Join the rows of several forms; factors stay factors where all of them are."""
-    xp = forms[0].place[0]
-    factored = [form for form in forms if isinstance(form, Factored)]
-    sized = [form.sizes for form in factored if form.sizes is not None]
-    alike = len({form.log_odds for form in factored}) == 1 and len(factored) == len(forms)
-    if alike and len(sized) in (0, len(forms)):
-        P = xp.concat([form.P for form in factored], axis=0)
-        return Factored(P, join_sizes(xp, sized) if sized else None, factored[0].log_odds)
-    dense = [form.joint.dtype for form in forms if isinstance(form, Dense)]
-    dtype = xp.result_type(*dense) if len(dense) == len(forms) else None
-    out = _zeros(forms[0], _union(forms), n=sum(form.shape[0] for form in forms), dtype=dtype)
-    start = 0
-    for form in forms:
-        _add(out, slice(start, start + form.shape[0]), form.unfold())
-        start += form.shape[0]
-    return out
-
-
-def join_sizes(xp: Any, sizes: Sequence[Array]) -> Array:
-    """Join laws of the number of labels, (n, m + 1) each, with zeros for the sizes they lack."""
-    out = xp.zeros(
-        (sum(len(part) for part in sizes), max(int(part.shape[1]) for part in sizes)),
-        dtype=sizes[0].dtype,
-        device=sizes[0].device,
-    )
-    start = 0
-    for part in sizes:
-        out[start : start + part.shape[0], : part.shape[1]] = part
-        start += part.shape[0]
-    return out
-
-
-def _zeros(
-    form: Form,
+def zeros(
+    form: Any,
     cardinalities: Cardinalities,
     *,
     n: int | None = None,
@@ -380,7 +284,7 @@ def _zeros(
     return Dense(xp.zeros(n, dtype=dtype, device=device), joint, cardinalities)
 
 
-def _add(out: Dense, rows: slice, block: Dense, weight: float | None = None) -> None:
+def add_block(out: Dense, rows: slice, block: Dense, weight: float | None = None) -> None:
     """Write statistics to some rows, those of each size to its slot; add them if weighted."""
     if weight is None:
         out.empty[rows] = block.empty
@@ -393,6 +297,45 @@ def _add(out: Dense, rows: slice, block: Dense, weight: float | None = None) -> 
             out.joint[rows, slot, :] += weight * block.joint[:, i, :]
 
 
-def _union(forms: Sequence[Form]) -> Cardinalities:
+def union(forms: Sequence[Any]) -> Cardinalities:
     """Return the cardinalities of all forms together."""
     return np.unique(np.concatenate([form.cardinalities for form in forms]))
+
+
+def check_dense(empty: Array, joint: Array, cardinalities: NDArray[Any]) -> None:
+    """Raise where shapes, sizes or numbers are not those of dense statistics."""
+    if joint.ndim != 3 or tuple(empty.shape) != tuple(joint.shape[:1]):
+        raise ValueError(
+            "empty must have shape (n,) and joint (n, K, s), "
+            f"got {tuple(empty.shape)} and {tuple(joint.shape)}"
+        )
+    K, s = joint.shape[1:]
+    if cardinalities.shape != (K,):
+        raise ValueError(f"cardinalities must have shape ({K},), got {cardinalities.shape}")
+    if K and cardinalities.dtype.kind not in "iu":
+        raise ValueError(f"cardinalities must be integers, got {cardinalities.dtype}")
+    outside = (cardinalities < 1) | (cardinalities > s)
+    if outside.any():
+        raise ValueError(f"cardinalities must lie in 1..{s}, got {cardinalities[outside][0]}")
+    if (np.diff(cardinalities) <= 0).any():
+        raise ValueError("cardinalities must increase strictly")
+    check_statistics("empty", empty)
+    check_statistics("joint", joint)
+
+
+def check_statistics(name: str, values: Array) -> None:
+    """Raise where numbers are not of a floating type, finite and non-negative."""
+    xp, _ = namespace_and_device(**{name: values})
+    if not xp.isdtype(values.dtype, "real floating"):
+        raise ValueError(f"{name} must be of a floating type, got {values.dtype}")
+    if 0 in values.shape:
+        return
+    # min and max see NaN too, and make no temporary of the size of the array
+    with without_gradients(xp):
+        low, high = float(xp.min(values)), float(xp.max(values))
+    if not np.isfinite(low) or not np.isfinite(high):
+        raise ValueError(f"{name} contains NaN or infinity")
+    if low < 0:
+        raise ValueError(f"{name} must not be negative, found {low}")
+    if high > MAX_STATISTIC:
+        raise ValueError(f"{name} must hold probabilities, or numbers of their size, found {high}")

@@ -17,9 +17,8 @@ from fbeta._validation import check_beta, check_count, check_number
 from fbeta.labels.forms import read_labels
 from fbeta.losses import Loss, get_loss
 from fbeta.metrics import fbeta_weight
-from fbeta.statistics.encoding import encode_labels
+from fbeta.statistics.encoding import as_floats, encode_labels
 from fbeta.statistics.label_statistics import LabelStatistics
-from fbeta.statistics.validation import as_floats
 
 __all__ = ["code_norm", "psi", "psi_gradient", "psi_regret", "regret_bound"]
 

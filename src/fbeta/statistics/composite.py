@@ -1,0 +1,295 @@
+"""Statistics of rows that list few labels, averages of statistics, and joined rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
+
+from fbeta._array import Array
+from fbeta._threads import row_tasks
+from fbeta._validation import as_real, check_count
+from fbeta.statistics.conditional_bernoulli import NEGLIGIBLE_LOG_PROBABILITY, distance_from_mean
+from fbeta.statistics.encoding import read_sizes
+from fbeta.statistics.storage import (
+    Cardinalities,
+    Dense,
+    Factored,
+    Rows,
+    Storage,
+    add_block,
+    law_bytes,
+    union,
+    zeros,
+)
+
+
+@dataclass(frozen=True)
+class Mixture(Storage):
+    """The average of several statistics of the same rows, with weights that sum to 1."""
+
+    parts: tuple[Dense | Factored | Mixture, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """The union of those of the parts."""
+        return union(self.parts)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, s)``."""
+        return self.parts[0].shape
+
+    @property
+    def place(self) -> tuple[Any, Any]:
+        """Namespace and device of the arrays."""
+        return self.parts[0].place
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the unfolded statistics of one instance, and of a part of it."""
+        return 2 * max(part.row_bytes for part in self.parts)
+
+    def tasks(self) -> list[slice]:
+        """Return rows to be unfolded together."""
+        return row_tasks(self.place, self.shape[0], self.row_bytes, unfolding=True)
+
+    def take(self, rows: Rows) -> Mixture:
+        """Return some rows."""
+        return Mixture(tuple(part.take(rows) for part in self.parts), self.weights)
+
+    def astype(self, dtype: Any) -> Mixture:
+        """Return the statistics in numbers of another type."""
+        return Mixture(tuple(part.astype(dtype) for part in self.parts), self.weights)
+
+    def block(self, rows: Rows) -> Dense:
+        """Return some rows unfolded, without the sizes that have no weight in them."""
+        blocks = [part.block(rows) for part in self.parts]
+        out = zeros(self, union(blocks), n=blocks[0].shape[0])
+        for block, weight in zip(blocks, self.weights, strict=True):
+            add_block(out, slice(None), block, weight)
+        return out
+
+    def empty_probability(self) -> Array:
+        """Return ``P(no labels)``, of shape (n,)."""
+        return self._average([part.empty_probability() for part in self.parts])
+
+    def marginals(self) -> Array:
+        """Return ``P(y_j = 1)``, of shape (n, s)."""
+        return self._average([part.marginals() for part in self.parts])
+
+    def size_probabilities(self) -> Array:
+        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
+        out = zeros(self, self.cardinalities, s=1)
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            of_sizes = part.size_probabilities()[:, :, None]
+            add_block(out, slice(None), Dense(out.empty, of_sizes, part.cardinalities), weight)
+        return out.joint[:, :, 0]
+
+    def _average(self, arrays: list[Array]) -> Array:
+        terms = [weight * array for array, weight in zip(arrays, self.weights, strict=True)]
+        return sum(terms[1:], start=terms[0])
+
+
+@dataclass(frozen=True)
+class Sparse(Storage):
+    """Marginals of the listed labels, perhaps with the law of the number of labels."""
+
+    per_row = ("P", "sizes", "unlisted")
+    P: Any  # csr_array (n, s), marginals in (0, 1], with sorted indices and without duplicates
+    sizes: NDArray[np.float64] | None = None  # (n, m + 1), P(k of the listed labels), k in 0..m
+    # (n,), the expected number of labels that are not listed, which share it equally; they are
+    # independent of the others and of each other
+    unlisted: NDArray[np.float64] | None = None
+
+    @property
+    def cardinalities(self) -> Cardinalities:
+        """1..m, or up to the largest number of listed labels; larger with unlisted labels."""
+        largest = int(self.listed().max(initial=0))
+        if self.sizes is not None:
+            others = self._unlisted_law()
+            largest = self.sizes.shape[1] - 1 + (0 if others is None else others.shape[1] - 1)
+        return np.arange(1, largest + 1)
+
+    def listed(self) -> NDArray[np.intp]:
+        """Return the number of listed labels of each row, (n,)."""
+        listed: NDArray[np.intp] = np.diff(self.P.indptr)
+        return listed
+
+    def tasks(self) -> list[slice]:
+        """Return rows whose laws are computed together."""
+        width = max(1, int(self.listed().max(initial=0)))
+        return row_tasks(self.place, self.shape[0], law_bytes(width, len(self.cardinalities)))
+
+    def take(self, rows: Rows) -> Sparse:
+        """Return some rows."""
+        return self._map(lambda array: array[rows])
+
+    def astype(self, dtype: Any) -> Sparse:
+        """Return the statistics themselves: they stay in double precision."""
+        return self
+
+    def unfold(self) -> Dense:
+        """Refuse: the table of shape (n, K, s) is what this form avoids."""
+        raise TypeError(
+            "statistics of listed labels are not unfolded: they have no joint, and are not averaged"
+            " with others. Decode them, or make dense statistics of dense marginals"
+        )
+
+    def padded(self) -> tuple[Factored, NDArray[np.bool_]]:
+        """Return the labels in lists of one length, (n, L), and where a label is listed."""
+        listed = self.listed()
+        # with sizes, as many places as the largest: sizes beyond the list need labels that are not
+        sized = 0 if self.sizes is None else self.sizes.shape[1] - 1
+        used = np.arange(max(1, int(listed.max(initial=0)), sized)) < listed[:, None]
+        P = np.zeros(used.shape)
+        P[used] = self.P.data
+        return Factored(P, self.sizes, others=self._unlisted_law()), used
+
+    def _unlisted_law(self) -> NDArray[np.float64] | None:
+        """Return ``P(k unlisted labels)`` of independent ones, (n, 1 + sizes)."""
+        if self.unlisted is None or not self.unlisted.any():
+            return None
+        count = self.shape[1] - self.listed()
+        p = self.unlisted / np.maximum(count, 1)
+        likely = self.unlisted + distance_from_mean(np, self.unlisted)
+        largest = min(int(count.max()), int(likely.max()) + 1)
+        law: NDArray[np.float64] = binom.pmf(np.arange(largest + 1), count[:, None], p[:, None])
+        kept = np.flatnonzero((law > exp(-NEGLIGIBLE_LOG_PROBABILITY)).any(axis=0))
+        return law[:, : kept[-1] + 1]
+
+    def empty_probability(self) -> NDArray[np.float64]:
+        """Return ``P(no labels)``, of shape (n,)."""
+        empty: NDArray[np.float64] = self.padded()[0].empty_probability()
+        return empty
+
+    def marginals(self) -> Any:
+        """Return the marginals of the listed labels, a csr_array of shape (n, s)."""
+        if self.sizes is None:
+            return self.P.copy()
+        lists, used = self.padded()
+        values = lists.marginals()[used]
+        return sp.csr_array((values, self.P.indices, self.P.indptr), shape=self.shape)
+
+    def size_probabilities(self) -> NDArray[np.float64]:
+        """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
+        of_sizes: NDArray[np.float64] = self.padded()[0].size_probabilities()
+        return of_sizes[:, : len(self.cardinalities)]
+
+
+def read_listed(P: Any, sizes: Any, unlisted: Any) -> Sparse:
+    """Return statistics of listed labels, checked; P is any sparse matrix of shape (n, s)."""
+    P = sp.csr_array(P, dtype=np.float64, copy=True)
+    P.sum_duplicates()
+    if not np.all((P.data >= 0) & (P.data <= 1)):
+        raise ValueError("P must hold probabilities in [0, 1], one for each row and label")
+    P.eliminate_zeros()
+    n, s = P.shape
+    if unlisted is not None:
+        unlisted = np.broadcast_to(as_real("unlisted", unlisted), (n,))
+        most = s - np.diff(P.indptr)
+        if not np.all((unlisted >= 0) & (unlisted <= most)):
+            raise ValueError("unlisted must lie between 0 and the number of labels not listed")
+    return Sparse(P, None if sizes is None else read_sizes(sizes, P), unlisted)
+
+
+def lists_to_csr(indices: Any, values: Any, n_labels: int) -> Any:
+    """Return lists of labels and their values, (n, L) each, as a csr_array of shape (n, s).
+
+    A negative index stands for no label.
+    """
+    indices, values = np.asarray(indices), as_real("values", values)
+    n_labels = check_count("n_labels", n_labels)
+    if indices.ndim != 2 or indices.shape != values.shape:
+        raise ValueError(
+            f"indices and values must have one shape (n, L), got {indices.shape} and {values.shape}"
+        )
+    if indices.size and indices.max() >= n_labels:
+        raise ValueError(f"indices must lie below n_labels={n_labels}, got {indices.max()}")
+    rows, places = np.nonzero(indices >= 0)
+    cells = (values[rows, places], (rows, indices[rows, places]))
+    out = sp.coo_array(cells, shape=(len(indices), n_labels)).tocsr()
+    if out.nnz < len(rows):
+        raise ValueError("a row lists a label twice")
+    return out
+
+
+Form: TypeAlias = Dense | Factored | Mixture | Sparse
+
+
+def average(forms: Sequence[Any], weights: ArrayLike | None) -> Form:
+    """Return the average of statistics of the same rows; weights are divided by their sum."""
+    _check_alike(forms, same_rows=True)
+    given = np.ones(len(forms)) if weights is None else as_real("weights", weights)
+    if given.shape != (len(forms),):
+        raise ValueError(f"weights must have shape ({len(forms)},), got {given.shape}")
+    if not np.isfinite(given).all() or (given < 0).any() or not given.any():
+        raise ValueError(f"weights must be finite, not negative and not all 0, got {weights!r}")
+    if len(forms) > 1 and any(isinstance(form, Sparse) for form in forms):
+        raise TypeError("parts with listed labels cannot be averaged: average their marginals")
+    given = given / given.max()  # a sum of large weights overflows
+    kept = np.flatnonzero(given).tolist()
+    if len(kept) == 1:
+        return cast(Form, forms[kept[0]])
+    return Mixture(tuple(forms[i] for i in kept), tuple((given / given.sum())[kept].tolist()))
+
+
+def concatenate(forms: Sequence[Any]) -> Form:
+    """Join the rows of several forms; factors and lists stay so where all of them are."""
+    _check_alike(forms, same_rows=False)
+    first, xp = forms[0], forms[0].place[0]
+    if len(forms) == 1:
+        return cast(Form, first)
+    sizes = [getattr(form, "sizes", None) for form in forms]
+    kinds = {(type(form), getattr(form, "log_odds", False)) for form in forms}
+    sized = {size is not None for size in sizes}
+    if len(kinds) == len(sized) == 1 and isinstance(first, Factored | Sparse):
+        joined = None if sizes[0] is None else _join_sizes(xp, sizes)
+        if isinstance(first, Factored):
+            return Factored(xp.concat([form.P for form in forms]), joined, first.log_odds)
+        unlisted = [
+            np.zeros(len(form.listed())) if form.unlisted is None else form.unlisted
+            for form in forms
+        ]
+        P = sp.csr_array(sp.vstack([form.P for form in forms]))
+        return Sparse(P, joined, np.concatenate(unlisted))
+    dense = [form.joint.dtype for form in forms if isinstance(form, Dense)]
+    dtype = xp.result_type(*dense) if len(dense) == len(forms) else None
+    out = zeros(first, union(forms), n=sum(form.shape[0] for form in forms), dtype=dtype)
+    start = 0
+    for form in forms:
+        add_block(out, slice(start, start + form.shape[0]), form.unfold())
+        start += form.shape[0]
+    return out
+
+
+def _check_alike(forms: Sequence[Any], same_rows: bool) -> None:
+    """Raise where statistics differ in labels, library, device, or rows if these are to agree."""
+    if not forms:
+        raise ValueError("parts must hold at least one LabelStatistics")
+    (n, s), place = forms[0].shape, forms[0].place
+    for i, form in enumerate(forms):
+        if form.shape[1] != s:
+            raise ValueError(f"parts[{i}] has {form.shape[1]} labels, but parts[0] has {s}")
+        if same_rows and form.shape[0] != n:
+            raise ValueError(f"parts[{i}] has {form.shape[0]} rows, but parts[0] has {n}")
+        if form.place != place:
+            raise ValueError(f"parts[{i}] is of another library or on another device than parts[0]")
+
+
+def _join_sizes(xp: Any, sizes: Sequence[Array]) -> Array:
+    """Join laws of the number of labels, (n, m + 1) each, with zeros for the sizes they lack."""
+    width = max(int(part.shape[1]) for part in sizes)
+    pads = [(part.shape[0], width - part.shape[1]) for part in sizes]
+    padded = [
+        xp.concat([part, xp.zeros(pad, dtype=part.dtype, device=part.device)], axis=1)
+        for part, pad in zip(sizes, pads, strict=True)
+    ]
+    return xp.concat(padded, axis=0)
