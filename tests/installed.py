@@ -19,7 +19,7 @@ def check() -> None:
     import fbeta
     from fbeta.datasets import make_calibrated
     from fbeta.linear.compiled import is_compiled
-    from fbeta.report.evaluation_page import evaluation_page
+    from fbeta.report.pages import evaluation_page
     from fbeta.storage.model_files import StoredModel
 
     assert "site-packages" in fbeta.__file__, f"this is not an installed package: {fbeta.__file__}"

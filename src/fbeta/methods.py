@@ -64,12 +64,12 @@ PARTS: dict[str, str] = {
     "ClassifierModel": "fbeta.estimators.reduction:ClassifierModel",
     "BundleModel": "fbeta.rivals.structured:BundleModel",
     "ChainModel": "fbeta.rivals.chain:ChainModel",
-    "CostedModel": "fbeta.rivals.cost_sensitive:CostedModel",
+    "CostedModel": "fbeta.rivals.held_out:CostedModel",
     "PlugInModel": "fbeta.rivals.plug_in:PlugInModel",
     "PairwiseModel": "fbeta.rivals.submodular:PairwiseModel",
     "ScoreThresholds": "fbeta.rivals.limo:ScoreThresholds",
     "HighestScore": "fbeta.rivals.submodular:HighestScore",
-    "HeldOutThresholds": "fbeta.rivals.thresholded:HeldOutThresholds",
+    "HeldOutThresholds": "fbeta.rivals.held_out:HeldOutThresholds",
     "SignOfScores": "fbeta.decoding.exact:SignOfScores",
     # what may be around them, or around the classifiers of a reduction
     "Pipeline": "sklearn.pipeline:Pipeline",
@@ -80,7 +80,7 @@ PARTS: dict[str, str] = {
     "TextColumn": "fbeta.datasets.table_encoder:TextColumn",
     "DateColumn": "fbeta.datasets.table_encoder:DateColumn",
     # losses
-    "CostedLogistic": "fbeta.rivals.cost_sensitive:CostedLogistic",
+    "CostedLogistic": "fbeta.rivals.held_out:CostedLogistic",
     "ExponentialLoss": "fbeta.losses:ExponentialLoss",
     "LogisticLoss": "fbeta.losses:LogisticLoss",
     "SquaredLoss": "fbeta.losses:SquaredLoss",

@@ -12,8 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta.losses import LogisticLoss
 from fbeta.metrics import averaged_fbeta
-from fbeta.rivals.cost_sensitive import CostedLogistic, CostSensitiveRelevance
-from fbeta.rivals.held_out import split_rows
+from fbeta.rivals.held_out import CostedLogistic, CostSensitiveRelevance, split_rows
 from fbeta.rivals.relevance import BinaryRelevance
 
 costs = st.floats(0.05, 5.0)

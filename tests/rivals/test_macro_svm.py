@@ -12,8 +12,7 @@ from scipy.optimize import LinearConstraint, minimize
 from sklearn.metrics import f1_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fbeta.rivals.macro_svm import MacroFSvm
-from fbeta.rivals.structured import most_violated
+from fbeta.rivals.structured import MacroFSvm, most_violated
 
 
 @parametrize_with_checks([MacroFSvm()])

@@ -11,8 +11,8 @@ from scipy.optimize import LinearConstraint, minimize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import fbeta_score
-from fbeta.rivals.reverse import ReverseMultiLabel
-from fbeta.rivals.structured import maximise_on_simplex, minimise, most_violated
+from fbeta.rivals.bundle import maximise_on_simplex, minimise
+from fbeta.rivals.structured import ReverseMultiLabel, most_violated
 
 
 @parametrize_with_checks([ReverseMultiLabel()])
@@ -104,10 +104,10 @@ def test_bundle_solves_a_quadratic_program(bounded):
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    assert result.objective == pytest.approx(reference.fun, rel=1e-6)
-    assert result.gap <= 1e-8 * result.objective
-    assert (result.w[mask] >= 0).all()
-    np.testing.assert_allclose(result.w, reference.x[:5], atol=1e-3)
+    assert result.fun == pytest.approx(reference.fun, rel=1e-6)
+    assert result.gap <= 1e-8 * result.fun
+    assert (result.x[mask] >= 0).all()
+    np.testing.assert_allclose(result.x, reference.x[:5], atol=1e-3)
 
 
 def test_bundle_converges_with_an_oracle_that_underestimates():
@@ -121,9 +121,9 @@ def test_bundle_converges_with_an_oracle_that_underestimates():
         return b[k] + G[k] @ w, G[k]
 
     result = minimise(oracle, np.ones(6), tol=1e-3, max_iter=2000)
-    assert result.gap <= 1e-3 * result.objective
-    exact = 0.5 * result.w @ result.w + (b + G @ result.w).max()
-    assert result.objective <= exact + 1e-9
+    assert result.gap <= 1e-3 * result.fun
+    exact = 0.5 * result.x @ result.x + (b + G @ result.x).max()
+    assert result.fun <= exact + 1e-9
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])

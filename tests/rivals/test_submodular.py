@@ -11,7 +11,7 @@ from scipy.optimize import LinearConstraint, minimize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import fbeta_score
-from fbeta.rivals.reverse import ReverseMultiLabel
+from fbeta.rivals.structured import ReverseMultiLabel
 from fbeta.rivals.submodular import (
     SubmodularMultiLabel,
     _minimum_cut,

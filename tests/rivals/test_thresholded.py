@@ -8,8 +8,7 @@ import scipy.sparse as sp
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fbeta import fbeta_score
-from fbeta.rivals.held_out import split_rows
-from fbeta.rivals.thresholded import ThresholdedRelevance
+from fbeta.rivals.held_out import ThresholdedRelevance, split_rows
 
 
 @parametrize_with_checks(

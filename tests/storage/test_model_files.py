@@ -33,7 +33,7 @@ from fbeta._files import write_atomically, write_text
 from fbeta.losses import get_loss
 from fbeta.methods import METHODS, PARTS, load_part, make_method
 from fbeta.rivals import LowRankClassifier
-from fbeta.rivals.cost_sensitive import CostedLogistic
+from fbeta.rivals.held_out import CostedLogistic
 from fbeta.storage.model_files import TRUSTED, ModelFileError, load_model, save_model
 
 from .. import make_models

@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import is_dataclass
-from typing import Annotated, Any
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -91,13 +91,13 @@ def show_help(context: typer.Context) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option(
+    False, "--version", callback=_show_version, is_eager=True, help="Show version."
+)
+
+
 @app.callback()
-def _root(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show version.")
-    ] = False,
-) -> None:
+def _root(context: typer.Context, version: bool = _VERSION) -> None:
     show_help(context)
 
 
@@ -107,32 +107,32 @@ def command(
     """Register a command with an example of its use.
 
     typer takes options from the signature of a function and knows no dataclasses: a parameter that
-    is a dataclass becomes one option for each of its fields, but for those in ``without``.
+    is a dataclass becomes one option for each of its fields. Fields in ``without`` are no options,
+    and have their defaults.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
-        made: dict[str, tuple[Any, list[str]]] = {}
-        merged = []
+        parts: dict[str, Any] = {}
+        merged: dict[str, inspect.Parameter] = {}
         for name, parameter in signature.parameters.items():
-            if not is_dataclass(parameter.annotation):
-                merged.append(parameter)
-                continue
-            made_of: Any = parameter.annotation
-            fields = inspect.signature(made_of, eval_str=True).parameters
-            shown = [field for field in fields if field not in without]
-            made[name] = made_of, shown
-            merged += [fields[field] for field in shown]
+            if is_dataclass(parameter.annotation):
+                parts[name] = parameter.annotation
+                merged |= inspect.signature(parts[name], eval_str=True).parameters
+            else:
+                merged[name] = parameter
+        fixed = {name: merged.pop(name).default.default for name in without}
 
         def run(**values: Any) -> None:
-            for name, (class_, fields) in made.items():
-                values[name] = class_(**{field: values.pop(field) for field in fields})
+            values |= fixed
+            for name, class_ in parts.items():
+                values[name] = class_(**{f.name: values.pop(f.name) for f in fields(class_)})
             function(**values)
 
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         # by name only, as typer passes them: then those without a default may come later
-        merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in merged]
-        run.__signature__ = signature.replace(parameters=merged)  # type: ignore[attr-defined]
+        shown = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in merged.values()]
+        run.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
         group.command(epilog=f"Example: [bold]{example}[/bold]")(run)
         return function
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from fbeta.datasets.model_data import InputRows
 from fbeta.datasets.tables import plain_values
 from fbeta.estimators.importance import label_importances
 from fbeta.metrics import fbeta_per_instance
-from fbeta.report.charts import beta_chart, calibration_chart, colour_of
-from fbeta.report.drawing import save_picture
+from fbeta.report.charts import beta_chart, calibration_chart, colour_of, save_picture
 from fbeta.report.evaluation import (
     MEASURES,
     calibration_bins,
@@ -29,7 +28,7 @@ from fbeta.report.evaluation import (
     measure,
     scores_by_beta,
 )
-from fbeta.report.evaluation_page import evaluation_page
+from fbeta.report.pages import evaluation_page
 from fbeta.storage.model_files import StoredModel
 
 _MAX_ROWS_EXPLAINED = 1_000  # that effects are measured on
@@ -38,15 +37,11 @@ _MAX_ROWS_EXPLAINED = 1_000  # that effects are measured on
 @command("fbeta evaluate model.skops scene-test.arff --json")
 def evaluate(
     files: o.ModelFiles,
-    data: Annotated[Path, typer.Argument(help="File with the features and labels of the model.")],
-    beta: o.OtherBeta = None,
-    plots: Annotated[
-        Path | None, o.option("Folder for plots of F_beta and its calibration.")
-    ] = None,
-    report: Annotated[
-        Path | None, o.option("HTML file to look at: a slider for beta, labels, rows.")
-    ] = None,
-    as_json: o.Json = False,
+    data: Path = o.argument("File with the features and labels of the model."),
+    beta: float | None = o.OTHER_BETA,
+    plots: Path | None = o.option("Folder for plots of F_beta and its calibration."),
+    report: Path | None = o.option("HTML file to look at: a slider for beta, labels, rows."),
+    as_json: bool = o.JSON,
 ) -> None:
     """Measure predictions on labelled data; 0/0 counts as 1 in every measure."""
     outputs = [] if report is None else [report]
@@ -135,9 +130,9 @@ def _draw(
 @command("fbeta explain model.skops train.csv --only sea,sky")
 def explain(
     files: o.ModelFiles,
-    data: Annotated[Path, typer.Argument(help="File with the features of the model.")],
-    only: Annotated[str | None, o.option("Labels to explain: a,b (default: all)")] = None,
-    as_json: o.Json = False,
+    data: Path = o.argument("File with the features of the model."),
+    only: str | None = o.option("Labels to explain: a,b (default: all)"),
+    as_json: bool = o.JSON,
 ) -> None:
     """Show which features speak for each label: words, categories and numbers."""
     stored, reader = files.open(data)

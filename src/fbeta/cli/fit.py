@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -44,6 +44,8 @@ from fbeta.methods import METHODS, make_method, method_title
 from fbeta.report.evaluation import MEASURES, measure
 from fbeta.storage.model_files import StoredModel, save_model
 
+METHOD = o.method_option("One of {}; auto by default, fbeta with --alpha or --alphas.")
+METHOD_LIST = o.method_option("Some of {}.", "auto,fbeta,br")
 # a label that is there less often cannot be learned, nor be in every fold
 _MIN_ROWS_OF_LABEL = 2
 _SAMPLE_ROWS = 20_000  # from which the kinds of columns and their encoder are found
@@ -51,23 +53,18 @@ _SAMPLE_ROWS = 20_000  # from which the kinds of columns and their encoder are f
 
 @command("fbeta fit scene-train.arff --labels scene.xml -o model.skops")
 def fit(
-    data: Annotated[
-        Path,
-        typer.Argument(help="CSV, Excel, Parquet, JSON Lines, ARFF or SVMlight file, or -."),
-    ],
-    output: Annotated[Path, o.option("File of the model, or -.", "--output", "-o")],
+    data: Path = o.argument("CSV, Excel, Parquet, JSON Lines, ARFF or SVMlight file, or -."),
+    output: Path = o.option("File of the model, or -.", "--output", "-o", default=...),
+    method: str | None = METHOD,
+    beta: float = o.BETA,
+    *,
     search: o.SearchOptions,
     options: o.DataOptions,
-    method: Annotated[
-        str | None, o.method_option("One of {}; auto by default, fbeta with --alpha or --alphas.")
-    ] = None,
-    beta: o.Beta = 1.0,
-    memory: o.Memory = None,
-    checkpoint: Annotated[
-        Path | None,
-        o.option("Read in blocks; go on from this file after an interruption."),
-    ] = None,
-    as_json: o.Json = False,
+    memory: str | None = o.MEMORY,
+    checkpoint: Path | None = o.option(
+        "Read in blocks; go on from this file after an interruption."
+    ),
+    as_json: bool = o.JSON,
 ) -> None:
     """Fit a model to labelled data and store it."""
     choices = (search.alpha, search.alphas and search.strengths, memory, checkpoint)
@@ -296,13 +293,14 @@ def _has_index_zero(file: Path) -> bool:
     without=("alpha", "preset"),
 )
 def compare(
-    train: Annotated[Path, typer.Argument(help="Training file.")],
-    test: Annotated[Path, typer.Argument(help="Test file of the same format.")],
+    train: Path = o.argument("Training file."),
+    test: Path = o.argument("Test file of the same format."),
+    methods: str = METHOD_LIST,
+    beta: float = o.BETA,
+    *,
     search: o.SearchOptions,
     options: o.DataOptions,
-    methods: Annotated[str, o.method_option("Some of {}.")] = "auto,fbeta,br",
-    beta: o.Beta = 1.0,
-    as_json: o.Json = False,
+    as_json: bool = o.JSON,
 ) -> None:
     """Fit several methods to one file, rank them by its folds, and measure them on another."""
     names = o.names(methods, list(METHODS), "--methods")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from sklearn.model_selection import KFold, cross_val_score
@@ -63,9 +63,8 @@ def integer(low: int) -> dict[str, Any]:
 
 _strength = _parser("a number that is not negative", 0.0)
 _beta = _parser(f"a number from {LOWEST_BETA:g} to {HIGHEST_BETA:g}", LOWEST_BETA, HIGHEST_BETA)
-#: Arguments of the options of beta and of numbers that are not negative.
-BETA: dict[str, Any] = {"parser": _beta, "metavar": "NUMBER"}
-NOT_NEGATIVE: dict[str, Any] = {"parser": _strength, "metavar": "NUMBER"}
+_BETA: dict[str, Any] = {"parser": _beta, "metavar": "NUMBER"}
+_NOT_NEGATIVE: dict[str, Any] = {"parser": _strength, "metavar": "NUMBER"}
 
 
 def numbers(text: str | None, default: tuple[float, ...], name: str) -> tuple[float, ...]:
@@ -108,59 +107,44 @@ def completing(known: Callable[[], Sequence[str]]) -> Callable[[str], list[str]]
     return complete
 
 
-def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """Make an option, whose name is that of the parameter by default."""
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+def option(
+    help: str, *names: str, default: Any = None, panel: str | None = None, **more: Any
+) -> Any:
+    """Make an option with a default, named as the parameter or the field that has it."""
+    return typer.Option(default, *names, help=help, rich_help_panel=panel, **more)
 
 
-def _column(help: str, *names: str) -> Any:
-    return option(help, *names, panel=_TABLE)
+def argument(help: str) -> Any:
+    """Make an argument."""
+    return typer.Argument(..., help=help)
 
 
-def method_option(help: str) -> Any:
+def method_option(help: str, default: str | None = None) -> Any:
     """Make an option of one or more methods; ``{}`` in its help stands for their names."""
     known = completing(lambda: list(METHODS))
-    return option(help.format(", ".join(METHODS)), autocompletion=known)
+    return option(help.format(", ".join(METHODS)), default=default, autocompletion=known)
 
 
-Beta = Annotated[float, option("Above 1 recall counts more, below precision.", **BETA)]
-OtherBeta = Annotated[
-    float | None, option("Another beta instead of that of the model.", "--beta", **BETA)
-]
-Memory = Annotated[
-    str | None,
-    option("Read the file in blocks and stay inside this: 2GB. For files or folders."),
-]
-Json = Annotated[bool, option("Print JSON for scripts.", "--json")]
+BETA = option("Above 1 recall counts more, below precision.", default=1.0, **_BETA)
+OTHER_BETA = option("Another beta instead of that of the model.", **_BETA)
+MEMORY = option("Read the file in blocks and stay inside this: 2GB. For files or folders.")
+JSON = option("Print JSON for scripts.", "--json", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """How the parameters of a method are chosen: a fixed alpha, or folds, jobs and seconds."""
 
-    cv: Annotated[
-        int | None,
-        option("Number of folds for the choice of alpha (default: 5).", **integer(2)),
-    ] = None
-    alphas: Annotated[
-        str | None, option("Strengths to choose from: 0.1,1,10 (default: 1e-4 to 1e3)")
-    ] = None
-    alpha: Annotated[
-        float | None,
-        option("A fixed strength of regularisation, no folds.", **NOT_NEGATIVE),
-    ] = None
-    jobs: Annotated[
-        int | None,
-        option("Folds that are run at the same time.", "--jobs", "-j", **integer(-(2**30))),
-    ] = None
-    time_limit: Annotated[
-        float | None,
-        option("Seconds that the method auto may take, about (default: 120).", **NOT_NEGATIVE),
-    ] = None
-    preset: Annotated[
-        Preset | None,
-        option("Search for 20 seconds (quick), or half an hour at most (best)."),
-    ] = None
+    cv: int | None = option("Number of folds for the choice of alpha (default: 5).", **integer(2))
+    alphas: str | None = option("Strengths to choose from: 0.1,1,10 (default: 1e-4 to 1e3)")
+    alpha: float | None = option("A fixed strength of regularisation, no folds.", **_NOT_NEGATIVE)
+    jobs: int | None = option(
+        "Folds that are run at the same time.", "--jobs", "-j", **integer(-(2**30))
+    )
+    time_limit: float | None = option(
+        "Seconds that the method auto may take, about (default: 120).", **_NOT_NEGATIVE
+    )
+    preset: Preset | None = option("Search for 20 seconds (quick), or half an hour at most (best).")
 
     @property
     def folds(self) -> int:
@@ -242,14 +226,11 @@ class SearchOptions:
 class FileOptions:
     """Options of any file."""
 
-    format: Annotated[
-        FormatName | None,
-        option("By default from the suffix, csv for the standard input (-).", panel=_FILE),
-    ] = None
-    sep: Annotated[str | None, option("Between cells; found by default.", panel=_FILE)] = None
-    encoding: Annotated[
-        str | None, option("Of text; UTF-8, UTF-16 and Windows-1252 are found.", panel=_FILE)
-    ] = None
+    format: FormatName | None = option(
+        "By default from the suffix, csv for the standard input (-).", panel=_FILE
+    )
+    sep: str | None = option("Between cells; found by default.", panel=_FILE)
+    encoding: str | None = option("Of text; UTF-8, UTF-16 and Windows-1252 are found.", panel=_FILE)
 
     @property
     def source(self) -> FileFormat:
@@ -262,11 +243,11 @@ class FileOptions:
 class ModelFiles(FileOptions):
     """A model, and how a file of rows is read for it."""
 
-    model: Annotated[Path, typer.Argument(help="A model of [bold]fbeta fit[/bold].")]
-    errors: Annotated[
-        UnreadCells, option("Cells that cannot be read count as missing, or are an error.")
-    ] = UnreadCells.missing
-    missing: Annotated[str | None, typer.Option(hidden=True)] = None
+    model: Path = argument("A model of [bold]fbeta fit[/bold].")
+    errors: UnreadCells = option(
+        "Cells that cannot be read count as missing, or are an error.", default="missing"
+    )
+    missing: str | None = option("", hidden=True)
 
     def open(self, data: Path) -> tuple[StoredModel, ModelInput]:
         """Load the model, and return it with the reader of its rows."""
@@ -289,42 +270,34 @@ class ModelFiles(FileOptions):
 class DataOptions(FileOptions):
     """Options of a training file."""
 
-    labels: Annotated[
-        Path | None, option("XML file of Mulan that names the labels.", panel=_ARFF)
-    ] = None
-    n_labels: Annotated[
-        int | None,
-        option(
-            "Number of labels of a MEKA file, negative if they come last.",
-            panel=_ARFF,
-            **integer(-(2**30)),
-        ),
-    ] = None
-    nominal: Annotated[
-        Nominal | None, option("Nominal features (default: codes).", panel=_ARFF)
-    ] = None
-    label_columns: Annotated[str | None, _column("0/1 columns: a,b,c")] = None
-    label_prefix: Annotated[str | None, _column("Begin of the names of 0/1 columns.")] = None
-    label_column: Annotated[str | None, _column("The column that lists labels by name.")] = None
-    delimiter: Annotated[str | None, _column("Between the names in it; found by default.")] = None
-    join_labels: Annotated[
-        bool, _column("Names that differ in case or blanks only are one label.", "--join-labels")
-    ] = False
-    text: Annotated[str | None, _column("Columns of text.")] = None
-    categorical: Annotated[str | None, _column("Columns of categories.")] = None
-    numeric: Annotated[str | None, _column("Columns of numbers.")] = None
-    date: Annotated[str | None, _column("Columns of dates.")] = None
-    id: Annotated[
-        str | None,
-        _column("Columns that name the rows: no features, but written with predictions."),
-    ] = None
-    drop: Annotated[str | None, _column("Columns to leave out: a,b")] = None
-    missing: Annotated[
-        Missing | None,
-        option(
-            "A missing number is an error, or the mean (default: mean in tables, error in ARFF)."
-        ),
-    ] = None
+    labels: Path | None = option("XML file of Mulan that names the labels.", panel=_ARFF)
+    n_labels: int | None = option(
+        "Number of labels of a MEKA file, negative if they come last.",
+        panel=_ARFF,
+        **integer(-(2**30)),
+    )
+    nominal: Nominal | None = option("Nominal features (default: codes).", panel=_ARFF)
+    label_columns: str | None = option("0/1 columns: a,b,c", panel=_TABLE)
+    label_prefix: str | None = option("Begin of the names of 0/1 columns.", panel=_TABLE)
+    label_column: str | None = option("The column that lists labels by name.", panel=_TABLE)
+    delimiter: str | None = option("Between the names in it; found by default.", panel=_TABLE)
+    join_labels: bool = option(
+        "Names that differ in case or blanks only are one label.",
+        "--join-labels",
+        default=False,
+        panel=_TABLE,
+    )
+    text: str | None = option("Columns of text.", panel=_TABLE)
+    categorical: str | None = option("Columns of categories.", panel=_TABLE)
+    numeric: str | None = option("Columns of numbers.", panel=_TABLE)
+    date: str | None = option("Columns of dates.", panel=_TABLE)
+    id: str | None = option(
+        "Columns that name the rows: no features, but written with predictions.", panel=_TABLE
+    )
+    drop: str | None = option("Columns to leave out: a,b", panel=_TABLE)
+    missing: Missing | None = option(
+        "A missing number is an error, or the mean (default: mean in tables, error in ARFF)."
+    )
 
     @property
     def training(self) -> TrainingOptions:

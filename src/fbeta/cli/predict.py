@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -36,22 +36,19 @@ _BLOCK_ROWS_PER_BYTE = 1 / 20_000  # of predictions, which need little memory
 class PredictionOptions:
     """What is written of predictions."""
 
-    beta: o.OtherBeta = None
-    form: Annotated[
-        Form | None,
-        o.option(
-            "One 0/1 column for each label, or a column of names (default: as the training file)."
-        ),
-    ] = None
-    delimiter: Annotated[
-        str | None, o.option("Between the names of --form sets (default: as the training file, ;).")
-    ] = None
-    proba: Annotated[bool, o.option("Add the probability of each label.", "--proba")] = False
-    expected: Annotated[
-        bool, o.option("Add the F_beta to be expected of each row.", "--expected")
-    ] = False
-    min_labels: Annotated[int | None, o.option("Predict at least so many.", **o.integer(0))] = None
-    max_labels: Annotated[int | None, o.option("Predict at most so many.", **o.integer(0))] = None
+    beta: float | None = o.OTHER_BETA
+    form: Form | None = o.option(
+        "One 0/1 column for each label, or a column of names (default: as the training file)."
+    )
+    delimiter: str | None = o.option(
+        "Between the names of --form sets (default: as the training file, ;)."
+    )
+    proba: bool = o.option("Add the probability of each label.", "--proba", default=False)
+    expected: bool = o.option(
+        "Add the F_beta to be expected of each row.", "--expected", default=False
+    )
+    min_labels: int | None = o.option("Predict at least so many.", **o.integer(0))
+    max_labels: int | None = o.option("Predict at most so many.", **o.integer(0))
 
     def between(self, stored: StoredModel) -> str:
         """Return the delimiter of names: as given, or as the training file of a model has it."""
@@ -104,25 +101,22 @@ class PredictionOptions:
 @command("fbeta predict model.skops new.csv -o out.csv --beta 2")
 def predict(
     files: o.ModelFiles,
-    data: Annotated[Path, typer.Argument(help="File with the features of the model, or -.")],
+    data: Path = o.argument("File with the features of the model, or -."),
+    output: Path | None = o.option(
+        "CSV, TSV, JSON Lines, Parquet or Excel file, by its suffix; printed by default.",
+        "--output",
+        "-o",
+    ),
+    *,
     options: PredictionOptions,
-    output: Annotated[
-        Path | None,
-        o.option(
-            "CSV, TSV, JSON Lines, Parquet or Excel file, by its suffix; printed by default.",
-            "--output",
-            "-o",
-        ),
-    ] = None,
-    keep: Annotated[
-        str | None,
-        o.option("Columns of the file to write besides those of --id: a,b; '' for none."),
-    ] = None,
-    safe_csv: Annotated[
-        bool, o.option("Write ' before text that a spreadsheet would run.", "--safe-csv")
-    ] = False,
-    memory: o.Memory = None,
-    as_json: o.Json = False,
+    keep: str | None = o.option(
+        "Columns of the file to write besides those of --id: a,b; '' for none."
+    ),
+    safe_csv: bool = o.option(
+        "Write ' before text that a spreadsheet would run.", "--safe-csv", default=False
+    ),
+    memory: str | None = o.MEMORY,
+    as_json: bool = o.JSON,
 ) -> None:
     """Predict the label sets of new data."""
     target = None if output is None or str(output) in ("-", STDOUT) else output
@@ -216,9 +210,9 @@ def _add(table: dict[str, Sequence[Any]], columns: Mapping[str, Sequence[Any]]) 
 
 @command("fbeta export model.skops -o model.onnx")
 def export(
-    model: Annotated[Path, typer.Argument(help="A linear or cardinality model.")],
-    output: Annotated[Path, o.option("File of the graph, .onnx.", "--output", "-o")],
-    single: Annotated[bool, o.option("Take features in single precision.", "--float32")] = False,
+    model: Path = o.argument("A linear or cardinality model."),
+    output: Path = o.option("File of the graph, .onnx.", "--output", "-o", default=...),
+    single: bool = o.option("Take features in single precision.", "--float32", default=False),
 ) -> None:
     """Write a model with its exact decode as an ONNX graph."""
     check_output(output, [model])

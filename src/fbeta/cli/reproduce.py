@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -26,7 +26,7 @@ from fbeta.experiments.report import (
 )
 from fbeta.experiments.tables import NETWORKS, convergence_rows
 from fbeta.methods import METHODS
-from fbeta.report.drawing import save_picture
+from fbeta.report.charts import save_picture
 
 N_TRAIN, N_TEST = 1_500, 500  # tickets of the demo
 NEXT = """Next, with a table of your own, whose column "tags" holds names such as a;b;c:
@@ -42,23 +42,19 @@ group = typer.Typer(
 app.add_typer(group, name="reproduce")
 
 
-def _count(words: str) -> Any:
-    return o.option(words, **o.integer(1))
-
-
-ResultFolder = Annotated[
-    Path, o.option("Folder of the results; what it has is not run again.", "--output", "-o")
-]
-DataFolder = Annotated[
-    Path | None, o.option("Folder with the files of the data sets; others are downloaded.")
-]
-DatasetList = Annotated[
-    str | None,
-    o.option(
-        f"Some of {', '.join(['calibrated', *list_datasets()])}; the paper's six by default.",
-        autocompletion=o.completing(benchmark.known_datasets),
-    ),
-]
+RESULTS = o.option(
+    "Folder of the results; what it has is not run again.",
+    "--output",
+    "-o",
+    default=Path("results"),
+)
+DATA = o.option("Folder with the files of the data sets; others are downloaded.")
+DATASETS = o.option(
+    f"Some of {', '.join(['calibrated', *list_datasets()])}; the paper's six by default.",
+    autocompletion=o.completing(benchmark.known_datasets),
+)
+METHOD_LIST = o.method_option("Some of {}; the paper's four by default.")
+_POSITIVE = o.integer(1)
 
 
 def _run(
@@ -109,10 +105,10 @@ def _datasets(
 
 @command("fbeta reproduce figure1 --seeds 5 --output results", group)
 def figure1(
-    output: ResultFolder = Path("results"),
-    seeds: Annotated[int, _count("Training samples of each size.")] = 5,
-    sizes: Annotated[str | None, o.option("Sizes of the samples: 100,1000")] = None,
-    as_json: o.Json = False,
+    output: Path = RESULTS,
+    seeds: int = o.option("Training samples of each size.", default=5, **_POSITIVE),
+    sizes: str | None = o.option("Sizes of the samples: 100,1000"),
+    as_json: bool = o.JSON,
 ) -> None:
     """Convergence to the Bayes-optimal F_1 on synthetic data (Figure 1 of the paper)."""
     chosen = o.numbers(sizes, convergence.SIZES, "--sizes")
@@ -129,16 +125,15 @@ def figure1(
     without=("alpha", "time_limit", "preset"),
 )
 def table2(
+    output: Path = RESULTS,
+    data: Path | None = DATA,
+    datasets: str | None = DATASETS,
+    methods: str | None = METHOD_LIST,
+    beta: float = o.BETA,
+    *,
     search: o.SearchOptions,
-    output: ResultFolder = Path("results"),
-    data: DataFolder = None,
-    datasets: DatasetList = None,
-    methods: Annotated[
-        str | None, o.method_option("Some of {}; the paper's four by default.")
-    ] = None,
-    beta: o.Beta = 1.0,
-    seeds: Annotated[int, _count("How often, each time with other folds.")] = 1,
-    as_json: o.Json = False,
+    seeds: int = o.option("How often, each time with other folds.", default=1, **_POSITIVE),
+    as_json: bool = o.JSON,
 ) -> None:
     """F_1 of several methods on several data sets (Table 2 of the paper)."""
     chosen = None if methods is None else o.names(methods, list(METHODS), "--methods")
@@ -151,16 +146,16 @@ def table2(
 
 @command("fbeta reproduce networks --data mulan --seeds 5 --output results", group)
 def networks(
-    output: ResultFolder = Path("results"),
-    data: DataFolder = None,
-    datasets: DatasetList = None,
-    methods: Annotated[str | None, o.option("Names, by default all six.")] = None,
-    seeds: Annotated[int, _count("Networks of each kind.")] = 5,
-    batch: Annotated[int, _count("Rows in a step.")] = 32,
-    epochs: Annotated[int, _count("Most passes over the rows.")] = 200,
-    patience: Annotated[int, _count("Passes without gain to stop after.")] = 25,
-    device: Annotated[str, o.option("Where to train, such as cuda.")] = "cpu",
-    as_json: o.Json = False,
+    output: Path = RESULTS,
+    data: Path | None = DATA,
+    datasets: str | None = DATASETS,
+    methods: str | None = o.option("Names, by default all six."),
+    seeds: int = o.option("Networks of each kind.", default=5, **_POSITIVE),
+    batch: int = o.option("Rows in a step.", default=32, **_POSITIVE),
+    epochs: int = o.option("Most passes over the rows.", default=200, **_POSITIVE),
+    patience: int = o.option("Passes without gain to stop after.", default=25, **_POSITIVE),
+    device: str = o.option("Where to train, such as cuda.", default="cpu"),
+    as_json: bool = o.JSON,
 ) -> None:
     """One two-layer network under six losses and rules, mean and spread over seeds."""
     from fbeta.experiments.networks import DATASETS, compute_network, network_cells
@@ -178,12 +173,12 @@ def networks(
 
 @command("fbeta reproduce auto --data mulan --output results", group)
 def auto(
-    output: ResultFolder = Path("results"),
-    data: DataFolder = None,
-    datasets: Annotated[str | None, o.option("Names, by default six.")] = None,
-    seeds: Annotated[int, _count("How often, with other seeds.")] = 1,
-    time_limit: Annotated[float | None, o.option("Seconds for a fit, 300 or 900.")] = None,
-    as_json: o.Json = False,
+    output: Path = RESULTS,
+    data: Path | None = DATA,
+    datasets: str | None = o.option("Names, by default six."),
+    seeds: int = o.option("How often, with other seeds.", default=1, **_POSITIVE),
+    time_limit: float | None = o.option("Seconds for a fit, 300 or 900."),
+    as_json: bool = o.JSON,
 ) -> None:
     """F, seconds and calibration of the automatic classifier."""
     names = o.words(datasets) or tuple(benchmark.AUTO_SECONDS)
@@ -192,17 +187,17 @@ def auto(
 
 
 @command("fbeta reproduce report --output results", group)
-def report(output: ResultFolder = Path("results"), as_json: o.Json = False) -> None:
+def report(output: Path = RESULTS, as_json: bool = o.JSON) -> None:
     """Draw every table and figure again, from the stored results alone."""
     _print(write_report(output, draw=True), output, as_json, {})
 
 
 @command("fbeta demo --output demo")
 def demo(
-    output: Annotated[
-        Path, o.option("Folder for figure, tables, model and page.", "--output", "-o")
-    ] = Path("fbeta-demo"),
-    seed: Annotated[int, o.option("Of the samples.", min=0)] = 0,
+    output: Path = o.option(
+        "Folder for figure, tables, model and page.", "--output", "-o", default=Path("fbeta-demo")
+    ),
+    seed: int = o.option("Of the samples.", default=0, min=0),
 ) -> None:
     """Watch F_1 converge to the Bayes optimum, and fit a table of text and tags."""
     make_folder(output)

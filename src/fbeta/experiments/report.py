@@ -32,8 +32,8 @@ from fbeta.report.charts import (
     beta_chart,
     calibration_chart,
     colour_of,
+    save_picture,
 )
-from fbeta.report.drawing import save_picture
 from fbeta.report.pages import figures, html_table, page, section
 
 __all__ = ["Output", "available_datasets", "html_report", "run_and_write", "write_report"]

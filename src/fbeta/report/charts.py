@@ -1,11 +1,18 @@
-"""Charts as data: :mod:`fbeta.report.drawing` draws them, and the script of the evaluation page."""
+"""Charts as data, which matplotlib or the script of the evaluation page draws."""
 
 from __future__ import annotations
 
+import io
+import math
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from html import escape
+from typing import Any, TypeAlias
 
+from fbeta._array import optional_import
+from fbeta._files import write_atomically
 from fbeta.methods import METHODS, method_title
 
 #: Colours by number, each on a light and on a dark background.
@@ -27,6 +34,14 @@ PALETTE = (
     ("#00584f", "#4fd1c0"),
     ("#555b63", "#a9b0b8"),
 )
+_PANEL_INCHES = (5.0, 3.6)
+_MAX_COLUMNS = 3
+# colours in the SVG of matplotlib, and the custom properties of the page that replace them
+_REFERENCE = "#666666"
+_PAGE_COLOURS = {light: f"var(--c{number})" for number, (light, _) in enumerate(PALETTE)}
+_PAGE_COLOURS |= {_REFERENCE: "var(--soft)", "#000000": "currentColor"}
+# text stays text, and equal charts have equal ids
+_SVG_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "fbeta", "font.family": "sans-serif"}
 
 
 def colour_of(name: str) -> int:
@@ -43,18 +58,8 @@ def colour_of(name: str) -> int:
 class Series:
     """Points of a line chart in the order in which they are joined.
 
-    Attributes
-    ----------
-    name : str
-        For the legend; empty for none.
-    points : sequence of (x, y)
-        At least one.
-    colour : int or None
-        Number in ``PALETTE``; None draws a dashed reference line without markers.
-    loose : bool
-        Draw faint points that are not joined, such as the runs behind a mean.
-    errors : sequence of float
-        Half widths of error bars, one for each point, or none.
+    An empty name is not in the legend; a colour is a number in ``PALETTE``, None draws a dashed
+    reference line; loose points are faint and not joined; errors are half widths, or none.
     """
 
     name: str
@@ -130,3 +135,101 @@ def calibration_chart(
     ends = [value for line in lines for point in line.points for value in point]
     lines.append(Series("expected = actual", [(end, end) for end in (min(ends), max(ends))], None))
     return LineChart(title, "expected F_beta", "actual F_beta", lines, equal=True)
+
+
+def save_picture(charts: Sequence[Chart], path: str | os.PathLike[str]) -> None:
+    """Draw charts beside each other, row by row; the suffix of the path decides the format."""
+    figure = _figure(charts, titles=True)
+    with write_atomically(path) as part:
+        figure.savefig(part, dpi=160)
+
+
+def to_svg(chart: Chart) -> str:
+    """Draw a chart without its title as an ``svg`` element in the colours of the page around it."""
+    matplotlib = optional_import("matplotlib", "plot", "drawing figures")
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    buffer = io.StringIO()
+    with matplotlib.rc_context(_SVG_SETTINGS):
+        figure = _figure([chart], titles=False)
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    text = buffer.getvalue()
+    # HTML needs no namespaces, and names of groups such as "axes_1" would be in it more than once
+    text = re.sub(r' (?:xmlns[:\w]*="[^"]+"|id="[a-zA-Z]\w*_\d+")', "", text[text.index("<svg") :])
+    text = text.replace("xlink:href", "href")
+    text = re.sub("#[0-9a-f]{6}", lambda found: _PAGE_COLOURS.get(found[0], found[0]), text)
+    what = chart.label if isinstance(chart, BarChart) else f"{chart.y_label} and {chart.x_label}"
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(what)}" ', 1)
+
+
+def _figure(charts: Sequence[Chart], *, titles: bool) -> Any:
+    """Draw charts on a figure without a window and without global state."""
+    module = optional_import("matplotlib.figure", "plot", "drawing figures")
+    columns = min(len(charts), _MAX_COLUMNS)
+    rows = math.ceil(len(charts) / columns)
+    size = (_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows)
+    figure = module.Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, chart in zip(panels, charts, strict=False):
+        if titles:
+            axes.set_title(_math(chart.title), fontsize="medium")
+        if isinstance(chart, BarChart):
+            _draw_bars(axes, chart)
+        else:
+            _draw_lines(axes, chart)
+    for axes in panels[len(charts) :]:
+        axes.set_axis_off()
+    # one legend for the marks of all bars; lines have their own
+    marks = {h.get_label(): h for axes in panels for h in axes.collections if h.get_gid() == "mark"}
+    if marks:
+        style = {"loc": "outside lower right", "fontsize": "small", "framealpha": 0}
+        figure.legend(handles=list(marks.values()), **style)
+    return figure
+
+
+def _draw_lines(axes: Any, chart: LineChart) -> None:
+    for series in chart.series:
+        xs, ys = zip(*series.points, strict=True)
+        colour = _REFERENCE if series.colour is None else _colour(series.colour)
+        name = _math(series.name) or None
+        if series.loose:
+            axes.plot(xs, ys, "o", color=colour, alpha=0.35, markersize=3)
+        elif series.colour is None:
+            axes.plot(xs, ys, "--", color=colour, label=name)
+        else:
+            axes.plot(xs, ys, "o-", color=colour, label=name, markersize=5)
+        if series.errors:
+            axes.errorbar(xs, ys, yerr=series.errors, fmt="none", ecolor=colour, alpha=0.5)
+    axes.set(xlabel=_math(chart.x_label), ylabel=_math(chart.y_label))
+    axes.set(xscale="log" if chart.x_log else "linear", yscale="log" if chart.y_log else "linear")
+    if chart.x_ticks:
+        axes.set_xticks(chart.x_ticks, labels=[f"{tick:g}" for tick in chart.x_ticks])
+        axes.set_xticks([], minor=True)
+    if chart.equal:
+        axes.set_aspect("equal", adjustable="datalim")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", framealpha=0)
+
+
+def _draw_bars(axes: Any, chart: BarChart) -> None:
+    places = range(len(chart.bars))
+    colours = [_colour(bar.colour) for bar in chart.bars]
+    drawn = axes.barh(places, [bar.value for bar in chart.bars], color=colours)
+    axes.bar_label(drawn, [f"{bar.value:.4f}" for bar in chart.bars], padding=4, fontsize="small")
+    marks = [(bar.mark, i - 0.48, i + 0.48) for i, bar in enumerate(chart.bars) if bar.mark]
+    if marks:
+        lines = axes.vlines(*zip(*marks, strict=True), color="black", linewidth=2, gid="mark")
+        lines.set_label(_math(chart.mark))
+    axes.set_yticks(places, labels=[_math(bar.name) for bar in chart.bars])
+    # room for the numbers beside the bars; a chart of few bars does not widen them
+    longest = max(max(bar.value, bar.mark or 0.0) for bar in chart.bars) or 1.0
+    axes.set(ylim=(max(len(chart.bars), 4) - 0.5, -0.5), xlim=(0, 1.22 * longest))
+    axes.set_xlabel(_math(chart.label))
+
+
+def _colour(number: int) -> str:
+    return PALETTE[number % len(PALETTE)][0]
+
+
+def _math(words: str) -> str:
+    """Write the beta of F_beta as an index; everything else is plain text for matplotlib."""
+    return re.sub(r"\bF_([\w.]+)", r"F$_{\\mathrm{\1}}$", words.replace("$", r"\$"))

@@ -5,15 +5,13 @@ Each follows the scikit-learn API; those with parameters ``beta`` and ``alpha`` 
 """
 
 from fbeta.rivals.chain import ProbabilisticChain
-from fbeta.rivals.cost_sensitive import CostSensitiveRelevance
+from fbeta.rivals.held_out import CostSensitiveRelevance, ThresholdedRelevance
 from fbeta.rivals.limo import Limo, limo_path
 from fbeta.rivals.low_rank import LowRankClassifier
-from fbeta.rivals.macro_svm import MacroFSvm
 from fbeta.rivals.plug_in import ExactFPlugIn
 from fbeta.rivals.relevance import BinaryRelevance, decode_independent
-from fbeta.rivals.reverse import ReverseMultiLabel
+from fbeta.rivals.structured import MacroFSvm, ReverseMultiLabel
 from fbeta.rivals.submodular import SubmodularMultiLabel
-from fbeta.rivals.thresholded import ThresholdedRelevance
 
 __all__ = [
     "BinaryRelevance",

@@ -1,17 +1,13 @@
-"""Structured support vector machines with the loss 1 - F_beta: inference and optimisation."""
+"""Structured support vector machines with the loss 1 - F_beta, of instances and of columns."""
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from fbeta._array import Array
 from fbeta._validation import check_number, check_solver
@@ -20,12 +16,9 @@ from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import LinearScores, Weight
 from fbeta.metrics import fbeta_of_counts
+from fbeta.rivals.bundle import minimise
 
-Oracle = Callable[[Array], tuple[float, Array]]
-# where the next plane is taken, on the way from the best point to the minimiser of the model
-STEP_TOWARDS_MINIMISER = 0.2
-MAX_IDLE_ITERATIONS = 50  # after which a plane of weight 0 is dropped
-RELATIVE_JITTER = 1e-12  # of the diagonal of a singular system; also the smallest step length
+__all__ = ["MacroFSvm", "ReverseMultiLabel"]
 
 
 @dataclass(frozen=True)
@@ -61,13 +54,6 @@ class BundleClassifier(MultiLabelClassifier):
         check_number("alpha", self.alpha, strict=True)
         self._rule = SignOfScores(float(self.beta))
         self._model = self._fit_scores(X, Y, weight)
-
-    def _minimise(
-        self, oracle: Oracle, penalty: Array, nonnegative: NDArray[np.bool_] | None = None
-    ) -> BundleResult:
-        return minimise(
-            oracle, penalty, nonnegative=nonnegative, tol=self.tol, max_iter=self.max_iter
-        )
 
 
 def linear_scores(X: Any, W: Array, constant: float) -> Array:
@@ -129,215 +115,135 @@ def _most_violated_of_size(
     return sets, np.take_along_axis(values, best, axis=1)[:, 0]
 
 
-@dataclass(frozen=True)
-class BundleResult:
-    """What :func:`minimise` found."""
+class ReverseMultiLabel(BundleClassifier):
+    """Reverse multi-label learning (Petterson and Caetano, 2010).
 
-    w: Array  # (D,), the best point
-    objective: float  # of it
-    gap: float  # how much lower the minimum may be, at most
-    n_iter: int  # planes computed
+    Minimises ``alpha / 2 sum_j |w_j|^2 + sum_i max_yhat [1 - F_beta(y_i, yhat) + sum_j (yhat_j -
+    y_ij) w_j.x_i]`` and predicts the labels with ``w_j.x > 0``.
 
+    Parameters
+    ----------
+    beta : float > 0
+        The measure in the loss.
+    alpha : float > 0
+        Strength of the penalty against the SUM of the losses.
+    fit_intercept : bool
+        Whether the scores have an intercept: the weight of a constant feature 1, penalised like
+        the others.
+    tol : float > 0
+        Stop once the duality gap is below ``tol`` times the objective.
+    max_iter : int
+        Largest number of iterations of the bundle method.
 
-def minimise(
-    oracle: Oracle,
-    penalty: Array,
-    *,
-    nonnegative: NDArray[np.bool_] | None = None,
-    tol: float = 1e-3,
-    max_iter: int = 1000,
-) -> BundleResult:
-    """Minimise ``sum_k penalty_k w_k^2 / 2 + R(w)`` for a convex R >= 0 by a bundle method.
+    Attributes
+    ----------
+    classes_ : ndarray of shape (s,)
+        Names of the labels.
+    coef_ : ndarray of shape (s, d)
+        Weights of the features.
+    intercept_ : ndarray of shape (s,)
+        Intercepts.
+    objective_, gap_ : float
+        The objective reached, and how far above the minimum it is at most.
+    n_iter_ : int
+        Iterations taken.
+    beta_ : float
+        The measure that the model was fitted for.
 
-    The largest of the planes that touch R so far bounds it from below. The minimum of penalty plus
-    this model is a small concave problem in the weights of the planes, and its value is a lower
-    bound of the minimum: the method stops once the gap is below ``tol`` times the objective, or
-    with a :class:`ConvergenceWarning` after ``max_iter`` planes.
-
-    ``oracle`` returns ``R(w)``, or less where it is hard to compute, and the gradient (D,) of a
-    plane below R that has this value at w. ``penalty`` (D,) is positive; the coordinates marked in
-    ``nonnegative`` (D,) must not be negative.
-    """
-    # the systems are small: threads of BLAS would wait for each other most of the time
-    # an overflow is refused where planes are added
-    with threadpool_limits(1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        result = _run_bundle(oracle, penalty, nonnegative, tol, max_iter)
-    if result.gap > tol * result.objective:
-        warnings.warn(
-            f"the bundle method did not converge in {max_iter} iterations: the objective "
-            f"{result.objective:.6g} may be {result.gap:.2g} too high. Increase max_iter, tol or "
-            "alpha, or scale X",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
-    return result
-
-
-def _run_bundle(
-    oracle: Oracle,
-    penalty: Array,
-    nonnegative: NDArray[np.bool_] | None,
-    tol: float,
-    max_iter: int,
-) -> BundleResult:
-    # in the units of v = sqrt(penalty) w the penalty is |v|^2 / 2
-    scale = np.sqrt(penalty)
-    bundle = _Bundle(nonnegative if nonnegative is not None else np.zeros(len(scale), np.bool_))
-    point = best = np.zeros(len(scale))
-    objective = gap = np.inf
-    n_iter = 0
-    for _ in range(max_iter):
-        n_iter += 1
-        risk, gradient = oracle(point / scale)
-        gradient = gradient / scale
-        bundle.add(gradient, risk - float(gradient @ point))
-        # an oracle that gives less than R may be below a plane from another point
-        value = bundle.height(point) + float(point @ point) / 2
-        objective = max(objective, bundle.height(best, last=1) + float(best @ best) / 2)
-        if value < objective:
-            best, objective = point, value
-        minimiser, bound = bundle.solve()
-        gap = objective - bound
-        if gap <= tol * objective:
-            break
-        # in the middle the objective is better known than at the minimiser of a rough model, and
-        # a plane that shows no progress there cuts off the minimiser too, by convexity
-        point = best + STEP_TOWARDS_MINIMISER * (minimiser - best)
-    return BundleResult(best / scale, float(objective), float(gap), n_iter)
-
-
-class _Bundle:
-    """Planes ``R(w) >= offset + gradient.w``, and the minimum of ``|w|^2 / 2`` plus the largest.
-
-    The dual of it is ``max_a offset.a - |w(a)|^2 / 2`` over weights a >= 0 with sum 1, where ``w(a)
-    = -sum_k a_k gradient_k``, cut to 0 where a coordinate must not be negative.
+    Examples
+    --------
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> ReverseMultiLabel(alpha=0.01).fit(X, Y).predict([[0.5], [2.5]])
+    [['sea'], ['sea', 'sky']]
     """
 
-    def __init__(self, nonnegative: NDArray[np.bool_]) -> None:
-        self.bounded = np.flatnonzero(nonnegative)
-        # R >= 0 is the first plane
-        self.gradients = np.zeros((1, len(nonnegative)))
-        self.count, self.offsets, self.weights = 1, np.zeros(1), np.ones(1)
-        self.gram, self.idle = np.zeros((1, 1)), np.zeros(1, dtype=np.intp)
+    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
+        truth, constant = Y.toarray(), float(self.fit_intercept)
+        share = np.ones(len(truth)) if weight is None else weight
+        shape = (truth.shape[1], X.shape[1] + 1)
 
-    def add(self, gradient: Array, offset: float) -> None:
-        """Add a plane."""
-        if self.count == len(self.gradients):
-            room = np.zeros((max(8, self.count), self.gradients.shape[1]))
-            self.gradients = np.vstack([self.gradients, room])
-        self.gradients[self.count] = gradient
-        self.count += 1
-        products = self.gradients[: self.count] @ gradient
-        if not (np.isfinite(products).all() and np.isfinite(offset)):
-            raise ValueError(
-                "the gradients of the losses overflow: increase alpha, or scale X or sample_weight"
-            )
-        # the bounded coordinates enter in _curvature, which knows the active ones
-        products -= self.gradients[: self.count, self.bounded] @ gradient[self.bounded]
-        self.gram = np.pad(self.gram, (0, 1))
-        self.gram[-1], self.gram[:, -1] = products, products
-        self.offsets = np.append(self.offsets, offset)
-        self.weights, self.idle = np.append(self.weights, 0.0), np.append(self.idle, 0)
+        def oracle(w: Array) -> tuple[float, Array]:
+            scores = linear_scores(X, w.reshape(shape), constant)
+            sets, values = most_violated(scores, truth, self.beta)
+            risk = share @ (values - (scores * truth).sum(axis=1))
+            gradient = linear_gradient(X, share[:, None] * (sets - truth), constant)
+            return float(risk), gradient.ravel()
 
-    def height(self, point: Array, last: int = 0) -> float:
-        """Return the largest of all or of the last planes at a point."""
-        planes = slice(self.count - last if last else 0, self.count)
-        return float((self.offsets[planes] + self.gradients[planes] @ point).max())
-
-    def solve(self) -> tuple[Array, float]:
-        """Return the minimiser, of shape (D,), and the minimum; forget planes long unused."""
-        value = self._value(self.weights)
-        while True:
-            proposal = maximise_on_simplex(self._curvature(), self.offsets, self.weights)
-            weights, new = self._search(proposal)
-            if len(self.bounded) == 0 or new <= value + 1e-9 * abs(value):
-                break
-            self.weights, value = weights, new
-        if new > value:
-            self.weights, value = weights, new
-        minimiser = self._point(self.weights)
-        self.idle = np.where(self.weights > 0, 0, self.idle + 1)
-        self._keep(np.flatnonzero(self.idle <= MAX_IDLE_ITERATIONS))
-        return minimiser, value
-
-    def _point(self, weights: Array) -> Array:
-        w = -(weights @ self.gradients[: self.count])
-        w[self.bounded] = np.maximum(w[self.bounded], 0.0)
-        return np.asarray(w)
-
-    def _value(self, weights: Array) -> float:
-        slack = np.minimum(weights @ self.gradients[: self.count, self.bounded], 0.0)
-        quadratic = weights @ self.gram @ weights + slack @ slack
-        return float(self.offsets @ weights - quadratic / 2)
-
-    def _curvature(self) -> Array:
-        """Return the negative Hessian of the dual at the present weights."""
-        if not len(self.bounded):
-            return self.gram
-        active = self.gradients[: self.count, self.bounded]
-        active = active[:, self.weights @ active < 0]
-        return self.gram + active @ active.T
-
-    def _search(self, proposal: Array) -> tuple[Array, float]:
-        """Go to the proposal, or as far towards it as the dual rises."""
-        start, step = self._value(self.weights), 1.0
-        while step > RELATIVE_JITTER:
-            trial = self.weights + step * (proposal - self.weights)
-            value = self._value(trial)
-            if value >= start:
-                return trial, value
-            step /= 2
-        return self.weights, start
-
-    def _keep(self, planes: NDArray[np.intp]) -> None:
-        if len(planes) > 0.75 * self.count:  # moving the others is not worth it
-            return
-        self.gradients[: len(planes)] = self.gradients[planes]
-        self.count, self.gram = len(planes), self.gram[np.ix_(planes, planes)]
-        self.offsets, self.weights = self.offsets[planes], self.weights[planes]
-        self.idle = self.idle[planes]
+        penalty = np.full(shape[0] * shape[1], float(self.alpha))
+        found = minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)
+        W = found.x.reshape(shape)
+        return BundleModel(W[:, :-1].copy(), constant * W[:, -1], found.fun, found.gap, found.nit)
 
 
-def maximise_on_simplex(H: Array, b: Array, start: Array) -> Array:
-    """Maximise ``b.a - a'H a / 2`` over ``a >= 0, sum a = 1`` by active sets, up to rounding.
+class MacroFSvm(BundleClassifier):
+    """Support vector machines for the macro-averaged F_beta (Joachims, 2005).
 
-    H (K, K) is positive semidefinite, ``start`` (K,) feasible: its positive entries are free first.
+    For each label, with its column y in {0, 1}^n, minimises ``alpha / 2 |w|^2 + max_yhat [n (1 -
+    F_beta(y, yhat)) + sum_i (yhat_i - y_i) w.x_i]`` over all columns yhat, and predicts the label
+    where ``w.x > 0``. With the number of errors in place of ``n (1 - F_beta)`` this would be the
+    sum of hinge losses, the ordinary machine.
+
+    Parameters
+    ----------
+    beta : float > 0
+        The measure in the loss.
+    alpha : float > 0
+        Strength of the penalty. Joachims' C for labels -1 and 1 is ``1 / (4 n alpha)``.
+    fit_intercept, tol, max_iter
+        As for :class:`ReverseMultiLabel`, for each label.
+
+    Attributes
+    ----------
+    classes_, coef_, beta_
+        As for :class:`ReverseMultiLabel`.
+    intercept_ : ndarray of shape (s,)
+        Intercepts, infinite for a label that all or none of the training rows have.
+    objective_, gap_ : ndarray of shape (s,)
+        The objective reached for each label, and how far above the minimum it is at most.
+    n_iter_ : int
+        Most iterations of a label.
+
+    Notes
+    -----
+    F_beta of a column does not decompose over the rows, so that rows have no weights.
+    :meth:`score` is the instance-averaged measure, like everywhere in this library.
+
+    Examples
+    --------
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> MacroFSvm(alpha=0.01).fit(X, Y).predict([[0.5], [2.5]])
+    [['sea'], ['sea', 'sky']]
     """
-    a, free = start, start > 0
-    jitter = RELATIVE_JITTER * max(float(np.trace(H)) / len(b), np.finfo(np.float64).tiny)
-    for _ in range(20 * len(b) + 100):  # rounding may make active sets cycle
-        index = np.flatnonzero(free)
-        target, multiplier = _stationary(H[np.ix_(index, index)], b[index], jitter)
-        if (target > 0).all():
-            a = np.zeros(len(b))
-            a[index] = target
-            slope = b - H @ a
-            slope[index] = -np.inf
-            enter = int(slope.argmax())
-            if slope[enter] <= multiplier + 1e-10 * max(abs(multiplier), np.abs(b).max()):
-                break
-            free[enter] = True
-            continue
-        falling = np.flatnonzero(target <= 0)
-        present = a[index]
-        fall = np.maximum(present[falling] - target[falling], RELATIVE_JITTER**2)
-        ratio = present[falling] / fall
-        moved = present + min(1.0, float(ratio.min())) * (target - present)
-        leave = falling[ratio <= ratio.min()]
-        moved[leave] = 0.0
-        a = np.zeros(len(b))
-        a[index] = np.maximum(moved, 0.0)
-        free[index[leave]] = False
-    return np.asarray(a / a.sum())
 
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+        """Fit one machine per label, to rows that all count the same; X, y as elsewhere."""
+        return super().fit(X, y)
 
-def _stationary(H: Array, b: Array, jitter: float) -> tuple[Array, float]:
-    """Maximise with sum 1 but without the signs; also return the multiplier of the sum."""
-    k = len(b)
-    system = np.ones((k + 1, k + 1))
-    system[:k, :k], system[k, k] = H + jitter * np.eye(k), 0.0
-    try:
-        solution = np.linalg.solve(system, np.append(b, 1.0))
-    except np.linalg.LinAlgError:
-        solution = np.linalg.lstsq(system, np.append(b, 1.0), rcond=None)[0]
-    return solution[:k], float(solution[k])
+    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
+        s = Y.shape[1]
+        coef, intercept = np.zeros((s, X.shape[1])), np.zeros(s)
+        objective, gap, n_iter = np.zeros(s), np.zeros(s), 0
+        for j, column in enumerate(Y.T.toarray()):
+            if column.min() == column.max():
+                intercept[j] = np.inf if column[0] else -np.inf
+                continue
+            found = self._fit_column(X, column[None, :])
+            coef[j], intercept[j] = found.x[:-1], self.fit_intercept * found.x[-1]
+            objective[j], gap[j], n_iter = found.fun, found.gap, max(n_iter, found.nit)
+        return BundleModel(coef, intercept, objective, gap, n_iter)
+
+    def _fit_column(self, X: Any, y: NDArray[np.int8]) -> Any:
+        """Fit the machine for one label, whose column is given as a row of shape (1, n)."""
+        n, constant = y.shape[1], float(self.fit_intercept)
+
+        def oracle(w: Array) -> tuple[float, Array]:
+            scores = linear_scores(X, w[None, :], constant).T
+            # the rows take the place of labels, and the loss counts n times
+            labeling, values = most_violated(scores / n, y, self.beta)
+            gradient = linear_gradient(X, (labeling - y).T.astype(np.float64), constant)
+            return float(n * values[0] - (scores * y).sum()), gradient[0]
+
+        penalty = np.full(X.shape[1] + 1, float(self.alpha))
+        return minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)

@@ -19,6 +19,7 @@ from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 from fbeta.metrics import fbeta_of_counts
+from fbeta.rivals.bundle import minimise
 from fbeta.rivals.structured import (
     BundleClassifier,
     BundleModel,
@@ -43,10 +44,6 @@ class PairwiseModel(BundleModel):
 
     pairs: NDArray[np.intp]  # (E, 2), labels u < v
     attraction: Array  # (E,), not negative
-
-    def terms(self, X: Any) -> tuple[Array, Pairs, Array]:
-        """Return the terms of the score of a label set, as :func:`maximise_pairwise` takes them."""
-        return self.scores(X), (self.pairs[:, 0], self.pairs[:, 1]), self.attraction
 
 
 @dataclass(frozen=True)
@@ -114,54 +111,46 @@ class SubmodularMultiLabel(BundleClassifier):
         pair = self.alpha if self.alpha_pair is None else self.alpha_pair
         alpha_pair = check_number("alpha_pair", pair, strict=True)
         share = np.ones(X.shape[0]) if weight is None else weight
-        problem = _Problem(X, Y, share, self.beta, float(self.fit_intercept))
-        size, pairs = problem.shape[0] * problem.shape[1], problem.pairs
-        penalty = np.repeat([float(self.alpha), alpha_pair], [size, len(pairs[0])])
-        found = self._minimise(problem.oracle, penalty, np.arange(len(penalty)) >= size)
-        W, attraction = problem.parts(found.w)
+        truth, constant = Y.toarray().astype(np.bool_), float(self.fit_intercept)
+        pairs, C = cooccurrence(Y, share)
+        true_pairs = _pair_indicator(truth, pairs)
+        shape = (Y.shape[1], X.shape[1] + 1)
+        size = shape[0] * shape[1]  # of w, before theta
+
+        def oracle(w: Array) -> tuple[float, Array]:
+            scores = linear_scores(X, w[:size].reshape(shape), constant)
+            attraction = w[size:] * C
+            sets, values = loss_augmented(scores, pairs, attraction, truth, self.beta)
+            change = sets.astype(np.float64) - truth
+            first = linear_gradient(X, share[:, None] * change, constant)
+            together = _pair_indicator(sets, pairs).astype(np.float64) - true_pairs
+            true_values = _score(scores, pairs, attraction, truth)
+            gradient = np.r_[first.ravel(), C * (share @ together)]
+            return float(share @ (values - true_values)), gradient
+
+        penalty = np.repeat([float(self.alpha), alpha_pair], [size, len(C)])
+        found = minimise(
+            oracle,
+            penalty,
+            nonnegative=np.arange(len(penalty)) >= size,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        W = found.x[:size].reshape(shape)
         self._rule = HighestScore(float(self.beta))
         return PairwiseModel(
-            coef=W[:, :-1].copy(),
-            intercept=problem.constant * W[:, -1],
-            objective=found.objective,
-            gap=found.gap,
-            n_iter=found.n_iter,
-            pairs=np.column_stack(pairs),
-            attraction=attraction,
+            W[:, :-1].copy(),
+            constant * W[:, -1],
+            found.fun,
+            found.gap,
+            found.nit,
+            np.column_stack(pairs),
+            found.x[size:] * C,
         )
 
     def _output(self, X: Any) -> Any:
-        return self._model.terms(X)
-
-
-class _Problem:
-    """The training data, and the loss of a point ``(w, theta)`` with its subgradient."""
-
-    def __init__(
-        self, X: Any, indicator: Indicator, share: Array, beta: float, constant: float
-    ) -> None:
-        self.X, self.Y, self.share = X, indicator.toarray().astype(np.bool_), share
-        self.beta, self.constant = beta, constant
-        self.pairs, self.C = cooccurrence(indicator, share)
-        self.shape = (indicator.shape[1], X.shape[1] + 1)
-        self.true_pairs = _pair_indicator(self.Y, self.pairs)
-
-    def parts(self, w: Array) -> tuple[Array, Array]:
-        """Return the weights, of shape (s, d + 1), and the attractions, of shape (E,)."""
-        size = self.shape[0] * self.shape[1]
-        return w[:size].reshape(self.shape), w[size:] * self.C
-
-    def oracle(self, w: Array) -> tuple[float, Array]:
-        """Return the weighted sum of the losses, and a subgradient."""
-        W, attraction = self.parts(w)
-        scores = linear_scores(self.X, W, self.constant)
-        sets, values = loss_augmented(scores, self.pairs, attraction, self.Y, self.beta)
-        true_value = _score(scores, self.pairs, attraction, self.Y)
-        change = sets.astype(np.float64) - self.Y
-        first = linear_gradient(self.X, self.share[:, None] * change, self.constant)
-        together = _pair_indicator(sets, self.pairs).astype(np.float64) - self.true_pairs
-        second = self.C * (self.share @ together)
-        return float(self.share @ (values - true_value)), np.r_[first.ravel(), second]
+        model = self._model
+        return model.scores(X), (model.pairs[:, 0], model.pairs[:, 1]), model.attraction
 
 
 def cooccurrence(Y: Indicator, weight: Array | None = None) -> tuple[Pairs, Array]:

@@ -16,8 +16,9 @@ from fbeta.report.charts import (
     Series,
     beta_chart,
     calibration_chart,
+    save_picture,
+    to_svg,
 )
-from fbeta.report.drawing import save_picture, to_svg
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
