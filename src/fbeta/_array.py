@@ -179,10 +179,10 @@ def as_array(xp: Any, device: Any, values: Any) -> Array:
 
 def astype(xp: Any, array: Array, dtype: Any) -> Array:
     """Return an array, also a sparse one, in another type, where overflows are infinite."""
-    if xp is not np:
-        return xp.astype(array, dtype, copy=False)
+    if array.dtype == dtype:
+        return array
     with np.errstate(over="ignore"):
-        return array.astype(dtype, copy=False)
+        return array.astype(dtype) if xp is np else xp.astype(array, dtype)
 
 
 def cumulative_sum(xp: Any, array: Array, axis: int) -> Array:

@@ -24,6 +24,11 @@ USERS = ("_array", "losses", "linear.batch", "linear.objectives", "linear.proble
 
 
 @pytest.fixture
+def stage():
+    """Run each test once: the compiled part solves no tensors."""
+
+
+@pytest.fixture
 def _accelerator(monkeypatch):
     for user in USERS:
         monkeypatch.setattr(import_module(f"fbeta.{user}"), "is_accelerator", lambda device: True)
@@ -87,9 +92,13 @@ def test_nothing_is_silently_wrong(seeds):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model = fit_linear(
-                torch.asarray(np.ascontiguousarray(case.X)), sp.csc_array(case.targets), LOGISTIC,
-                case.alpha, weight=case.weight, fit_intercept=case.intercept,
-            )  # fmt: skip
+                torch.asarray(np.ascontiguousarray(case.X)),
+                sp.csc_array(case.targets),
+                LOGISTIC,
+                case.alpha,
+                weight=case.weight,
+                fit_intercept=case.intercept,
+            )
         intercept = np.nan_to_num(model.intercept.double().numpy(), posinf=1e3, neginf=-1e3)
         coef, converged = model.coef.numpy()[model.problem], model.converged[model.problem]
         found = hostile.objectives(case, coef, intercept[model.problem])

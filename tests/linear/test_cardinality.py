@@ -59,10 +59,14 @@ def test_value_gradient_and_covariance_of_all_sets(law):
     dense = Cardinality(s, sizes, dense=True)
     again = dense.evaluate(y, u, None)
     np.testing.assert_allclose(again[1], gradient, atol=1e-12)
-    np.testing.assert_allclose(again[2][:, : -u.shape[1]].reshape(covariance.shape), covariance,
-                               atol=1e-12)  # fmt: skip
-    for other in (dense.response(again[2], v) - objective.response(kept, v),
-                  dense.diagonal(again[2]) - objective.diagonal(kept)):  # fmt: skip
+    np.testing.assert_allclose(
+        again[2][:, : -u.shape[1]].reshape(covariance.shape), covariance, atol=1e-12
+    )
+    both = (
+        dense.response(again[2], v) - objective.response(kept, v),
+        dense.diagonal(again[2]) - objective.diagonal(kept),
+    )
+    for other in both:
         np.testing.assert_allclose(other, 0, atol=1e-12)
     # what no set depends on is flat, and nothing else
     flat = v - objective.project(v)

@@ -56,9 +56,16 @@ def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, col
     W = np.zeros((design.matrix.shape[1], m)) if start is None else start.copy()
     n_iter = np.zeros(m, dtype=np.intp)
     certified, hard = problems.compiled.solve(
-        np.arange(m), W, n_iter, alpha, tol=tol, max_iter=max_iter, floor=problems.floor,
-        cold=cold, max_steps=lambda width: 200,
-    )  # fmt: skip
+        np.arange(m),
+        W,
+        n_iter,
+        alpha,
+        tol=tol,
+        max_iter=max_iter,
+        floor=problems.floor,
+        cold=cold,
+        max_steps=lambda width: 200,
+    )
     assert not (certified & hard).any()
     return W, n_iter, certified
 
@@ -170,9 +177,16 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     assert np.array_equal(problems.objective.counts, counts)
     W, n_iter = problems.bound.start(design, classes, 0.7), np.zeros(len(counts), dtype=np.intp)
     certified, hard = problems.compiled.solve(
-        problems.unsolved, W, n_iter, 0.7, tol=1e-6, max_iter=100, floor=problems.floor, cold=True,
+        problems.unsolved,
+        W,
+        n_iter,
+        0.7,
+        tol=1e-6,
+        max_iter=100,
+        floor=problems.floor,
+        cold=True,
         max_steps=lambda width: 200,
-    )  # fmt: skip
+    )
     problems.compiled = None
     best = problems.solve(0.7, tol=1e-12).W
     assert np.array_equal(certified, counts <= 16)
@@ -192,9 +206,15 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    st.integers(1, 40), st.integers(1, 12), st.integers(1, 20), st.integers(0, 10**6),
-    st.floats(-8, 4), st.floats(-6, 6), st.sampled_from(sorted(LOSSES)), st.booleans(),
-)  # fmt: skip
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.integers(1, 20),
+    st.integers(0, 10**6),
+    st.floats(-8, 4),
+    st.floats(-6, 6),
+    st.sampled_from(sorted(LOSSES)),
+    st.booleans(),
+)
 def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scale, name, sparse):
     loss, alpha = LOSSES[name], 10**log_alpha
     rng = np.random.default_rng(seed)
@@ -203,8 +223,13 @@ def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scal
     design = Design.of(sp.csr_array(X) if sparse else X, intercept=False)
     start = rng.normal(size=(design.matrix.shape[1], m)) * 10**-scale
     problems = LinearProblems(design, T, loss)
-    before = objectives(design, T[:, np.unique(problems.problem, return_index=True)[1]],
-                        start[:, : len(problems)], loss, alpha)  # fmt: skip
+    before = objectives(
+        design,
+        T[:, np.unique(problems.problem, return_index=True)[1]],
+        start[:, : len(problems)],
+        loss,
+        alpha,
+    )
     W = problems.solve(alpha, start[:, : len(problems)], max_iter=50).W
     assert np.isfinite(W).all()
     after = objectives(design, problems.targets, W, loss, alpha)
@@ -227,11 +252,24 @@ def raw(n=3000, p=61, m=400, **changes):
         }
     )
     numbers = compiled.CONSTANTS | {
-        "n_rows": n, "n_columns": p, "n_problems": m, "loss": 0, "single": 1, "double_entries": 0,
-        "intercept": 1, "width": 1, "cold": 1, "tol": 1e-12, "tol_share": 0.0,
-        "objective_floor": 0.0, "unchecked_decrease": 0.0, "forcing": 1e-6, "max_forcing": 1e-6,
-        "max_iter": 10**6, "max_steps": 10**6,
-    }  # fmt: skip
+        "n_rows": n,
+        "n_columns": p,
+        "n_problems": m,
+        "loss": 0,
+        "single": 1,
+        "double_entries": 0,
+        "intercept": 1,
+        "width": 1,
+        "cold": 1,
+        "tol": 1e-12,
+        "tol_share": 0.0,
+        "objective_floor": 0.0,
+        "unchecked_decrease": 0.0,
+        "forcing": 1e-6,
+        "max_forcing": 1e-6,
+        "max_iter": 10**6,
+        "max_steps": 10**6,
+    }
     for name, value in changes.items():
         (arrays if isinstance(value, np.ndarray) else numbers)[name] = value
     return compiled._engine.Problems(numbers, arrays)

@@ -31,9 +31,13 @@ LOGISTIC = LogisticLoss()
 
 def binary_objectives(case):
     model = fit_linear(
-        case.X, sp.csc_array(case.targets), LOGISTIC, case.alpha, weight=case.weight,
+        case.X,
+        sp.csc_array(case.targets),
+        LOGISTIC,
+        case.alpha,
+        weight=case.weight,
         fit_intercept=case.intercept,
-    )  # fmt: skip
+    )
     # a constant target has an infinite intercept, and its objective is 0
     intercept = np.nan_to_num(model.intercept.astype(np.float64), posinf=1e3, neginf=-1e3)
     intercept = intercept[model.problem]
@@ -128,7 +132,7 @@ def test_raw_data_sets_along_the_grid_of_the_paper(name, mulan, stage):
     other.compiled = None
     fine = solve_path(other, ALPHAS, tol=1e-10, max_iter=300)
     for (alpha, solution), (_, best) in zip(solve_path(problems, ALPHAS), fine, strict=True):
-        dense = problems.matrix.toarray()
+        dense = problems.targets.toarray()
         values = []
         for owner, found in ((problems, solution), (other, best)):
             model = owner.model(found)

@@ -58,9 +58,13 @@ def test_reaches_the_optimum(alpha, fit_intercept, weighted):
     X, classes = toy()
     weight = np.random.default_rng(1).uniform(0.1, 3, len(X)) if weighted else np.ones(len(X))
     model = fit_softmax(
-        X, classes, alpha,
-        weight=weight if weighted else None, fit_intercept=fit_intercept, tol=1e-9,
-    )  # fmt: skip
+        X,
+        classes,
+        alpha,
+        weight=weight if weighted else None,
+        fit_intercept=fit_intercept,
+        tol=1e-9,
+    )
     assert model.converged.all()
     for m in range(classes.shape[1]):
         part = slice(*firsts(model)[m : m + 2])

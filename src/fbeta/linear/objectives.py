@@ -101,8 +101,6 @@ class Objective(ABC):
 
     def regular(self, c: Array) -> Array:
         """Make Hessians in one coordinate, (m, c, c), regular without changing any solution."""
-        if c.shape[-1] == 1:
-            return c + TINY
         xp = array_namespace(c)
         return c + TINY * xp.eye(c.shape[-1], dtype=c.dtype, device=c.device)
 

@@ -277,38 +277,24 @@ def _inverse_hessians(
 
 def _hessians(batch: ProblemBatch, at: Evaluation, problems: NDArray[np.intp]) -> Array:
     """Return the Hessians of some problems, (k, c p, c p), in double precision."""
-    xp, C, p = batch.xp, batch.width, batch.penalty.shape[0]
-    alone = batch.only(problems)
-    index = xp.asarray(problems, device=batch.design.device)
+    xp, C, p, there = batch.xp, batch.width, batch.penalty.shape[0], {"device": at.W.device}
+    alone, index = batch.only(problems), xp.asarray(problems, **there)
     curvature = take_problems(at.curvature, index, at.value.shape[0])
     parts = [alone.curvatures(curvature, k) for k in range(C)]
     weights = [[xp.astype(a, xp.float64) for a in part] for part in parts]
-    # one class against another, for all problems: (k, p, p)
-    tiles = [
-        [
-            batch.tiles.sandwiches([a[:, c::C] for a in part], positive=c == k)
-            for k, part in enumerate(weights)
-        ]
-        for c in range(C)
-    ]
-    H = xp.concat([xp.concat(row, axis=2) for row in tiles], axis=1)
-    eye = xp.eye(p * C, dtype=H.dtype, device=H.device)
-    H = H + eye * xp.tile(batch.penalty[:, 0], (C,))
-    return H if C == 1 else H + _along_diagonals(xp, alone, tiles)
 
+    def block(c: int, k: int) -> Array:  # one class against another, for all problems: (k, p, p)
+        return batch.tiles.sandwiches([a[:, c::C] for a in weights[k]], positive=c == k)
 
-def _along_diagonals(xp: Any, alone: ProblemBatch, tiles: list[list[Array]]) -> Array:
-    """Return what makes Hessians, given by the blocks of their columns, regular."""
-    C, p = len(tiles), tiles[0][0].shape[-1]
-    own = xp.stack([xp.stack([xp.linalg.diagonal(a) for a in row]) for row in tiles])
-    more = [alone.objective.regular(xp.permute_dims(own[:, :, :, j], (2, 0, 1))) for j in range(p)]
-    change = xp.stack(more, axis=-1) - xp.permute_dims(own, (2, 0, 1, 3))
-    eye = xp.eye(p, dtype=own.dtype, device=own.device)
-    rows = [
-        xp.concat([eye * change[:, c, k, :][:, :, None] for k in range(C)], axis=2)
-        for c in range(C)
-    ]
-    return xp.concat(rows, axis=1)
+    blocks = xp.stack([xp.stack([block(c, k) for k in range(C)]) for c in range(C)])
+    classes, eye = (xp.eye(size, dtype=xp.float64, **there) for size in (C, p))
+    H = blocks + classes[:, :, None, None, None] * (eye * batch.penalty[:, 0])
+    if C > 1:
+        own = xp.permute_dims(xp.linalg.diagonal(blocks), (2, 0, 1, 3))  # (k, c, c, p)
+        made = [alone.objective.regular(own[:, :, :, j]) for j in range(p)]
+        change = xp.permute_dims(xp.stack(made, axis=-1) - own, (1, 2, 0, 3))
+        H = H + eye * change[:, :, :, :, None]
+    return xp.reshape(xp.permute_dims(H, (2, 0, 3, 1, 4)), (len(problems), C * p, C * p))
 
 
 def _invert(xp: Any, H: Array) -> Array:

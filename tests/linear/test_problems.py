@@ -137,9 +137,12 @@ def test_weights_are_repetitions(sparse):
         form(X), sp.csc_array(T), LOGISTIC, 1.0, weight=weight.astype(float), tol=1e-13
     )
     other = fit_linear(
-        form(np.repeat(X, weight, axis=0)), sp.csc_array(np.repeat(T, weight, axis=0)), LOGISTIC,
-        1.0, tol=1e-13,
-    )  # fmt: skip
+        form(np.repeat(X, weight, axis=0)),
+        sp.csc_array(np.repeat(T, weight, axis=0)),
+        LOGISTIC,
+        1.0,
+        tol=1e-13,
+    )
     assert np.allclose(one.coef, other.coef, rtol=1e-6, atol=1e-6)
 
 
@@ -158,9 +161,14 @@ def test_savings_equal_the_plain_solve():
     model = problems.model(problems.solve(1.0, tol=1e-15))
     block = ProblemBatch(design, design, Binary(LOGISTIC), T[:, :4].astype(float), 1.0)
     plain, *_ = solve_batch(
-        block, np.zeros((8, 4)), tol=1e-15, floor=0.0, budget=np.full(4, 100), cold_start=True,
+        block,
+        np.zeros((8, 4)),
+        tol=1e-15,
+        floor=0.0,
+        budget=np.full(4, 100),
+        cold_start=True,
         max_steps=200,
-    )  # fmt: skip
+    )
     coef, intercept = design.coefficients(plain)
     assert np.allclose(model.coef[model.problem[:4]], coef.T, rtol=1e-5, atol=1e-6)
     assert np.allclose(model.intercept[model.problem[:4]], intercept, rtol=1e-5, atol=1e-6)
@@ -340,9 +348,14 @@ def test_separable_without_penalty_warns_and_stays_finite(loss):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    st.integers(2, 20), st.integers(1, 30), st.integers(0, 10**6), st.floats(-6, 4),
-    st.floats(-4, 4), st.sampled_from(sorted(LOSSES)), st.booleans(),
-)  # fmt: skip
+    st.integers(2, 20),
+    st.integers(1, 30),
+    st.integers(0, 10**6),
+    st.floats(-6, 4),
+    st.floats(-4, 4),
+    st.sampled_from(sorted(LOSSES)),
+    st.booleans(),
+)
 def test_no_nan_and_stationary_whatever_the_data(n, d, seed, log_alpha, scale, name, sparse):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * 10**scale
@@ -351,9 +364,14 @@ def test_no_nan_and_stationary_whatever_the_data(n, d, seed, log_alpha, scale, n
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = fit_linear(
-            sp.csr_array(X) if sparse else X, sp.csc_array(T), loss, alpha, fit_intercept=False,
-            tol=1e-10, max_iter=200,
-        )  # fmt: skip
+            sp.csr_array(X) if sparse else X,
+            sp.csc_array(T),
+            loss,
+            alpha,
+            fit_intercept=False,
+            tol=1e-10,
+            max_iter=200,
+        )
     assert np.isfinite(model.coef).all()
     start = n * float(loss.value(0.0, np.zeros(1))[0])
     assert (objective(loss, X, T, model, alpha) <= start * (1 + 1e-9)).all()
