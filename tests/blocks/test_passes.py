@@ -1,4 +1,4 @@
-"""Sums over a block of rows, against plain formulas and finite differences."""
+"""Sums over a block, against plain formulas and finite differences; data that change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from fbeta.blocks import RowBlocks
 from fbeta.blocks.held import Draw, TrialPoint, merge_points
 from fbeta.blocks.passes import add_up
 from fbeta.blocks.summary import CheckedRows
 from fbeta.linear.batch import take_problems
 from fbeta.linear.objectives import Binary
 from fbeta.losses import get_loss
+from fbeta.rivals import BinaryRelevance
+
+from .toys import SMALL, make_rows
 
 RNG = np.random.default_rng(0)
 N, D, M = 700, 4, 5
@@ -104,3 +108,44 @@ def test_rows_are_drawn_by_their_share_in_hessians(loss):
     np.testing.assert_allclose(chance, np.minimum(1, 50 * shares * (1 + size) / 2 + 0.01))
     [plain], _ = add_up(block, [p], np.float64)
     np.testing.assert_allclose(sums[0][1], plain[1], rtol=1e-9)
+
+
+def fit_and_change(X, Y, change, weight=None):
+    """Fit to blocks of 500 rows, and change the data after the second pass."""
+    blocks = RowBlocks(X, Y, weight, memory=SMALL, rows=500)
+    done = []
+
+    def watch(news):
+        if news["passes"] == 2 and not done:
+            done.append(change())
+
+    blocks.progress = watch
+    BinaryRelevance(tol=1e-9).fit(blocks)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [0.25, np.nan, np.inf])
+def test_an_entry_that_changes_between_passes(value, dtype, sparse):
+    X, Y = make_rows(2000, dtype=dtype, sparse=sparse)
+    values = X.data if sparse else X
+
+    def change():
+        values[-1 if sparse else (1700, 5)] = value
+
+    with pytest.raises(ValueError, match=r"X, row 1500 and after: .* have changed since"):
+        fit_and_change(X, Y, change)
+
+
+@pytest.mark.parametrize("what", ["rows", "labels", "weights"])
+def test_rows_that_change_places(what):
+    X, Y = make_rows(2000)
+    weight = np.random.default_rng(0).uniform(0.5, 2, 2000)
+    values = {"rows": X, "labels": Y, "weights": weight}[what]
+    other = next(i for i in range(1, 500) if (Y[i] != Y[0]).any())
+
+    def change():
+        values[[0, other]] = values[[other, 0]]
+
+    with pytest.raises(ValueError, match=r"X, row 0 and after: .* have changed since"):
+        fit_and_change(X, Y, change, weight)

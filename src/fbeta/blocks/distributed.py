@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from os import PathLike
 from typing import Any, TypeVar
@@ -23,9 +22,9 @@ from fbeta.blocks.passes import (
     set_folds,
     set_summary_folds,
 )
-from fbeta.blocks.rows import MEMORY, Block, RowBlocks, parse_memory
+from fbeta.blocks.rows import MEMORY, Block, RowBlocks, form_of_block, joint_form, parse_memory
 from fbeta.blocks.summary import CheckedRows, check_block
-from fbeta.labels.forms import LabelForm, form_of
+from fbeta.labels.forms import LabelForm
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["DaskStatistics", "Distributed", "answer", "open_source"]
@@ -152,7 +151,12 @@ class Distributed(RowSource):
         """Return the form of the labels, for which each chunk is asked."""
         if self._form is None:
             found = self.dask.compute(*self._on_each(_form_of_chunk, list(enumerate(self._labels))))
-            self._form = _merge_forms([form for form in found if form is not None])
+            forms = [form for form in found if form is not None]
+            if not forms:
+                raise ValueError("X has no rows: at least one is required")
+            names = set().union(*(form.classes.tolist() for form in forms))
+            by_name = forms[0].kind in ("sets", "single")
+            self._form = joint_form(forms[0], names) if by_name else forms[0]
         return self._form
 
     def scan(self, *, by_size: bool) -> None:
@@ -216,26 +220,7 @@ def _form_of_chunk(number: int, Y: Any) -> LabelForm | None:
     """Return the form of the labels of a chunk; None where it has no rows."""
     if not (Y.shape[0] if hasattr(Y, "shape") else len(Y)):
         return None
-    try:
-        return form_of(Y, "y")
-    except ValueError as error:
-        raise ValueError(f"chunk {number}: {error}") from error
-
-
-def _merge_forms(forms: list[LabelForm]) -> LabelForm:
-    """Return the form of all labels."""
-    if not forms:
-        raise ValueError("X has no rows: at least one is required")
-    first = forms[0]
-    if first.kind == "sets":
-        names = sorted(set().union(*(form.classes.tolist() for form in forms)))
-        classes = np.empty(len(names), dtype=object)
-        classes[:] = names
-        return replace(first, classes=classes)
-    if first.kind == "single":
-        classes = np.unique(np.concatenate([form.classes for form in forms]))
-        return replace(form_of(classes, "y"), container=first.container)
-    return first
+    return form_of_block(Block(f"chunk {number}", 0, None, Y))
 
 
 def _check_chunk(

@@ -58,35 +58,32 @@ def _files(path: Any) -> list[Path]:
 
 
 def _numpy(files: list[Path], path: Any) -> list[Part]:
-    """Pair files of features with files of labels, whose names differ in their first letter."""
-    rest = {file.name[1:].rsplit(".", 1)[0]: file for file in files if file.name[0] in "yY"}
-    weights = {
-        file.stem.removeprefix("weight"): file for file in files if file.stem.startswith("weight")
-    }
-    features = [file for file in files if file.name[0] in "xX"]
-    if not features:
-        raise ValueError(f"{path}: expected pairs of files X*.npy and Y*.npy")
+    """Pair files of features with files of labels and of weights, whose names end alike."""
+    labels = {file.stem[1:]: file for file in files if file.name[0] in "yY"}
+    weights = {file.stem[6:]: file for file in files if file.stem.startswith("weight")}
     parts: list[Part] = []
-    for file in features:
-        key = file.stem[1:]
-        labels = rest.get(key)
-        if rest and labels is None:
-            raise ValueError(f"{file}: there is no file Y{key}.npy of its labels")
-        own = (file, labels, weights.get(key))
-        parts.append((file.name, partial(_numpy_blocks, own)))
+    for file in files:
+        if file.name[0] in "xX":
+            key = file.stem[1:]
+            if labels and key not in labels:
+                raise ValueError(f"{file}: there is no file Y{key}.npy of its labels")
+            own = (file, labels.get(key), weights.get(key))
+            parts.append((file.name, partial(_numpy_blocks, own)))
+    if not parts:
+        raise ValueError(f"{path}: expected pairs of files X*.npy and Y*.npy")
     return parts
 
 
 def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Iterator[Arrays]:
-    streams = [None if file is None else _array_blocks(file, rows) for file in files]
-    for X in streams[0] or ():
-        others = [None if stream is None else next(stream, None) for stream in streams[1:]]
+    streams = [iter(()) if file is None else _array_blocks(file, rows) for file in files]
+    for X in streams[0]:
+        others = [next(stream, None) for stream in streams[1:]]
         for file, own in zip(files[1:], others, strict=True):
             if file is not None and (own is None or own.shape[0] != X.shape[0]):
                 raise ValueError(f"{file} does not have as many rows as {files[0]}")
         yield X, others[0], others[1]
-    for file, stream in zip(files[1:], streams[1:], strict=True):
-        if stream is not None and next(stream, None) is not None:
+    for file, stream in zip(files, streams, strict=True):
+        if next(stream, None) is not None:
             raise ValueError(f"{file} has more rows than {files[0]}")
 
 
@@ -134,42 +131,32 @@ def _tables(
         features = [str(name) for name in encoder.feature_names_in_]
     elif features is None:
         features = [name for name in header if name not in chosen and name not in drop]
-    read = partial(_table_blocks, source, list(features), place, encoder)
     described = {"feature_names": np.array(features, dtype=object)}
     if label_column is None and chosen:
         described["label_names"] = np.array(chosen, dtype=object)
+
+    def read(path: Path, rows: int) -> Iterator[Arrays]:
+        for table in source.blocks(path, rows):
+            Y: Any = None
+            if place.is_given:
+                Y = place.read(table).Y if place.column is None else place.sets(table)
+            yield _features(table, features, encoder), Y, None
+
     return [(file.name, partial(read, file)) for file in files], described
 
 
-def _table_blocks(
-    source: FileFormat,
-    features: list[str],
-    place: LabelColumns,
-    encoder: TableEncoder | None,
-    path: Path,
-    rows: int,
-) -> Iterator[Arrays]:
-    for table in source.blocks(path, rows):
-        absent = [name for name in features if name not in table.columns]
-        if absent:
-            raise DatasetError(f"{path}: there is no column {absent[0]!r}")
-        Y: Any = None
-        if place.column is not None:
-            Y = place.sets(table)
-        elif place.is_given:
-            Y = place.read(table).Y
-        yield _features(table, features, encoder), Y, None
-
-
-def _features(table: Table, names: list[str], encoder: TableEncoder | None) -> Any:
+def _features(table: Table, names: Sequence[str], encoder: TableEncoder | None) -> Any:
     """Return the features of a block; single precision stays."""
+    absent = [name for name in names if name not in table.columns]
+    if absent:
+        raise DatasetError(f"{table.path}: there is no column {absent[0]!r}")
     cells = [table.columns[name] for name in names]
     if encoder is not None:
         refuse_problems(table, encoder, cells)
         return encoder.encode(cells)
     if all(str(getattr(column, "type", "")) == "float" for column in cells):
         return np.column_stack(cells)
-    return table.numbers(names, "nan")
+    return table.numbers(list(names), "nan")
 
 
 def _svmlight(
@@ -251,10 +238,8 @@ class BlockResults:
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         make_folder(folder)
-        paths = []
-        for number, values in enumerate(self):
-            paths.append(_save(values, Path(folder) / f"part-{number:06d}"))
-        return paths
+        stem = Path(folder, "part")
+        return [_save(values, Path(f"{stem}-{at:06d}")) for at, values in enumerate(self)]
 
     def to_parquet(self, path: str | PathLike[str]) -> Path:
         """Write all blocks to one Parquet file, whole or not at all, and return its path.

@@ -257,21 +257,21 @@ class RowSource(ABC):
     def total(self, work: Callable[[CheckedRows], Any], add: Callable[[Any, Any], Any]) -> Any:
         """Add up in a pass what some work gives on each block, and leave it where the rows are."""
 
-    @abstractmethod
     def apply(self, work: Callable[..., Any], *values: Any) -> Any:
         """Return what some work makes of results that are where the rows are; it stays there."""
+        return work(*values)
 
-    @abstractmethod
     def fetch(self, work: Callable[[Any], Any], value: Any) -> Any:
         """Return here what some work makes of a result that is where the rows are."""
+        return work(value)
+
+    def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Return what some work with the held rows gives for each item."""
+        return run_threaded(partial(work, self._held), items)
 
     @abstractmethod
     def set_folds(self, folds: NDArray[Any]) -> None:
         """Set the fold that holds each row out, (n,), from now on."""
-
-    @abstractmethod
-    def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
-        """Return what some work with the held rows gives for each item."""
 
     def rows(self) -> CheckedRows | None:
         """Return all rows, if the first pass held them here."""
@@ -371,8 +371,6 @@ class Streamed(RowSource):
         try:
             with one_blas_thread():
                 for number, block in enumerate(self.blocks.blocks()):
-                    if self.blocks.n_features is None and len(np.shape(block.X)) == 2:
-                        self.blocks.n_features = int(block.X.shape[1])
                     task = pool.submit(run, block, number, at, self.blocks.n_features)
                     waiting.append((task, len(block)))
                     at += len(block)
@@ -389,14 +387,6 @@ class Streamed(RowSource):
             news = {"passes": self.passes, "rows": rows, "n_rows": self.blocks.n_rows}
             self.blocks.progress(news | {"open": self.n_open})
 
-    def apply(self, work: Callable[..., Any], *values: Any) -> Any:
-        """Work here."""
-        return work(*values)
-
-    def fetch(self, work: Callable[[Any], Any], value: Any) -> Any:
-        """Work here."""
-        return work(value)
-
     def set_folds(self, folds: NDArray[Any]) -> None:
         """Set the fold that holds each row out, (n,), from now on."""
         self._folds = [folds]
@@ -409,7 +399,3 @@ class Streamed(RowSource):
         rows: CheckedRows = self._summary.rows()
         self._summary = replace(self._summary, pieces=[rows])
         return rows
-
-    def each(self, work: Callable[[HeldRows, Item], Found], items: Sequence[Item]) -> list[Found]:
-        """Work with the held rows, on threads."""
-        return run_threaded(partial(work, self._held), items)

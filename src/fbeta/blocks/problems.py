@@ -196,7 +196,7 @@ class BlockProblems(Evaluator):
     def evaluate(self, states: Sequence[GroupState]) -> list[Sums]:
         """Add up over all rows, and draw other rows to be held in some passes."""
         self.source.n_open = sum(map(len, states))
-        points, draw = [self._trial_point(state) for state in states], None
+        points, draw = list(map(self._trial_point, states)), None
         if self.used in REDRAW_AFTER:
             # few rows make up the Hessian of a problem with rare targets: those with targets, and
             # those that look as if they had one

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any, TypeAlias, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.utils.validation import _num_samples
 
 from fbeta._array import check_unmasked
 from fbeta.labels.forms import LabelForm, form_of
@@ -187,12 +188,11 @@ class RowBlocks:
             values = (block.X, block.Y, block.weight)
             yield tuple(v for v in values if v is not None)
 
-    def blocks(self, *, ahead: bool = True) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Block]:
         """Yield all blocks, in the same order each time, and count the pass."""
-        made = self._blocks()
         count = 0
-        for block in read_ahead(made, MAX_AHEAD) if ahead else made:
-            self.bytes_read += sum(_nbytes(v) for v in (block.X, block.Y, block.weight))
+        for block in read_ahead(self._blocks(), MAX_AHEAD):
+            self.bytes_read += sum(map(_nbytes, (block.X, block.Y, block.weight)))
             count += len(block)
             yield block
         if self.n_rows is not None and count != self.n_rows:
@@ -234,45 +234,49 @@ class RowBlocks:
             raise ValueError("the blocks have no labels: requires y to be passed")
         if self.n_features is None and len(np.shape(first.X)) == 2:
             self.n_features = int(first.X.shape[1])  # from now on blocks have the same rows
-        found = _form_of_block(first)
+        found = form_of_block(first)
         if found.kind not in ("sets", "single"):
             return found
         if self.classes is not None:
-            return LabelForm(found.kind, _names(self.classes), found.dtype, found.container)
+            return replace(found, classes=_names(self.classes))
         names: set[Any] = set()
         for block in self.blocks():
-            names |= set(_form_of_block(block).classes.tolist())
-        if found.kind == "single":
-            return form_of(np.array(sorted(names)), "y")
-        if not names:
-            raise ValueError("y names no label: every label set in it is empty")
-        return LabelForm("sets", _names(sorted(names)), found.dtype, found.container)
+            names |= set(form_of_block(block).classes.tolist())
+        return joint_form(found, names)
 
 
 _SETTINGS = ("classes", "memory", "rows", "checkpoint", "progress")
 
 
-def _names(names: Iterable[Any]) -> NDArray[Any]:
-    listed = list(names)
-    out = np.empty(len(listed), dtype=object)
-    out[:] = listed
+def _names(names: Sequence[Any]) -> NDArray[Any]:
+    out = np.empty(len(names), dtype=object)
+    out[:] = names
     return out
 
 
-def _form_of_block(block: Block) -> LabelForm:
+def form_of_block(block: Block) -> LabelForm:
+    """Return the form of the labels of a block, without names if all its label sets are empty."""
     try:
         return form_of(block.Y, "y")
     except ValueError as error:
-        if "names no label" in str(error):  # in this block
+        if "names no label" in str(error):
             return LabelForm("sets", _names([]), type(next(iter(block.Y))))
         raise ValueError(f"{block.part}: {error}") from error
 
 
+def joint_form(first: LabelForm, names: set[Any]) -> LabelForm:
+    """Return the form of all labels, given that of the first and the names in all of them."""
+    if first.kind == "single":
+        return replace(form_of(np.array(sorted(names)), "y"), container=first.container)
+    if not names:
+        raise ValueError("y names no label: every label set in it is empty")
+    return replace(first, classes=_names(sorted(names)))
+
+
 def _nbytes(values: Any) -> int:
-    if sp.issparse(values):
-        parts = (getattr(values, name, None) for name in ("data", "indices", "indptr"))
-        return sum(int(getattr(part, "nbytes", 0)) for part in parts)
-    return int(getattr(values, "nbytes", 0))
+    names = ("data", "indices", "indptr") if sp.issparse(values) else ()
+    parts = [getattr(values, name, None) for name in names] or [values]
+    return sum(int(getattr(part, "nbytes", 0)) for part in parts)
 
 
 def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:
@@ -288,9 +292,7 @@ def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:
             "a generator can be read only once: pass a list of blocks, or the function that makes "
             "the generator"
         )
-    if callable(source):
-        return lambda: _own_blocks(source())
-    return lambda: _own_blocks(source)
+    return lambda: _own_blocks(source() if callable(source) else source)
 
 
 def _own_blocks(blocks: Iterable[Any]) -> Iterator[Part]:
@@ -298,26 +300,20 @@ def _own_blocks(blocks: Iterable[Any]) -> Iterator[Part]:
         parts = block if isinstance(block, tuple) else (block,)
         if not 1 <= len(parts) <= 3:
             raise ValueError(f"block {number}: expected (X, Y) or (X, Y, weight)")
-        padded = (*parts, *(None,) * (3 - len(parts)))
-        yield f"block {number}", partial(_whole, padded)
+        X, Y, weight = (*parts, None, None)[:3]
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        yield f"block {number}", partial(_slices, X, Y, weight, whole=True)
 
 
-def _whole(block: Arrays, rows: int) -> Iterator[Arrays]:
-    X, Y, weight = block
-    X = X if hasattr(X, "shape") else np.asarray(X)
-    return _slices(X, Y, weight, max(rows, X.shape[0]))
-
-
-def _slices(X: Any, Y: Any, weight: Any, rows: int) -> Iterator[Arrays]:
-    """Cut arrays into blocks of some rows."""
+def _slices(X: Any, Y: Any, weight: Any, rows: int, whole: bool = False) -> Iterator[Arrays]:
+    """Cut arrays into blocks of some rows, or check them as one block."""
     n = X.shape[0]
-    for name, values in (("X", X), ("y", Y), ("sample_weight", weight)):
+    for name, values in (("y", Y), ("sample_weight", weight), ("X", X)):
         check_unmasked(name, values)
-        length = (
-            n if values is None else values.shape[0] if hasattr(values, "shape") else len(values)
-        )
+        length = n if values is None else _num_samples(values)
         if length != n:
             raise ValueError(f"X has {n} rows and {name} has {length}")
+    rows = max(1, n) if whole else rows
     for start in range(0, n, rows):
         part = slice(start, min(start + rows, n))
         own = None if weight is None else np.asarray(weight[part])

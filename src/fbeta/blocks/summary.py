@@ -73,7 +73,12 @@ def _check_finite(block: Block, X: Any) -> None:
     raise ValueError(f"{block.place(row)}: Input X contains {what} (feature {column})")
 
 
-def _check_labels(block: Block, form: LabelForm, n: int) -> Indicator:
+def check_block(
+    block: Block, form: LabelForm, start: int, n_features: int | None, *, finite: bool
+) -> CheckedRows:
+    """Check a block and number its rows from ``start``; those of weight zero are left out."""
+    X = check_features(block, n_features, finite=finite)
+    n, weight = X.shape[0], None
     if block.Y is None:
         raise ValueError(f"{block.part}: there are no labels")
     try:
@@ -83,28 +88,13 @@ def _check_labels(block: Block, form: LabelForm, n: int) -> Indicator:
         raise ValueError(f"{where}: {error}") from error
     if Y.shape[0] != n:
         raise ValueError(f"{block.part}: X has {n} rows and y has {Y.shape[0]}")
-    return Y
-
-
-def _check_weight(block: Block, n: int) -> NDArray[np.float64] | None:
-    if block.weight is None:
-        return None
-    weight = np.asarray(block.weight, dtype=np.float64)
-    if weight.shape != (n,):
-        raise ValueError(f"{block.part}: X has {n} rows and the weights have {weight.shape}")
-    bad = np.flatnonzero(~((weight >= 0) & (weight <= MAX_LARGEST_WEIGHT)))
-    if len(bad):
-        raise ValueError(f"{block.place(int(bad[0]))}: the weight is {weight[bad[0]]}")
-    return weight
-
-
-def check_block(
-    block: Block, form: LabelForm, start: int, n_features: int | None, *, finite: bool
-) -> CheckedRows:
-    """Check a block and number its rows from ``start``; those of weight zero are left out."""
-    X = check_features(block, n_features, finite=finite)
-    n = X.shape[0]
-    Y, weight = _check_labels(block, form, n), _check_weight(block, n)
+    if block.weight is not None:
+        weight = np.asarray(block.weight, dtype=np.float64)
+        if weight.shape != (n,):
+            raise ValueError(f"{block.part}: X has {n} rows and the weights have {weight.shape}")
+        bad = np.flatnonzero(~((weight >= 0) & (weight <= MAX_LARGEST_WEIGHT)))
+        if len(bad):
+            raise ValueError(f"{block.place(int(bad[0]))}: the weight is {weight[bad[0]]}")
     rows = CheckedRows(X, Y, weight, np.arange(start, start + n, dtype=np.uint64))
     if weight is not None and (weight == 0).any():
         rows = rows.take(np.flatnonzero(weight))

@@ -93,9 +93,8 @@ def arrays(value):
         return [value]
     if isinstance(value, (list, tuple)):
         return [a for part in value for a in arrays(part)]
-    return [a for part in vars(value).values() for a in arrays(part)] if hasattr(
-        value, "__dict__"
-    ) else []  # fmt: skip
+    own = vars(value).values() if hasattr(value, "__dict__") else ()
+    return [a for part in own for a in arrays(part)]
 
 
 def test_unknown_chunk_sizes_sparse_chunks_and_frames(client):

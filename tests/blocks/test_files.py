@@ -1,0 +1,92 @@
+"""Folders of files are read in blocks, and predictions are written so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
+
+from fbeta import FBetaClassifier
+from fbeta.blocks import RowBlocks
+
+from .toys import SMALL, make_rows
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "csv", "svm"])
+def test_folders_of_parts(tmp_path, kind):
+    X, Y = make_rows(3000, sparse=kind in ("npz", "svm"))
+    if sp.issparse(X):  # an empty line of a text file is no row
+        some = np.flatnonzero(np.diff(X.indptr))
+        X, Y = X[some], Y[some]
+    options = {"memory": SMALL}
+    for number, rows in enumerate(np.array_split(np.arange(len(Y)), 3)):
+        part, labels = X[rows], Y[rows]
+        name = f"{number}.{kind}"
+        if kind == "npy":
+            np.save(tmp_path / f"X-{name}", part)
+            np.save(tmp_path / f"Y-{name}", labels)
+        elif kind == "npz":
+            sp.save_npz(tmp_path / f"X-{name}", part)
+            sp.save_npz(tmp_path / f"Y-{name}", sp.csr_array(labels))
+        elif kind == "svm":
+            file = str(tmp_path / name)
+            dump_svmlight_file(part, labels, file, multilabel=True, zero_based=False)
+        else:
+            columns = {f"f{j}": part[:, j] for j in range(part.shape[1])}
+            frame = pd.DataFrame(columns | {f"is_{j}": labels[:, j] for j in range(Y.shape[1])})
+            options["label_prefix"] = "is_"
+            write = frame.to_parquet if kind == "parquet" else frame.to_csv
+            write(tmp_path / name, index=False)
+    blocks = RowBlocks.read(tmp_path, **options)
+    found, inside = FBetaClassifier().fit(blocks), FBetaClassifier().fit(X, Y)
+    assert blocks.n_rows == len(Y)
+    assert blocks.passes > 2
+    np.testing.assert_allclose(found.coef_, inside.coef_, atol=0.02)
+    if kind in ("parquet", "csv"):
+        assert found.feature_names_in_.tolist() == [f"f{j}" for j in range(8)]
+
+
+def test_broken_folders(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        RowBlocks.read(tmp_path / "absent")
+    with pytest.raises(ValueError, match="no files"):
+        RowBlocks.read(tmp_path)
+    np.save(tmp_path / "X-1.npy", np.ones((2, 2)))
+    np.save(tmp_path / "Y-2.npy", np.ones((2, 2)))
+    with pytest.raises(ValueError, match=r"no file Y-1\.npy"):
+        RowBlocks.read(tmp_path)
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(ValueError, match="one format"):
+        RowBlocks.read(tmp_path)
+    with pytest.raises(ValueError, match="a column whose name begins with 'is_'"):
+        RowBlocks.read(tmp_path / "a.csv", label_prefix="is_")
+
+
+@pytest.mark.parametrize(("labels", "weights"), [(400, 200), (200, 500), (100, 200), (200, 10)])
+def test_files_of_different_lengths(tmp_path, labels, weights):
+    np.save(tmp_path / "X-0.npy", np.ones((200, 2)))
+    np.save(tmp_path / "Y-0.npy", np.ones((labels, 2), np.int8))
+    np.save(tmp_path / "weight-0.npy", np.ones(weights))
+    which = "Y-0" if labels != 200 else "weight-0"
+    with pytest.raises(ValueError, match=rf"{which}.npy (has more|does not have as many) rows"):
+        list(RowBlocks.read(tmp_path, rows=50).blocks())
+
+
+def test_predictions_are_saved_to_a_folder_that_is_made(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 3)), rng.integers(0, 2, size=(60, 2))
+    clf = FBetaClassifier().fit(X, Y)
+    paths = clf.predict(RowBlocks(X)).save(tmp_path / "new" / "folder")
+    assert np.array_equal(np.concatenate([np.load(path) for path in paths]), clf.predict(X))
+
+
+def test_results_are_written_and_joined(tmp_path):
+    X, Y = make_rows(300)
+    clf = FBetaClassifier().fit(X, Y)
+    found = clf.predict(RowBlocks(X, rows=100))
+    np.testing.assert_array_equal(np.asarray(found), clf.predict(X))
+    frame = pd.read_parquet(found.to_parquet(tmp_path / "all.parquet"))
+    np.testing.assert_array_equal(frame.to_numpy(), clf.predict(X))
+    assert len(found.save(tmp_path / "new")) == 3
