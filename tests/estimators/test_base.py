@@ -47,7 +47,7 @@ from fbeta.rivals.held_out import HeldOutClassifier
 from fbeta.rivals.structured import BundleClassifier
 from fbeta.statistics import observed_cardinalities
 from fbeta.statistics.codes import Code
-from fbeta.storage.stored_model import StoredModel
+from fbeta.storage.model_files import StoredModel
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 5))

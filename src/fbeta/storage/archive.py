@@ -1,31 +1,40 @@
-"""Archives of model files: what they hold, and how much memory that may take.
+"""What model files hold: objects of the library as JSON, arrays, and the memory they may take.
 
-A model file is a ZIP archive without compression. ``model.json`` has the state of the estimator and
-a list of its leaves: arrays are members ``N.npy`` or, if sparse, ``N.npz``; objects of scikit-learn
-are in one member ``parts.skops``, an archive of skops. Files of format 2 are archives of skops as a
-whole, whose ``schema.json`` refers to arrays in the same way.
-
-A small file can claim much: arrays with a shape that their bytes do not have, one array that is
-used a thousand times, overlapping members, a compressed sparse matrix. All claims are added up
-before anything of that size is allocated, and refused where their sum is over a bound.
+The names of classes in files stay when classes move. docs/reference/storage.md has the format.
 """
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator
 
-__all__ = ["json_objects", "read_archive", "read_leaves", "unfolded_bound", "write_archive"]
+from fbeta._array import is_tensor, optional_import, to_numpy
+from fbeta.methods import PARTS, load_part, part_name
 
-MODEL, SCHEMA, PARTS = "model.json", "schema.json", "parts.skops"
+__all__ = [
+    "TRUSTED",
+    "StateError",
+    "from_state",
+    "json_objects",
+    "read_archive",
+    "read_leaves",
+    "to_state",
+    "unfolded_bound",
+    "write_archive",
+]
+
+MODEL, SCHEMA, SKOPS = "model.json", "schema.json", "parts.skops"
 _BASE_BYTES, _BYTES_PER_FILE_BYTE = 2**30, 8
 # bytes of objects for one byte of JSON, at most: "[]," becomes a list and then an object
 _BYTES_PER_JSON_BYTE = 64
@@ -34,6 +43,54 @@ _COPIES_OF_ARRAY = 2
 _MAX_HEADER_BYTES = 16_384
 # kinds of NumPy types: no structured types and no pickled objects
 _KINDS = "biufUS"
+_BITS = (8, 16, 32, 64)
+# types of labels that a file may name; no others are looked up
+_NUMBER_NAMES = ["bool", "float16", "float32", "float64"]
+_NUMBER_NAMES += [f"{u}int{b}" for u in ("", "u") for b in _BITS]
+_LABEL_TYPES: dict[str, Any] = {name: np.dtype(name) for name in _NUMBER_NAMES}
+_LABEL_TYPES |= {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
+_PANDAS_TYPES = {"boolean", "Float32", "Float64", *(f"{u}Int{b}" for u in ("", "U") for b in _BITS)}
+
+
+# classes of scikit-learn whose state is numbers and arrays and nothing that could crash or call a
+# function: no trees, whose indices are not checked, and no FunctionTransformer
+_SKLEARN = {
+    "calibration": ("CalibratedClassifierCV", "_CalibratedClassifier", "_SigmoidCalibration"),
+    "decomposition._pca": ("PCA",),
+    "decomposition._truncated_svd": ("TruncatedSVD",),
+    "discriminant_analysis": ("LinearDiscriminantAnalysis",),
+    "feature_extraction.text": ("TfidfTransformer",),
+    "impute._base": ("MissingIndicator", "SimpleImputer"),
+    "kernel_approximation": ("Nystroem",),
+    "linear_model._logistic": ("LogisticRegression",),
+    "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
+    "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
+    "preprocessing._data": (
+        "MaxAbsScaler",
+        "MinMaxScaler",
+        "Normalizer",
+        "QuantileTransformer",
+        "RobustScaler",
+        "StandardScaler",
+    ),
+    "preprocessing._label": ("LabelEncoder",),
+    "svm._classes": ("LinearSVC",),
+}
+_NUMBERS = tuple(f"numpy.{name}" for name in ("bool_", *_NUMBER_NAMES) if name != "float16")
+
+#: The types that a model file may have, by the way in which skops makes them.
+TRUSTED: dict[str, tuple[str, ...]] = {
+    "ObjectNode": tuple(f"sklearn.{m}.{name}" for m, names in _SKLEARN.items() for name in names),
+    "JsonNode": ("builtins.str",),
+    "DictNode": ("builtins.dict",),
+    "ListNode": ("builtins.list",),
+    "SetNode": ("builtins.set",),
+    "TupleNode": ("builtins.tuple",),
+    "TypeNode": tuple(f"builtins.{name}" for name in ("bool", "float", "int", "str")) + _NUMBERS,
+    "NdArrayNode": ("numpy.ndarray", *_NUMBERS),
+    "DTypeNode": ("numpy.dtype",),
+    "SparseMatrixNode": ("scipy.sparse._csr.csr_array", "scipy.sparse._csr.csr_matrix"),
+}
 
 
 def unfolded_bound(size: int) -> int:
@@ -77,9 +134,9 @@ def _check(data: bytes, found: dict[str, Any], left: int) -> int:
         for file in _references(found[name]):
             if file not in members:
                 raise ValueError(f"it lacks its part {file!r}")
-            if file == PARTS and name == MODEL:
+            if file == SKOPS and name == MODEL:
                 if SCHEMA in found:
-                    raise ValueError(f"it refers to {PARTS} twice")
+                    raise ValueError(f"it refers to {SKOPS} twice")
                 left = _check(archive.read(file), found, left)
                 continue
             if file not in costs:
@@ -184,8 +241,8 @@ def write_archive(
                 continue
             archive.writestr(entries[-1]["file"], stream.getvalue())
         if parts:
-            archive.writestr(PARTS, dump(parts))
-        more = {"leaves": entries, "parts": {"file": PARTS} if parts else None}
+            archive.writestr(SKOPS, dump(parts))
+        more = {"leaves": entries, "parts": {"file": SKOPS} if parts else None}
         # numbers of NumPy among the values become those of Python
         archive.writestr(MODEL, json.dumps({**content, **more}, default=lambda v: v.item()))
 
@@ -194,7 +251,7 @@ def read_leaves(data: bytes, content: Any, load: Callable[[bytes], list[Any]]) -
     """Load the leaves of a model file whose claims were checked; `load` reads what `dump` wrote."""
     leaves = []
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        parts = [] if content["parts"] is None else load(archive.read(PARTS))
+        parts = [] if content["parts"] is None else load(archive.read(SKOPS))
         for entry in content["leaves"]:
             if "part" in entry:
                 leaves.append(parts[entry["part"]])
@@ -203,3 +260,131 @@ def read_leaves(data: bytes, content: Any, load: Callable[[bytes], list[Any]]) -
             is_sparse = array.startswith(b"PK")
             leaves.append((sparse.load_npz if is_sparse else np.load)(io.BytesIO(array)))
     return leaves
+
+
+class StateError(ValueError):
+    """Data that names a part which this version of the library does not know."""
+
+
+def to_state(value: Any, leaves: list[Any]) -> Any:
+    """Write an object as JSON; what JSON and the library do not know is appended to `leaves`.
+
+    An object of the library becomes its name in ``PARTS``, the ``state_version`` of its class (1 by
+    default; ``upgrade_state`` reads earlier ones), its parameters, and what ``fit`` added.
+    """
+
+    def write(parts: Iterable[Any]) -> list[Any]:
+        return [to_state(part, leaves) for part in parts]
+
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list:
+        return write(value)
+    if kind is tuple:
+        return {"tuple": write(value)}
+    if kind is dict:
+        return {"dict": [write(item) for item in value.items()]}
+    if kind is np.ndarray and value.dtype == object and value.ndim == 1:
+        return {"objects": write(value.tolist())}
+    name = part_name(kind)
+    if name == "LabelForm":
+        value = value.storable()
+    if name is not None:
+        params, state = (
+            dict(zip(part, write(part.values()), strict=True)) for part in _take_apart(value)
+        )
+        return {"fbeta": name, "version": _version(kind), "params": params, "state": state}
+    known = _type_name(value)
+    if known is not None:
+        return {"type": known}
+    leaf = to_numpy(value) if is_tensor(value) else value
+    # an array that several objects share is stored once
+    number = next((i for i, other in enumerate(leaves) if other is leaf), len(leaves))
+    if number == len(leaves):
+        leaves.append(leaf)
+    return {"leaf": number}
+
+
+def from_state(data: Any, leaves: Sequence[Any]) -> Any:
+    """Make objects of what :func:`to_state` wrote; StateError for unknown parts and versions."""
+
+    def read(parts: Iterable[Any]) -> list[Any]:
+        return [from_state(part, leaves) for part in parts]
+
+    match data:
+        case list():
+            return read(data)
+        case {"tuple": parts}:
+            return tuple(read(parts))
+        case {"dict": items}:
+            return dict(map(read, items))
+        case {"objects": list(parts)}:
+            made = np.empty(len(parts), dtype=object)
+            made[:] = read(parts)
+            return made
+        case {"type": name}:
+            return _known_type(name)
+        case {"leaf": number}:
+            return leaves[number]
+        case {"fbeta": name, "version": version, "params": params, "state": state}:
+            both = (dict(zip(part, read(part.values()), strict=True)) for part in (params, state))
+            return _put_together(name, version, *both)
+        case dict():
+            raise ValueError(f"expected a part, found {list(data)}")
+    return data
+
+
+def _take_apart(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments that make an object, and the attributes that were added later."""
+    if isinstance(value, BaseEstimator):
+        params = value.get_params(deep=False)
+        return params, {key: part for key, part in vars(value).items() if key not in params}
+    if is_dataclass(value):
+        names = [field.name for field in fields(value) if field.init]
+    else:
+        names = list(inspect.signature(type(value)).parameters)
+    return {name: getattr(value, name) for name in names}, {}
+
+
+def _put_together(name: Any, version: Any, params: dict[str, Any], state: dict[str, Any]) -> Any:
+    if name not in PARTS:
+        raise StateError(f"it has a part {name!r}, which this version of fbeta does not know")
+    class_ = load_part(name)
+    latest = _version(class_)
+    if version not in range(1, latest + 1):
+        raise StateError(
+            f"its {name} has version {version!r}, and this version of fbeta knows 1 to {latest}"
+        )
+    if version < latest:
+        params, state = class_.upgrade_state(version, params, state)
+    if any(callable(getattr(class_, key, None)) for key in state):
+        raise ValueError(f"the state of {name} has the name of a method")
+    value = class_(**params)
+    # not by setattr, which would run the code of properties
+    if state:
+        vars(value).update(state)
+    return value
+
+
+def _version(class_: type) -> int:
+    return int(getattr(class_, "state_version", 1))
+
+
+def _type_name(value: Any) -> str | None:
+    """Return the name of a type of labels, if it is one of those that files may have."""
+    if isinstance(value, np.dtype):
+        return value.name if value.name in _LABEL_TYPES else None
+    if isinstance(value, type):
+        return next((name for name, known in _LABEL_TYPES.items() if known is value), None)
+    from_pandas = type(value).__module__.partition(".")[0] == "pandas"
+    return str(value) if from_pandas and str(value) in _PANDAS_TYPES else None
+
+
+def _known_type(name: Any) -> Any:
+    if name in _PANDAS_TYPES:
+        pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
+        return pandas.api.types.pandas_dtype(name)
+    if name not in _LABEL_TYPES:
+        raise StateError(f"it has labels of type {name!r}, which is not on the list")
+    return _LABEL_TYPES[name]

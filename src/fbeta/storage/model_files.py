@@ -1,8 +1,6 @@
 """Fitted models on disk: explicit, versioned state that is data and not code.
 
-Objects of the library are JSON under names that stay (:mod:`fbeta.storage.state`), arrays are those
-of NumPy (:mod:`fbeta.storage.archive`), and objects of scikit-learn are stored with skops. Of these
-only the types listed here are made: loading runs no code from the file, as unpickling would.
+Of types outside the library only those listed here are made: loading runs no code from the file.
 """
 
 from __future__ import annotations
@@ -12,31 +10,39 @@ import os
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
 import sklearn
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta import __version__
 from fbeta._array import optional_import
 from fbeta._files import write_atomically
+from fbeta.datasets import TableEncoder
+from fbeta.decoding.exact import ExactDecode
+from fbeta.estimators.decisions import Decisions, decide
 from fbeta.methods import part_name
 from fbeta.statistics.codes import MarginalCode
 from fbeta.storage.archive import (
     MODEL,
     SCHEMA,
+    TRUSTED,
+    StateError,
+    from_state,
     json_objects,
     read_archive,
     read_leaves,
+    to_state,
     unfolded_bound,
     write_archive,
 )
-from fbeta.storage.state import StateError, from_state, to_state
-from fbeta.storage.stored_model import StoredModel
 
 __all__ = [
     "TRUSTED",
@@ -50,53 +56,122 @@ __all__ = [
 _KIND = "fbeta model"
 _FORMAT = 3
 _SKOPS_FORMAT = 2  # written before: an archive of skops as a whole, still read
-
-# classes of scikit-learn whose state is numbers and arrays and nothing that could crash or call a
-# function: no trees, whose indices are not checked, and no FunctionTransformer
-_SKLEARN = {
-    "calibration": ("CalibratedClassifierCV", "_CalibratedClassifier", "_SigmoidCalibration"),
-    "decomposition._pca": ("PCA",),
-    "decomposition._truncated_svd": ("TruncatedSVD",),
-    "discriminant_analysis": ("LinearDiscriminantAnalysis",),
-    "feature_extraction.text": ("TfidfTransformer",),
-    "impute._base": ("MissingIndicator", "SimpleImputer"),
-    "kernel_approximation": ("Nystroem",),
-    "linear_model._logistic": ("LogisticRegression",),
-    "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
-    "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
-    "preprocessing._data": (
-        "MaxAbsScaler",
-        "MinMaxScaler",
-        "Normalizer",
-        "QuantileTransformer",
-        "RobustScaler",
-        "StandardScaler",
-    ),
-    "preprocessing._label": ("LabelEncoder",),
-    "svm._classes": ("LinearSVC",),
-}
-_NUMBERS = (
-    *(f"numpy.{name}" for name in ("bool", "bool_", "float32", "float64")),
-    *(f"numpy.{'u' * unsigned}int{bits}" for unsigned in (0, 1) for bits in (8, 16, 32, 64)),
-)
-
-#: The types that a model file may have, by the way in which skops makes them.
-TRUSTED: dict[str, tuple[str, ...]] = {
-    "ObjectNode": tuple(f"sklearn.{m}.{name}" for m, names in _SKLEARN.items() for name in names),
-    "JsonNode": ("builtins.str",),
-    "DictNode": ("builtins.dict",),
-    "ListNode": ("builtins.list",),
-    "SetNode": ("builtins.set",),
-    "TupleNode": ("builtins.tuple",),
-    "TypeNode": tuple(f"builtins.{name}" for name in ("bool", "float", "int", "str")) + _NUMBERS,
-    "NdArrayNode": ("numpy.ndarray", *_NUMBERS),
-    "DTypeNode": ("numpy.dtype",),
-    "SparseMatrixNode": ("scipy.sparse._csr.csr_array", "scipy.sparse._csr.csr_matrix"),
-}
+# the columns of files are matched by name before they get to a model
+_UNNAMED_COLUMNS = "X does not have valid feature names"
 
 
 class ModelFileError(ValueError):
     """A file that is not a stored model, or one with types that are not trusted."""
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A fitted estimator with what is needed to use it on files.
+
+    Attributes
+    ----------
+    estimator : estimator
+        Fitted: a classifier of the library, or a pipeline that ends with one.
+    label_names : tuple of str, length s
+        Names of the labels.
+    feature_names : tuple of str, length d, or None
+        Names of the features, where the training data had them.
+    reading : mapping
+        How the training file was read, so that later files are read alike.
+    versions : mapping
+        Of the libraries that the model was fitted with.
+    training : mapping
+        How the model was chosen: ``method``, ``rows``, ``alpha`` and ``cv_score``, where known.
+    """
+
+    estimator: Any
+    label_names: tuple[str, ...]
+    feature_names: tuple[str, ...] | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> list[Any]:
+        """The transformers before the classifier, where it is in a pipeline."""
+        pipeline = isinstance(self.estimator, Pipeline)
+        return [step for _, step in self.estimator.steps[:-1]] if pipeline else []
+
+    @property
+    def classifier(self) -> Any:
+        """The estimator of the library: the last step, where it is in a pipeline."""
+        return self.estimator[-1] if isinstance(self.estimator, Pipeline) else self.estimator
+
+    def features(self, X: Any) -> Any:
+        """Return the features of shape (n, d) that the classifier takes."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _UNNAMED_COLUMNS)
+            return self.estimator[:-1].transform(X) if self.steps else X
+
+    def names_of_features(self) -> tuple[str, ...] | None:
+        """Return the names of the features that the classifier takes, where they are known."""
+        if not self.steps:
+            return self.feature_names
+        try:
+            return tuple(map(str, self.estimator[:-1].get_feature_names_out()))
+        except (AttributeError, ValueError):  # a step without names
+            return None
+
+    def decide(
+        self,
+        X: Any,
+        betas: Sequence[float] | None = None,
+        *,
+        marginals: bool = False,
+        limits: tuple[int, int | None] | None = None,
+        **options: Any,
+    ) -> Decisions:
+        """Predict label sets as booleans (n, s) for several betas; feature maps and model run once.
+
+        ``limits`` are the least and the largest number of labels; the other parameters are those of
+        :meth:`fbeta.estimators.base.MultiLabelClassifier.decide`.
+        """
+        if marginals:
+            self._check_has("predict_proba", "probabilities of its labels")
+        if limits is not None:
+            self._check_has("predict_statistics", "label statistics")
+            options |= {"min_labels": limits[0], "max_labels": limits[1], "rule": ExactDecode()}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _UNNAMED_COLUMNS)
+            return decide(self.estimator, X, betas, marginals=marginals, **options)
+
+    def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
+        """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
+        found = self.decide(X, None if beta is None else [beta], expected=False)
+        (labels,) = found.labels.values()
+        return np.asarray(labels).astype(np.int8)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Estimate the marginals of the labels, of shape (n, s), if the classifier does."""
+        return np.asarray(self.decide(X, expected=False, marginals=True).marginals)
+
+    def expected_fbeta(
+        self, X: Any, beta: float | None = None, **options: Any
+    ) -> NDArray[np.float64]:
+        """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
+        self._check_has("expected_fbeta", "its own F_beta")
+        found = self.decide(X, None if beta is None else [beta], **options)
+        (values,) = found.expected.values()
+        return np.asarray(values)
+
+    def blank_row(self) -> Any:
+        """Return one row without values, of shape (1, d), to try the model with."""
+        first = self.estimator[0] if isinstance(self.estimator, Pipeline) else self.estimator
+        # a search keeps the encoder in its best estimator
+        first = getattr(getattr(first, "best_estimator_", first), "table_encoder_", first)
+        if isinstance(first, TableEncoder):
+            return first.blank_row()
+        return np.zeros((1, int(self.estimator.n_features_in_)))
+
+    def _check_has(self, method: str, what: str) -> None:
+        if not hasattr(self.classifier, method):
+            name = type(self.classifier).__name__
+            raise ValueError(f"a model of {name} does not estimate {what}")
 
 
 def library_versions() -> dict[str, str]:
@@ -269,13 +344,13 @@ def _format_of(found: Mapping[str, Any]) -> Any:
     """Return the number of the format, None if the file says that it is something else."""
     try:
         if MODEL in found:
-            kind, number = (found[MODEL][key] for key in ("kind", "version"))
+            content = found[MODEL]
         else:
             content = found[SCHEMA]["content"]
-            kind, number = (json.loads(content[key]["content"]) for key in ("kind", "version"))
+            content = {key: json.loads(content[key]["content"]) for key in ("kind", "version")}
+        return content["version"] if content["kind"] == _KIND else None
     except (KeyError, TypeError, ValueError):
         return None
-    return number if kind == _KIND else None
 
 
 def _check_ours(classifier: Any) -> None:
