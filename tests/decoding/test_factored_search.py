@@ -27,14 +27,14 @@ def draw(rng, s=6, n=5):
 def best_subset(dense, i, listed, options, **goal):
     """The best set of listed labels of a row, the smaller and the first of those that tie."""
     low, high = min(goal.get("min_labels", 0), len(listed)), goal.get("max_labels", len(listed))
-    sets = []
-    for size in range(low, min(high, len(listed)) + 1):
-        for chosen in combinations(listed, size):
-            row = np.zeros((1, dense.n_labels), dtype=int)
-            row[0, list(chosen)] = 1
-            sets.append((row[0], float(expected_measure(dense[[i]], row, **options)[0])))
-    top = max(value for _, value in sets)
-    return next((row, value) for row, value in sets if value >= top - 1e-12 * max(1, abs(top)))
+    sizes = range(low, min(high, len(listed)) + 1)
+    chosen = [list(own) for size in sizes for own in combinations(listed, size)]
+    sets = np.zeros((len(chosen), dense.n_labels), dtype=int)
+    for row, own in zip(sets, chosen, strict=True):
+        row[own] = 1
+    values = expected_measure(dense[np.full(len(sets), i)], sets, **options)
+    first = np.argmax(values >= values.max() - 1e-12 * max(1, abs(values.max())))
+    return sets[first], values[first]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -55,10 +55,11 @@ def test_best_among_the_listed_labels(seed, measure):
             assert value[i] == pytest.approx(best, abs=1e-12)
         np.testing.assert_allclose(expected_measure(listed, labels, **options), value, atol=1e-12)
     given = sp.csr_array(rng.integers(0, 2, size=(5, 6)))
-    np.testing.assert_allclose(
-        expected_measure(listed, given, **options),
-        expected_measure(dense, given.toarray(), **options), atol=1e-12,
-    )  # fmt: skip
+    found, right = (
+        expected_measure(q, yhat, **options)
+        for q, yhat in ((listed, given), (dense, given.toarray()))
+    )
+    np.testing.assert_allclose(found, right, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -109,10 +109,15 @@ def test_many_labels_and_limits_on_any_numbers(name):
     q = LabelStatistics(rng.uniform(size=12) * 0.1, joint, k)
     A, B = get_measure(name, 0.5).tables(k, range(s + 1), s)
     law = np.concatenate([q.empty[:, None], joint.sum(axis=2) / k], axis=1)
-    values = np.array([
-        [np.sort(A[size] @ joint[i])[s - size :].sum() + B[size] @ law[i] for size in range(s + 1)]
-        for i in range(12)
-    ])  # fmt: skip
+    values = np.array(
+        [
+            [
+                np.sort(A[size] @ joint[i])[s - size :].sum() + B[size] @ law[i]
+                for size in range(s + 1)
+            ]
+            for i in range(12)
+        ]
+    )
     for low, high in ((0, s), (1, s), (7, 9), (30, s), (0, 3)):
         labels, expected = decode(
             q, 0.5, measure=name, min_labels=low, max_labels=high, return_expected=True

@@ -191,12 +191,8 @@ def _largest_sum(xp: Any, scores: Array, size: int) -> tuple[Array, Array]:
 class _IntervalSearch:
     """The best size for a measure with ``A(k, l) = c(k) / (d(k) + l)``, and 0 beyond the hits.
 
-    Let V be the value of the best set of size a, tau the next score after its labels, and g(l) the
-    largest ``A(k, l) / A(k, a)``. No set of size l > a has a value above ``g(l) (V + (l - a)
-    tau)``, and over an interval of sizes this is largest at one of the ends. So a few sizes are
-    tried, and an interval between two of them is halved only where its bound is above the best
-    value so far. With ``S_k = sum_j q_jk``, neither is any value of size l or more above ``sum_k
-    A(k, l) S_k``: that ends the list of sizes.
+    A few sizes are tried, and an interval between two of them is halved only where the bounds of
+    docs/theory.md are above the best value so far.
     """
 
     def __init__(self, block: Dense, tables: Tables, goal: Goal) -> None:

@@ -95,26 +95,27 @@ def _find_ties(law: Law, ascending: Array, size: Array, goal: Goal) -> tuple[Arr
     """
     xp, (s, n) = law.xp, ascending.shape
     flat, column = xp.reshape(ascending, (-1,)), xp.arange(n, device=size.device)
-    slack = tie(xp, ascending.dtype)
+    slack, score_of = tie(xp, ascending.dtype), _score_of(law, size, goal)
 
     def at(place: Array) -> Array:
         return xp.take(flat, place * n + column)
 
+    def score(place: Array) -> Array:
+        return score_of(at(place)[None, :])[0, :]
+
     last = xp.where(size > 0, s - size, xp.zeros_like(size))
-    score = _score_of(law, size, goal)
-    own = score(at(last)[None, :])[0, :]
-    below = xp.where(last > 0, last - 1, last)
-    if not bool(xp.any((score(at(below)[None, :])[0, :] >= own * (1 - slack)) & (below < last))):
+    own, below = score(last), xp.where(last > 0, last - 1, last)
+    if not bool(xp.any((score(below) >= own * (1 - slack)) & (below < last))):
         return at(last), at(last)
     # the first of the labels in rising order that ties, and the last, by halving intervals
     low, high = xp.zeros_like(last), xp.full_like(last, s - 1)
     first, final = last, last
     for _ in range(s.bit_length()):
         lower, upper = (low + first) // 2, (final + high + 1) // 2
-        is_tie = score(at(lower)[None, :])[0, :] >= own * (1 - slack)
+        is_tie = score(lower) >= own * (1 - slack)
         low, first = xp.where(is_tie, low, lower + 1), xp.where(is_tie, lower, first)
         low = xp.minimum(low, first)
-        is_tie = score(at(upper)[None, :])[0, :] <= own * (1 + slack)
+        is_tie = score(upper) <= own * (1 + slack)
         final, high = xp.where(is_tie, upper, final), xp.where(is_tie, high, upper - 1)
         high = xp.maximum(high, final)
     return at(first), at(final)
@@ -144,18 +145,12 @@ def _score_of(law: Law, size: Array, goal: Goal) -> Callable[[Array], Array]:
 class _PrefixSearch:
     """The best number of labels of each instance, some labels at a time.
 
-    With ``Q_l(k)`` the sum of ``q_jk`` over the first l labels, sets of m > l labels have ``Q_m(k)
-    <= Q_l(k) + (m - l) q_lk``, because the q fall along the order. For a bounded measure ``A(k, m)
-    (Q_l(k) + (m - l) q_lk)`` is monotone in m: the larger of its values at m = l and at the largest
-    m bounds them all, and so does ``A(k, l + 1) S_k``.
+    With ``Q_l(k)`` the sum of ``q_jk`` over the first l labels, ``Q_m(k) <= Q_l(k) + (m - l) q_lk``
+    for m > l: for a bounded measure, A times this is largest at m = l or at the largest m.
     """
 
     def __init__(
-        self,
-        law: Law,
-        descending: Array,
-        goal: Goal,
-        limits: tuple[Array, Array] | None = None,
+        self, law: Law, descending: Array, goal: Goal, limits: tuple[Array, Array] | None = None
     ) -> None:
         self.limits = limits  # of the sizes of each instance, (n,), within those of the goal
         self.law, self.descending, self.goal, self.xp = law, descending, goal, law.xp

@@ -1,12 +1,7 @@
 """Measures of a prediction that are linear in the hits, once the two sizes are known.
 
-``m(y, yhat) = A(|y|, |yhat|) |y & yhat| + B(|y|, |yhat|)``: the expectation of such a measure needs
-only the label statistics, because ``E[|y & yhat| 1(|y| = k)]`` is the sum of ``q_jk`` over the
-predicted labels and ``P(|y| = k) = sum_j q_jk / k``. So one fitted model serves them all.
-
-Every ratio with nothing below the line counts as 1, as in :mod:`fbeta.metrics`: the precision of
-an empty prediction, the recall of an empty label set, the specificity of a full one, the negative
-predictive value of a full prediction.
+Their expectations need only the label statistics, so that one fitted model serves them all. A zero
+denominator makes a ratio 1: for example the precision of an empty prediction.
 """
 
 from __future__ import annotations
@@ -171,12 +166,7 @@ MEASURES: dict[str, Measure] = {
             separable=True,
             bounded=True,
         ),
-        Measure(
-            "recall",
-            lambda k, size, s: 1 / k,
-            lambda k, size, s: k == 0,
-            separable=True,
-        ),
+        Measure("recall", lambda k, size, s: 1 / k, lambda k, size, s: k == 0, separable=True),
         Measure(
             "informedness",
             lambda k, size, s: 1 / k + _inverse(s - k),

@@ -1,7 +1,6 @@
 """Codes: which targets a label set has, and what probabilities of targets say of the labels.
 
-A method is a code, a model of its targets and a rule. The code is all that the method knows of the
-label sets: it makes the targets of the training rows, and label statistics of what the model says.
+A method is a code, a model of its targets and a rule.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from fbeta._array import array_namespace
 from fbeta.labels.forms import Indicator
 from fbeta.statistics.encoding import Targets, distinct_columns, encode, observed_cardinalities
 from fbeta.statistics.label_statistics import LabelStatistics
-
-__all__ = ["CardinalityCode", "Code", "Estimates", "JointCode", "LabelSetCode", "MarginalCode",
-           "PlugInCode", "SizedCode"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,11 +51,7 @@ class Code(ABC):
         """Return the label statistics of n rows."""
 
     def marginals(self, P: Any) -> Any:
-        """Return the probability of each label, of shape (n, s).
-
-        It is a sum of separate estimates over the sizes, and kept below 1 where they add up to
-        more.
-        """
+        """Return the probability of each label, (n, s), below 1 where estimates add up to more."""
         marginals = self.statistics(P).marginals()
         xp = array_namespace(marginals)
         return xp.clip(marginals, None, 1.0 - float(xp.finfo(marginals.dtype).eps) / 2)
@@ -121,8 +113,7 @@ class JointCode(Code):
     def column_sums(self, sizes: NDArray[np.intp], sums: NDArray[Any]) -> NDArray[Any]:
         """Return the sums for "no labels", and for each pair of a size and a label.
 
-        ``sums``, (K, s), has sums over the rows of each of K increasing sizes that have a label;
-        for size 0 in the first column. Codes that have this method can be fitted to row blocks.
+        ``sums``, (K, s), are over the rows of each size that have a label; for size 0 in column 0.
         """
         out = np.zeros(self.width(), sums.dtype)
         out[0] = sums[sizes == 0, 0].sum()
@@ -236,11 +227,7 @@ class SizedCode(Code):
         return out
 
     def statistics(self, P: Any) -> LabelStatistics:
-        """Return the statistics of labels that are independent given their number.
-
-        P, of shape (n, s + C), has the probabilities of the labels, and of the sizes up to a
-        factor.
-        """
+        """Return the statistics of probabilities of labels, and of sizes up to a factor, as P."""
         return LabelStatistics.from_marginals(P[:, : self.n_labels], self._law_of_sizes(P))
 
     def _law_of_sizes(self, P: Any) -> Any:
@@ -379,10 +366,8 @@ class PlugInCode(Code):
             own = np.flatnonzero((which[first][problem] == which[label]) & (flat > 0))
             source.append(own)
             component.append(np.searchsorted(cardinalities, flat[own]) * s + label)
-        return cls(
-            cardinalities, s, first, flat, problem, np.concatenate(source),
-            np.concatenate(component), conditional,
-        )  # fmt: skip
+        places = np.concatenate(source), np.concatenate(component)
+        return cls(cardinalities, s, first, flat, problem, *places, conditional)
 
     def width(self) -> int:
         """Return the number of classes, and one for "no labels"."""

@@ -237,13 +237,7 @@ class LabelStatistics:
 
     @classmethod
     def from_listed(
-        cls,
-        indices: Any,
-        values: Any,
-        n_labels: int,
-        *,
-        sizes: Any = None,
-        unlisted: Any = None,
+        cls, indices: Any, values: Any, n_labels: int, *, sizes: Any = None, unlisted: Any = None
     ) -> LabelStatistics:
         """Build the statistics of rows that list few labels, out of any number of labels.
 
