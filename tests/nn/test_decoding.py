@@ -121,8 +121,7 @@ def test_many_rows_are_decoded_in_parts(kind, device, traced, monkeypatch):
         return decode(F.cardinality_statistics(logits, 5, 3), return_expected=True)
 
     whole = run()
-    monkeypatch.setattr(decoding, "AT_ONCE", 100)
-    monkeypatch.setattr(decoding, "AT_ONCE_ON_DEVICE", 100)
+    monkeypatch.setattr(decoding, "CHUNK_NUMBERS", 100)
     for part, all_ in zip(run(), whole, strict=True):
         assert torch.equal(part, all_)
 

@@ -1,4 +1,4 @@
-"""Heads and statistics: laws by enumeration, and a network that learns one."""
+"""Heads: laws by enumeration, a network that learns one, and a fitted decoder as a head."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="fbeta.nn needs the extra torch")
 
-from fbeta import LabelStatistics  # noqa: E402
+from fbeta import FBetaDecoder, LabelStatistics  # noqa: E402
 from fbeta.datasets import CalibratedLaw  # noqa: E402
-from fbeta.nn import CardinalityHead, JointHead  # noqa: E402
+from fbeta.nn import CardinalityHead, DecoderHead, JointHead  # noqa: E402
 from fbeta.nn import functional as F  # noqa: E402
-from fbeta.nn._law import expectations  # noqa: E402
-from fbeta.nn._polynomials import multiply  # noqa: E402
+from fbeta.nn._law import expectations, multiply  # noqa: E402
 
 HEADS = pytest.mark.parametrize("kind", [JointHead, CardinalityHead])
 
@@ -37,8 +36,8 @@ def test_statistics_of_the_cardinality_model(s, sizes, device):
     kept = [sizes.index(k) for k in exact.cardinalities]
     np.testing.assert_allclose(found.joint[:, kept].cpu(), exact.joint, rtol=1e-10, atol=1e-15)
     np.testing.assert_allclose(found.marginals().cpu(), exact.marginals(), rtol=1e-10)
-    law = expectations(logits[:, :s], logits[:, s:], sizes)
-    np.testing.assert_allclose(law.marginals, exact.marginals(), rtol=1e-10)
+    means = expectations(logits, sizes)[2]
+    np.testing.assert_allclose(means[:, :s], exact.marginals(), rtol=1e-10)
 
 
 def test_statistics_of_independent_labels(device):
@@ -62,7 +61,7 @@ def test_polynomials(largest):
     with_both = {}
     for mode in ("in place", "gathered"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fbeta.nn._polynomials._in_place", lambda _, m=mode: m == "in place")
+            patch.setattr("fbeta.nn._law._in_place", lambda _, m=mode: m == "in place")
             with_both[mode] = multiply(a, b, largest)
     for i, j in product(range(5), range(2)):
         exact = np.convolve(x[:, i, j], y[:, i, j])[: largest + 1]
@@ -167,3 +166,83 @@ def test_a_linear_network_learns_the_law(kind):
     with torch.no_grad():
         labels = head.decode(head(torch.tensor(test.X, dtype=torch.float32)))
     assert 0 <= test.regret(labels.numpy()) < (0.01 if kind is JointHead else 0.03)
+
+
+def draw_outputs(inputs, n=300, s=6, seed=0, empty=True):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-1, 1.5, size=(n, s))
+    Y = (rng.random((n, s)) < 1 / (1 + np.exp(-1.5 * logits))).astype(int)
+    if not empty:
+        Y[Y.sum(1) == 0, 0] = 1
+    return (logits if inputs == "logits" else 1 / (1 + np.exp(-logits))), Y
+
+
+FORMS = pytest.mark.parametrize("inputs", ["logits", "probabilities"])
+
+
+@FORMS
+@pytest.mark.parametrize("empty", [True, False])
+def test_same_sets_as_the_estimator(inputs, empty, device):
+    X, Y = draw_outputs(inputs, empty=empty)
+    decoder = FBetaDecoder(2.0, inputs=inputs).fit(X, Y)
+    head = DecoderHead(decoder).to(device)
+    X, _ = draw_outputs(inputs, seed=1)
+    outputs = torch.tensor(X, device=device)
+    logits = head(outputs)
+    labels, expected = head.decode(logits, return_expected=True)
+    np.testing.assert_array_equal(labels.cpu(), decoder.predict(X))
+    np.testing.assert_allclose(expected.cpu(), decoder.expected_fbeta(X), rtol=1e-9)
+    within = head.decode(logits, 0.5, min_labels=1, max_labels=2)
+    np.testing.assert_array_equal(
+        within.cpu(), decoder.predict(X, beta=0.5, min_labels=1, max_labels=2)
+    )
+    marginals = head.statistics(logits).marginals()
+    np.testing.assert_allclose(marginals.cpu(), decoder.predict_proba(X), rtol=1e-9)
+    again = DecoderHead(head.state_dict()).cpu()
+    assert torch.equal(again.decode(again(outputs.cpu())), labels.cpu())
+    assert head.decode(head(outputs.reshape(2, -1, 6))).shape == (2, 150, 6)
+    mask = torch.ones(6, dtype=torch.bool, device=device)
+    mask[2] = False
+    assert not head.decode(logits, 5.0, label_mask=mask)[:, 2].any()
+
+
+class Whole(torch.nn.Module):
+    """Outputs to label sets, with beta and the limits as inputs."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def forward(self, x, beta, low, high):
+        return self.head.decode(self.head(x), beta, min_labels=low, max_labels=high)
+
+
+@FORMS
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_exported(inputs, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    X, Y = draw_outputs(inputs)
+    decoder = FBetaDecoder(inputs=inputs).fit(X, Y)
+    module = Whole(DecoderHead(decoder)).eval()
+    example = (
+        torch.tensor(X[:10]),
+        torch.tensor(2.0, dtype=torch.float64),
+        torch.tensor(1),
+        torch.tensor(3),
+    )
+    program = torch.onnx.export(
+        module,
+        example,
+        dynamo=True,
+        verbose=False,
+        input_names=["x", "beta", "low", "high"],
+        dynamic_shapes=({0: torch.export.Dim("n")}, None, None, None),
+    )
+    program.save(tmp_path / "head.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "head.onnx")
+    feeds = dict(zip(("x", "beta", "low", "high"), example, strict=True))
+    feeds["x"] = torch.tensor(X)
+    (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
+    np.testing.assert_array_equal(found, decoder.predict(X, beta=2.0, min_labels=1, max_labels=3))

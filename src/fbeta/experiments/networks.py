@@ -22,9 +22,9 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid  # noqa: E402
 
-from fbeta.nn import CardinalityHead, JointHead  # noqa: E402
+from fbeta.nn import CardinalityHead, FBetaNet, JointHead  # noqa: E402
 from fbeta.nn.decoding import fbeta_of_rows  # noqa: E402
-from fbeta.nn.training import Network, Training, two_layers  # noqa: E402
+from fbeta.nn.training import Network, train, two_layers  # noqa: E402
 
 __all__ = ["DATASETS", "CutHead", "compute_network", "network_cells"]
 
@@ -65,13 +65,19 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
         first, rest = order[:n_held], order[n_held:]
         held, (X, Y) = (X[first], Y[first]), (X[rest], Y[rest])
     batch, epochs, patience = (int(cell.parameters[k]) for k in ("batch", "epochs", "patience"))
-    training = Training(1.0, 1e-3, 1e-2, batch, epochs, patience, HELD_OUT_SHARE, device)
+    settings = FBetaNet(
+        batch_size=batch,
+        max_epochs=epochs,
+        patience=patience,
+        validation_fraction=HELD_OUT_SHARE,
+        device=device,
+    )
     sizes = [int(k) for k in np.unique(Y.sum(axis=1)) if k > 0]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = _make_head(cell.method, Y.shape[1], sizes)
         network = Network(two_layers(X.shape[1], WIDTH, DROPOUT), head)
-        epochs, _ = training.run(network, X, Y, None, seed)
+        epochs, _ = train(settings, network, X, Y, None, seed, None)
     network.eval()
 
     def logits(rows: NDArray[Any]) -> Any:

@@ -10,16 +10,15 @@ from fbeta._array import optional_import
 optional_import("torch", "torch", "fbeta.nn")
 
 from fbeta.nn import functional  # noqa: E402
-from fbeta.nn.decoder_head import DecoderHead  # noqa: E402
-from fbeta.nn.functional import decode  # noqa: E402
-from fbeta.nn.modules import (  # noqa: E402
+from fbeta.nn.functional import Statistics, decode  # noqa: E402
+from fbeta.nn.heads import (  # noqa: E402
     CardinalityHead,
     CardinalityLoss,
+    DecoderHead,
     JointHead,
     JointLoss,
 )
 from fbeta.nn.net import FBetaNet  # noqa: E402
-from fbeta.nn.statistics import Statistics  # noqa: E402
 
 __all__ = [
     "CardinalityHead",

@@ -1,34 +1,107 @@
-"""The exact decode on the device of the logits: no loop over instances.
+"""Label statistics of logits, and their exact decode on the device of the logits.
 
 What :func:`fbeta.decode` finds by trying few sizes, with decisions on the host in between, is here
-found by trying all sizes at once. It can be traced: compiled whole and exported. On the host there
-is nothing to wait for, and :func:`fbeta.decode` itself does the work.
+found by trying all sizes at once, so that it can be traced; on the host :func:`fbeta.decode` works.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from fbeta._validation import check_beta, check_count
+from fbeta.decoding import exact
 from fbeta.decoding.dense_search import TIE_UNITS, Goal, register_search
 from fbeta.metrics import fbeta_of_counts, fbeta_weight
-from fbeta.nn._kernels import fused_search
-from fbeta.nn._law import joint_by_tree, logits_and_sizes, sort_scores, sorted_joint
-from fbeta.nn._sizes import Sizes, read_rows, read_sizes, size_tensor, widest
-from fbeta.nn._tracing import host_decode, is_exporting, is_tracing
-from fbeta.nn.statistics import Statistics, independent_statistics
+from fbeta.nn import _inputs, _law
+from fbeta.nn._inputs import Limit, Sizes, Statistics, is_exporting, is_tracing, widest
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.storage import Dense
 
-__all__ = ["decode", "decode_cardinality"]
+Found: TypeAlias = tuple[Tensor, Tensor]  # label sets, (n, s), and expected values, (n,)
+Settings: TypeAlias = tuple[Any, Any, Any]  # beta, min_labels, max_labels
+CHUNK_NUMBERS = 1 << 27  # numbers that are worked on at once on a device
 
-Limit: TypeAlias = int | Tensor | None
-# numbers that are worked on at once, on the host and on a device
-AT_ONCE, AT_ONCE_ON_DEVICE = 1 << 21, 1 << 27
+
+def joint_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Statistics:
+    """Return the statistics that the logits of the paper's surrogate estimate.
+
+    Parameters
+    ----------
+    logits : tensor of shape (n, 1 + K s)
+        As for :func:`fbeta.nn.functional.joint_loss`.
+    n_labels : int
+        Number of labels s.
+    cardinalities : int or sequence of K int
+        Sizes; a number K stands for 1..K.
+
+    Returns
+    -------
+    Statistics
+
+    Examples
+    --------
+    >>> joint_statistics(torch.zeros(1, 3), 2, [1]).joint.tolist()
+    [[[0.5, 0.5]]]
+    """
+    z, sizes = _inputs.read_joint(logits, n_labels, cardinalities, rows=True)
+    p = torch.sigmoid(z.to(torch.promote_types(z.dtype, torch.float32)))
+    return Statistics(p[:, 0], p[:, 1:].reshape(p.shape[0], len(sizes), n_labels), sizes)
+
+
+def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Statistics:
+    """Return the statistics of the cardinality model.
+
+    Parameters
+    ----------
+    logits : tensor of shape (n, s + 1 + K)
+        As for :func:`fbeta.nn.functional.cardinality_loss`.
+    n_labels : int
+        Number of labels s.
+    cardinalities : int or sequence of K int
+        Sizes; a number K stands for 1..K.
+
+    Returns
+    -------
+    Statistics
+        In double precision.
+
+    Examples
+    --------
+    >>> cardinality_statistics(torch.zeros(1, 5), 2, 2).joint.tolist()
+    [[[0.25, 0.25], [0.25, 0.25]]]
+    """
+    z, sizes = _inputs.read_cardinality(logits, n_labels, cardinalities, rows=True)
+    probabilities, joint = _law.leave_one_out(z, sizes)
+    return Statistics(probabilities[0], joint.permute(2, 0, 1), sizes)
+
+
+def independent_statistics(logits: Tensor) -> Statistics:
+    """Return the statistics of independent labels, as those of a network fitted with BCE.
+
+    Parameters
+    ----------
+    logits : tensor of shape (n, s)
+        Of the labels.
+
+    Returns
+    -------
+    Statistics
+        In double precision, with all sizes 1..s: s^2 numbers for each instance.
+
+    Examples
+    --------
+    >>> independent_statistics(torch.zeros(1, 2)).joint.tolist()
+    [[[0.25, 0.25], [0.25, 0.25]]]
+    """
+    z = logits.to(widest(logits.device)).T
+    s = z.shape[0]
+    levels = _law.product_tree(torch.sigmoid(-z), torch.sigmoid(z), s)
+    joint = _law.without_each(levels, s - 1)[:, :s] * levels[0][1, :s]
+    return Statistics(levels[-1][0, 0], joint.permute(2, 0, 1), tuple(range(1, s + 1)))
 
 
 def decode(
@@ -75,18 +148,15 @@ def decode(
     if isinstance(statistics, LabelStatistics):
         q = statistics
         statistics = Statistics(q.empty, q.joint, tuple(q.cardinalities.tolist()))  # type: ignore[arg-type]
-    if not isinstance(statistics, Statistics):
-        shape = getattr(statistics, "shape", (0,))
-        statistics = read_rows(statistics, shape[-1], "one for each label")
-
-    def run(rows: Any, *goal: Any) -> tuple[Tensor, Tensor]:
-        if isinstance(statistics, Tensor):
-            return _decode_independent(statistics[rows], *goal)
-        q = Statistics(statistics.empty[rows], statistics.joint[rows], statistics.cardinalities)
-        return _decode_dense(q, *goal)
-
-    shape = statistics.shape if isinstance(statistics, Tensor) else statistics.joint.shape
-    found = _run_by_row(run, shape[0], shape[-1], beta, min_labels, max_labels)
+    goal = (beta, min_labels, max_labels)
+    if isinstance(statistics, Statistics):
+        empty, joint, sizes = statistics
+        run = partial(_decode_dense, sizes=sizes)
+        found = _by_goal(run, (empty, joint), joint.shape[2], goal)
+    else:
+        s = getattr(statistics, "shape", (0,))[-1]
+        logits = _inputs.read_logits(statistics, s, "one for each label", rows=True)
+        found = _by_goal(_decode_independent, (logits,), s, goal)
     return found if return_expected else found[0]
 
 
@@ -128,115 +198,120 @@ def decode_cardinality(
     >>> decode_cardinality(torch.zeros(1, 5), 3, [1]).tolist()
     [[1, 1, 1]]
     """
-    sizes = read_sizes(cardinalities, n_labels)
-    width = n_labels + 1 + len(sizes)
-    logits = read_rows(logits, width, f"{n_labels} labels and 1 + {len(sizes)} sizes")
-
-    def run(rows: Any, *goal: Any) -> tuple[Tensor, Tensor]:
-        return _decode_sized(logits[rows], n_labels, sizes, *goal)
-
-    found = _run_by_row(run, logits.shape[0], n_labels, beta, min_labels, max_labels)
+    z, sizes = _inputs.read_cardinality(logits, n_labels, cardinalities, rows=True)
+    goal = (beta, min_labels, max_labels)
+    found = _by_goal(partial(_decode_sized, sizes=sizes), (z,), n_labels, goal)
     return found if return_expected else found[0]
 
 
-def _run_by_row(
-    run: Callable[..., tuple[Tensor, Tensor]], n: int, s: int, *goal: Any
-) -> tuple[Tensor, Tensor]:
+def _by_goal(
+    run: Callable[..., Found], tensors: tuple[Tensor, ...], s: int, goal: Settings
+) -> Found:
     """Decode n rows; those with equal beta and limits together, where rows have their own."""
     with torch.no_grad():
         if not any(isinstance(part, Tensor) and part.ndim for part in goal):
-            return run(slice(None), *goal)
+            return run(*tensors, goal)
         if is_tracing():
             raise ValueError("beta and limits by row cannot be compiled or exported: give numbers")
         # beta, and limits that are cut to what is possible
         beta, low, high = (s if part is None else part for part in goal)
         columns = [torch.as_tensor(part, dtype=torch.float64).cpu() for part in (beta, low, high)]
+        n = len(tensors[0])
         settings = torch.stack([column.expand(n) for column in columns], dim=1)
         groups, which = torch.unique(settings, dim=0, return_inverse=True)
         labels, values = torch.empty((n, s), dtype=torch.int8), settings.new_empty(n)
         for place, (beta, low, high) in enumerate(groups.tolist()):
             rows = torch.nonzero(which == place)[:, 0]
             least = min(max(int(low), 0), s)
-            found = run(rows, beta, least, max(least, min(int(high), s)))
+            own = (beta, least, max(least, min(int(high), s)))
+            found = run(*(part[rows] for part in tensors), own)
             labels, values = labels.to(found[0].device), values.to(found[1].device)
             labels[rows], values[rows] = found[0], found[1].to(values.dtype)
         return labels, values
 
 
-def _decode_sized(
-    logits: Tensor,
-    s: int,
-    sizes: tuple[int, ...],
-    beta: float | Tensor,
-    min_labels: Limit,
-    max_labels: Limit,
-) -> tuple[Tensor, Tensor]:
-    if logits.device.type == "cpu" and not is_tracing():
-        law = logits_and_sizes(logits[:, :s], logits[:, s:], sizes)
-        statistics = LabelStatistics.from_logits(*law)
-        return host_decode(statistics, beta, min_labels, max_labels)
-    low, high = _limits(min_labels, max_labels, s)
-    beta, dtype = _read_beta(beta, logits.device), widest(logits.device)
-    find_joint = sorted_joint if is_tracing() else joint_by_tree
+def _on_host(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and not is_tracing()
 
-    def work(rows: Tensor) -> tuple[Tensor, Tensor]:
+
+def _decode_on_host(statistics: LabelStatistics, goal: Settings) -> Found:
+    """Decode statistics by NumPy; limits that are given as tensors are cut to what is possible."""
+    (beta, low, high), s = goal, statistics.n_labels
+    cut = isinstance(low, Tensor) or isinstance(high, Tensor)
+    low, high = int(low), None if high is None else int(high)
+    if cut:
+        low = min(max(low, 0), s)
+        high = s if high is None else max(high, low)
+    labels, expected = exact.decode(
+        statistics, float(beta), min_labels=low, max_labels=high, return_expected=True
+    )
+    return torch.from_numpy(labels), torch.from_numpy(expected)
+
+
+def _decode_sized(logits: Tensor, goal: Settings, sizes: tuple[int, ...]) -> Found:
+    s, dtype = logits.shape[1] - 1 - len(sizes), widest(logits.device)
+    if _on_host(logits):
+        return _decode_on_host(
+            LabelStatistics.from_logits(*_law.logits_and_sizes(logits, sizes)), goal
+        )
+    goal = _inputs.read_goal(*goal, s, logits.device)
+    find_joint = _law.sorted_joint if is_tracing() else _law.joint_by_tree
+
+    def work(rows: Tensor) -> Found:
         scores = rows[:, :s].to(dtype)
-        descending = sort_scores(scores)[0]
+        descending = _law.sort_scores(scores)[0]
         law, joint = find_joint(descending, rows[:, s:].to(dtype), sizes)
-        return _search_prefixes(scores, descending.T, law[0], joint, sizes, beta, low, high)
+        return _search_prefixes(scores, descending.T, law[0], joint, sizes, *goal)
 
-    return _by_rows(work, s * max(len(sizes), 8), logits)
+    return _in_chunks(work, s * max(len(sizes), 8), logits)
 
 
-def _decode_independent(
-    logits: Tensor, beta: float | Tensor, min_labels: Limit, max_labels: Limit
-) -> tuple[Tensor, Tensor]:
+def _decode_independent(logits: Tensor, goal: Settings) -> Found:
     s = logits.shape[1]
-    if logits.device.type == "cpu" and not is_tracing():
-        statistics = LabelStatistics.from_logits(logits.detach().double().numpy())
-        return host_decode(statistics, beta, min_labels, max_labels)
-    low, high = _limits(min_labels, max_labels, s)
-    beta = _read_beta(beta, logits.device)
+    if _on_host(logits):
+        z = logits.detach().double().numpy()
+        return _decode_on_host(LabelStatistics.from_logits(z), goal)
+    goal = _inputs.read_goal(*goal, s, logits.device)
 
-    def work(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def work(rows: Tensor) -> Found:
         descending = rows.sort(1, descending=True).values
         empty, joint, sizes = independent_statistics(descending)
-        return _search_prefixes(
-            rows, descending, empty, joint.permute(1, 2, 0), sizes, beta, low, high
+        return _search_prefixes(rows, descending, empty, joint.permute(1, 2, 0), sizes, *goal)
+
+    return _in_chunks(work, s * s, logits)
+
+
+def _decode_dense(empty: Tensor, joint: Tensor, goal: Settings, sizes: tuple[int, ...]) -> Found:
+    (_, K, s), device = joint.shape, joint.device
+    if _on_host(joint):
+        # NumPy has no half precision of this kind
+        wide = torch.promote_types(joint.dtype, torch.float32)
+        arrays = [part.detach().to(wide).numpy() for part in (empty, joint)]
+        return _decode_on_host(LabelStatistics(arrays[0], arrays[1], sizes), goal)
+    beta, low, high = _inputs.read_goal(*goal, s, device)
+    if K and _inputs.fuses(joint, s) and not is_exporting():
+        weights = _weights(sizes, s, beta, torch.float64, device)
+        return _inputs.fused_search(
+            empty, joint, weights, *(_scalar(part, device) for part in (low, high))
         )
+    work = partial(_search_dense, sizes=sizes, beta=beta, low=low, high=high)
+    return _in_chunks(work, s * max(K, s), empty, joint)
 
-    return _by_rows(work, s * s, logits)
 
-
-def _decode_dense(
-    q: Statistics, beta: float | Tensor, min_labels: Limit, max_labels: Limit
-) -> tuple[Tensor, Tensor]:
-    K, s = q.joint.shape[1:]
-    if q.joint.device.type == "cpu" and not is_tracing():
-        empty, joint = (part.detach().to(_of_numpy(part)).numpy() for part in (q.empty, q.joint))
-        statistics = LabelStatistics(empty, joint, q.cardinalities)
-        return host_decode(statistics, beta, min_labels, max_labels)
-    low, high = _limits(min_labels, max_labels, s)
-    beta = _read_beta(beta, q.joint.device)
-    fused = None if is_exporting() else fused_search(q.joint)
-    if fused is not None:
-        weights = _weights(q.cardinalities, s, beta, torch.float64, q.joint.device)
-        return fused(q, weights, low, high)
-
-    def work(empty: Tensor, joint: Tensor) -> tuple[Tensor, Tensor]:
-        return _search_dense(Statistics(empty, joint, q.cardinalities), beta, low, high)
-
-    return _by_rows(work, s * max(K, s), q.empty, q.joint)
+def _scalar(value: Any, device: torch.device) -> Tensor:
+    """Return a number on the device, in double precision and without a copy from the host."""
+    if isinstance(value, Tensor) and value.device == device:
+        return value.to(torch.float64)
+    return torch.full((), float(value), dtype=torch.float64, device=device)
 
 
 def _search_dense(
-    q: Statistics, beta: float | Tensor, low: Any, high: Any
-) -> tuple[Tensor, Tensor]:
+    empty: Tensor, joint: Tensor, sizes: tuple[int, ...], beta: Any, low: Any, high: Any
+) -> Found:
     """Find the best sets by the sums of the largest scores of every size."""
-    dtype, device = widest(q.joint.device), q.joint.device
-    empty, joint = q.empty.to(dtype), q.joint.to(dtype)
-    s = joint.shape[2]
-    weights = _weights(q.cardinalities, s, beta, dtype, device)
+    dtype, device = widest(joint.device), joint.device
+    empty, joint = empty.to(dtype), joint.to(dtype)
+    weights = _weights(sizes, joint.shape[2], beta, dtype, device)
     scores = torch.matmul(weights, joint)
     hits = torch.tril(scores.sort(2, descending=True).values).sum(2)
     size, value = _choose(torch.cat([empty[:, None], hits], dim=1), low, high)
@@ -253,13 +328,13 @@ def _search_prefixes(
     descending: Tensor,
     empty: Tensor,
     joint: Tensor,
-    cardinalities: tuple[int, ...],
-    beta: float | Tensor,
+    sizes: tuple[int, ...],
+    beta: Any,
     low: Any,
     high: Any,
-) -> tuple[Tensor, Tensor]:
+) -> Found:
     """Find the best sets where one order of the labels serves all sizes; joint is (K, s, n)."""
-    weights = _weights(cardinalities, scores.shape[1], beta, joint.dtype, joint.device)
+    weights = _weights(sizes, scores.shape[1], beta, joint.dtype, joint.device)
     hits = (weights.T[:, :, None] * joint.cumsum(1)).sum(0)
     size, value = _choose(torch.cat([empty[None], hits]).T, low, high)
     # labels tie where their shares of the value do, as those of dense statistics do
@@ -273,14 +348,10 @@ def _search_prefixes(
 
 
 def _weights(
-    cardinalities: tuple[int, ...],
-    s: int,
-    beta: float | Tensor,
-    dtype: torch.dtype,
-    device: torch.device,
+    sizes: tuple[int, ...], s: int, beta: Any, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Return ``(1 + beta^2) / (beta^2 k + l)`` for predictions of 1..s labels, of shape (s, K)."""
-    k = size_tensor(cardinalities, device).to(dtype)
+    k = _inputs.size_tensor(sizes, device).to(dtype)
     size = torch.arange(1, s + 1, device=device).to(dtype)[:, None]
     weights: Tensor = fbeta_weight(k, size, beta.to(dtype) if isinstance(beta, Tensor) else beta)
     return weights
@@ -311,50 +382,15 @@ def _largest_labels(scores: Tensor, low: Tensor, high: Tensor, size: Tensor) -> 
     return (above | (equal & (order <= missing))).to(torch.int8)
 
 
-def _by_rows(
-    work: Callable[..., tuple[Tensor, Tensor]], per_row: int, *arrays: Tensor
-) -> tuple[Tensor, Tensor]:
+def _in_chunks(work: Callable[..., Found], per_row: int, *arrays: Tensor) -> Found:
     """Do work on some rows at a time, where it is not traced."""
-    if is_tracing():
+    rows = max(1, CHUNK_NUMBERS // per_row)
+    if is_tracing() or rows >= len(arrays[0]):
         return work(*arrays)
-    on_host = arrays[0].device.type == "cpu"
-    rows = max(1, (AT_ONCE if on_host else AT_ONCE_ON_DEVICE) // per_row)
-    if rows >= len(arrays[0]):
-        return work(*arrays)
-    starts = range(0, len(arrays[0]), rows)
-    parts = [work(*(array[i : i + rows] for array in arrays)) for i in starts]
+    n = len(arrays[0])
+    parts = [work(*(array[i : i + rows] for array in arrays)) for i in range(0, n, rows)]
     labels, values = (torch.cat(part) for part in zip(*parts, strict=True))
     return labels, values
-
-
-def _limits(low: Limit, high: Limit, s: int) -> tuple[Any, Any]:
-    """Return the limits on the number of labels: checked, or cut where they are tensors."""
-    if not isinstance(low, Tensor):
-        low = check_count("min_labels", low, low=0)
-        if low > s:
-            raise ValueError(f"min_labels is {low}, but there are only {s} labels")
-    if high is not None and not isinstance(high, Tensor):
-        high = min(check_count("max_labels", high, low=0), s)
-        if not isinstance(low, Tensor) and low > high:
-            raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
-    low = low.clamp(0, s) if isinstance(low, Tensor) else low
-    if high is None:
-        return low, s
-    if isinstance(low, Tensor) or isinstance(high, Tensor):
-        high = torch.maximum(torch.as_tensor(low), torch.as_tensor(high)).clamp(max=s)
-    return low, high
-
-
-def _read_beta(beta: float | Tensor, device: torch.device) -> float | Tensor:
-    if not isinstance(beta, Tensor):
-        return check_beta(beta)
-    # a number on the host costs no copy; one that is elsewhere is moved there
-    return beta if beta.device.type in ("cpu", device.type) else beta.to(device)
-
-
-def _of_numpy(part: Tensor) -> torch.dtype:
-    """Return the type in which NumPy can have a tensor."""
-    return torch.promote_types(part.dtype, torch.float32)
 
 
 def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
@@ -365,10 +401,10 @@ def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
     return torch.as_tensor(scores)
 
 
-def _search_label_statistics(form: Dense, beta: float, goal: Goal) -> tuple[Tensor, Tensor]:
+def _search_label_statistics(form: Dense, beta: float, goal: Goal) -> Found:
     """Find the best label sets of statistics on a device, without a wait for it."""
-    statistics = Statistics(form.empty, form.joint, tuple(form.cardinalities.tolist()))
-    return _decode_dense(statistics, beta, goal.low, goal.high)
+    sizes = tuple(form.cardinalities.tolist())
+    return _decode_dense(form.empty, form.joint, (beta, goal.low, goal.high), sizes)
 
 
 register_search("cuda", _search_label_statistics)

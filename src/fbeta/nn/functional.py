@@ -35,7 +35,8 @@ check : bool
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,24 +44,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from fbeta._validation import check_choice
-from fbeta.nn._kernels import fused_loss
-from fbeta.nn._law import Expectations, expectations, loss_and_expectations
-from fbeta.nn._sizes import Sizes, read_logits, read_sizes, widest
-from fbeta.nn._targets import (
-    check_rows,
-    fix_observed,
-    forbid,
-    forbid_components,
-    hard_labels,
-    hard_moments,
-    joint_moments,
-    moments,
-    place_sizes,
-)
-from fbeta.nn.decoding import decode, decode_cardinality
-from fbeta.nn.statistics import (
-    Statistics,
+from fbeta.nn import _inputs, _law
+from fbeta.nn._inputs import Sizes, Statistics, hard_moments, widest
+from fbeta.nn.decoding import (
     cardinality_statistics,
+    decode,
+    decode_cardinality,
     independent_statistics,
     joint_statistics,
 )
@@ -79,16 +68,8 @@ __all__ = [
 # labels of rows that are worked on at once on the processor, and the number of parts that many rows
 # are divided into: intermediate results take about 40 times the memory of their logits
 CHUNK_LABELS, MIN_CHUNKS = 3 << 15, 32
-
-
-class _Batch(NamedTuple):
-    """What a loss is computed of, with all leading axes as one."""
-
-    logits: Tensor  # (n, width), at least in single precision
-    target: Tensor  # (n, s)
-    soft: bool
-    exact: bool  # whether all rows are known to be 0/1 of a known size
-    leading: torch.Size
+# logits that stand for the probabilities 0 and 1 within a row of targets that has others as well
+SURE_LOGIT = 45.0
 
 
 def joint_loss(
@@ -131,34 +112,30 @@ def joint_loss(
     >>> round(float(joint_loss(torch.zeros(1, 5), torch.tensor([[1, 0]]), 2)), 4)
     3.4657
     """
-    s = _count_labels(target)
-    sizes = read_sizes(cardinalities, s)
-    meaning = f"1 + {len(sizes)} sizes times {s} labels"
-    z = read_logits(logits, 1 + len(sizes) * s, meaning)
-    batch = _read(z, target, sizes, label_mask, soft, overflow, check)
-    z = batch.logits
+    z, y, sizes, leading, found_soft, exact = _read(
+        _inputs.read_joint, logits, target, cardinalities, label_mask, soft, overflow, check
+    )
+    s = y.shape[1]
     joint = z[:, 1:].reshape(len(z), len(sizes), s)
     if logit_adjustment is not None:
         joint = joint + logit_adjustment
     if label_mask is not None:
-        allowed = label_mask.expand(*batch.leading, s).reshape(-1, s)
-        joint = forbid_components(joint, allowed, sizes)
+        allowed = label_mask.expand(*leading, s).reshape(-1, s)
+        joint = _inputs.forbid_components(joint, allowed, sizes)
     loss = softplus(z[:, 0]) + softplus(joint).sum((1, 2))
-    if batch.soft:
+    if found_soft:
         with torch.no_grad():
-            code = joint_moments(batch.target, sizes).to(z.dtype)
+            code = _joint_moments(y, sizes).to(z.dtype)
         loss = loss - code[:, 0] * z[:, 0] - (code[:, 1:] * joint.flatten(1)).sum(1)
     else:
-        placed = place_sizes(batch.target, sizes)
-        loss = loss - z[:, 0] * (placed.place == 0)
-        labels = batch.target.to(z.dtype)
-        if not batch.exact:
-            labels = hard_labels(batch.target, sizes, z.dtype)
+        place = _inputs.place_sizes(y, sizes)[1]
+        loss = loss - z[:, 0] * (place == 0)
+        labels = y.to(z.dtype) if exact else _inputs.hard_labels(y, sizes, z.dtype)
         if sizes:
-            own = (placed.place - 1).clamp(min=0)[:, None, None].expand(-1, 1, s)
+            own = (place - 1).clamp(min=0)[:, None, None].expand(-1, 1, s)
             present = (joint.gather(1, own)[:, 0] * labels).sum(1)
-            loss = loss - present * (placed.place > 0)
-    return _reduce(loss, batch.leading, logits, weight, reduction)
+            loss = loss - present * (place > 0)
+    return _reduce(loss, leading, logits, weight, reduction)
 
 
 def cardinality_loss(
@@ -211,24 +188,21 @@ def cardinality_loss(
     >>> round(float(cardinality_loss(torch.zeros(1, 5), torch.tensor([[1, 0]]), 2)), 4)
     1.3863
     """
-    s = _count_labels(target)
-    sizes = read_sizes(cardinalities, s)
-    z = read_logits(logits, s + 1 + len(sizes), f"{s} labels and 1 + {len(sizes)} sizes")
     if observed is not None:
         target = torch.where(observed, target, torch.zeros_like(target))
         soft, overflow = False, True
-    batch = _read(z, target, sizes, label_mask, soft, overflow, check)
-    z = batch.logits
+    z, y, sizes, leading, *kind = _read(
+        _inputs.read_cardinality, logits, target, cardinalities, label_mask, soft, overflow, check
+    )
+    s = y.shape[1]
     if logit_adjustment is not None:
         z = torch.cat([z[:, :s] + logit_adjustment, z[:, s:]], dim=1)
     if label_mask is not None:
-        z = forbid(z, label_mask.expand(*batch.leading, s).reshape(-1, s), sizes)
+        z = _inputs.forbid(z, label_mask.expand(*leading, s).reshape(-1, s), sizes)
     if observed is not None:
         observed = observed.expand(target.shape).reshape(-1, s)
-    loss: Tensor = _CardinalityLoss.apply(  # type: ignore[no-untyped-call]
-        z, batch.target, observed, sizes, batch.soft, batch.exact
-    )[0]
-    return _reduce(loss, batch.leading, logits, weight, reduction)
+    loss: Tensor = _CardinalityLoss.apply(z, y, observed, sizes, *kind)[0]  # type: ignore[no-untyped-call]
+    return _reduce(loss, leading, logits, weight, reduction)
 
 
 class _CardinalityLoss(torch.autograd.Function):
@@ -243,24 +217,19 @@ class _CardinalityLoss(torch.autograd.Function):
         soft: bool,
         exact: bool,
     ) -> tuple[Tensor, Tensor]:
-        fused = fused_loss(logits, target.shape[1])
-        if fused is not None and not soft and observed is None:
-            labels = target if exact else hard_labels(target, sizes, torch.float64)
-            loss, residual = fused(logits, labels, sizes)
-            return loss, residual
-        tensors = (logits, target) if observed is None else (logits, target, observed)
-        n = len(logits)
-        if not n:
-            return logits.new_zeros(0), torch.zeros_like(logits)
-        rows = max(1, CHUNK_LABELS // target.shape[1], n // MIN_CHUNKS)
-        if logits.device.type != "cpu" or torch.compiler.is_compiling() or n <= rows:
-            return _loss_and_residual(*tensors, sizes=sizes, soft=soft)
-        loss = torch.empty(n, dtype=widest(logits.device))
-        residual = torch.empty_like(logits)
+        n, s = target.shape
+        if observed is None and not soft and _inputs.fuses(logits, s):
+            labels = target if exact else _inputs.hard_labels(target, sizes, torch.float64)
+            return _inputs.fused_loss(logits, labels, sizes)
+        if logits.device.type != "cpu" or torch.compiler.is_compiling():
+            return _loss_and_residual(logits, target, observed, sizes, soft)
+        rows = max(1, CHUNK_LABELS // s, n // MIN_CHUNKS)
+        loss, residual = torch.empty(n, dtype=widest(logits.device)), torch.empty_like(logits)
         for i in range(0, n, rows):
-            chunk = slice(i, i + rows)
-            parts = (part[chunk] for part in tensors)
-            loss[chunk], residual[chunk] = _loss_and_residual(*parts, sizes=sizes, soft=soft)
+            at = slice(i, i + rows)
+            seen = None if observed is None else observed[at]
+            found = _loss_and_residual(logits[at], target[at], seen, sizes, soft)
+            loss[at], residual[at] = found
         return loss, residual
 
     @staticmethod
@@ -294,71 +263,91 @@ class _CardinalityLoss(torch.autograd.Function):
 
 
 def _loss_and_residual(
-    logits: Tensor,
-    target: Tensor,
-    observed: Tensor | None = None,
-    *,
-    sizes: tuple[int, ...],
-    soft: bool = False,
+    logits: Tensor, target: Tensor, observed: Tensor | None, sizes: tuple[int, ...], soft: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the cardinality loss of each row, (n,), and its gradient, (n, s + 1 + K)."""
-    s = target.shape[1]
-    if soft or observed is not None:
-        exact, found = None, _expectations(logits, s, sizes)
-    else:
-        exact, found = loss_and_expectations(logits[:, :s], logits[:, s:], target, sizes)
-    z = logits.to(found.log_partition.dtype)
+    of_sets = not soft and observed is None
+    exact, log_partition, expected = _expectations(logits, sizes, target, of_sets)
+    z = logits.to(log_partition.dtype)
     if observed is None:
-        seen = moments(target, sizes) if soft else hard_moments(target, sizes, z.dtype)
-        means = torch.cat(seen, dim=1)
+        seen = (
+            _moments(target, sizes) if soft else torch.cat(hard_moments(target, sizes, z.dtype), 1)
+        )
         # the potential of a size that cannot be is infinite
-        value = torch.where(means > 0, means * z, 0.0).sum(1)
+        value = torch.where(seen > 0, seen * z, 0.0).sum(1)
     else:
-        known, offset = fix_observed(z, target, observed, sizes)
-        given = expectations(known[:, :s], known[:, s:], sizes)
-        means, value = torch.cat(given[1:], dim=1), given.log_partition - offset
+        known, offset = _inputs.fix_observed(z, target, observed, sizes)
+        _, own_partition, seen = _law.expectations(known, sizes)
+        value = own_partition - offset
     # of a probability, which rounding must not bring above 1
-    loss = (found.log_partition - value).clamp(min=0.0)
-    if exact is not None:
+    loss = (log_partition - value).clamp(min=0.0)
+    if of_sets:
         # a difference of large numbers is left to rows of sizes that are not known
         loss = torch.where(torch.isfinite(exact), exact, loss)
-    residual = torch.cat(found[1:], dim=1) - means
-    return loss, residual.to(torch.promote_types(logits.dtype, torch.float32))
+    return loss, (expected - seen).to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _expectations(logits: Tensor, s: int, sizes: tuple[int, ...]) -> Expectations:
-    """Return the normaliser and the expectations of each row, by a kernel where there is one."""
-    fused = fused_loss(logits, s)
-    if fused is None:
-        return expectations(logits[:, :s], logits[:, s:], sizes)
-    empty = torch.zeros((len(logits), s), dtype=torch.int8, device=logits.device)
-    loss, residual = fused(logits, empty, sizes)
-    residual = residual.to(loss.dtype)
-    own = torch.arange(len(sizes) + 1, device=logits.device) == 0
-    return Expectations(
-        loss + logits[:, s].to(loss.dtype), residual[:, :s], residual[:, s:] + own.to(loss.dtype)
-    )
+def _expectations(
+    logits: Tensor, sizes: tuple[int, ...], target: Tensor, of_sets: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return as :func:`expectations`, by kernels where the targets are not needed."""
+    s = target.shape[1]
+    if of_sets or not _inputs.fuses(logits, s):
+        return _law.expectations(logits, sizes, target if of_sets else None)
+    empty = torch.zeros_like(target, dtype=torch.int8)
+    loss, residual = _inputs.fused_loss(logits, empty, sizes)
+    own = (torch.arange(logits.shape[1], device=logits.device) == s).to(loss.dtype)
+    return loss, loss + logits[:, s].to(loss.dtype), residual.to(loss.dtype) + own
 
 
-def _count_labels(target: Any) -> int:
-    """Return the number of labels of targets."""
-    if not isinstance(target, Tensor) or target.ndim < 1 or not target.shape[-1]:
-        got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
-        raise ValueError(f"target must be a tensor of shape (n, s) with s > 0, got {got}")
-    return target.shape[-1]
+def _moments(target: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return expected labels, and laws of the size, of any rows: (n, s + 1 + K)."""
+    soft = _law.expectations(_soft_logits(target, sizes), sizes)[2]
+    return _by_row(target, torch.cat(hard_moments(target, sizes, soft.dtype), dim=1), soft)
+
+
+def _joint_moments(target: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return the expected code of any rows, (n, 1 + K s): "no labels", then labels by size."""
+    law, joint = _law.leave_one_out(_soft_logits(target, sizes), sizes)
+    soft = torch.cat([law[0][:, None], joint.permute(2, 0, 1).flatten(1)], dim=1)
+    labels, places = hard_moments(target, sizes, soft.dtype)
+    hard = torch.cat([places[:, :1], (places[:, 1:, None] * labels[:, None]).flatten(1)], dim=1)
+    return _by_row(target, hard, soft)
+
+
+def _soft_logits(target: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return logits, (n, s + 1 + K), of independent labels with the probabilities of targets."""
+    p = target.to(widest(target.device))
+    z = torch.logit(p).clamp(-SURE_LOGIT, SURE_LOGIT)
+    return torch.cat([z, z.new_zeros((len(z), len(sizes) + 1))], dim=1)
+
+
+def _by_row(target: Tensor, hard: Tensor, soft: Tensor) -> Tensor:
+    """Return the first of two results for rows of 0/1, and the second for others."""
+    return torch.where(((target == 0) | (target == 1)).all(-1, keepdim=True), hard, soft)
 
 
 def _read(
-    logits: Tensor,
-    target: Tensor,
-    sizes: tuple[int, ...],
+    read: Callable[..., tuple[Tensor, tuple[int, ...]]],
+    logits: Any,
+    target: Any,
+    cardinalities: Sizes,
     label_mask: Tensor | None,
     soft: bool | None,
     overflow: bool,
     check: bool,
-) -> _Batch:
-    """Check shapes and targets, and make one axis of all but the last."""
-    leading, s = logits.shape[:-1], target.shape[-1]
+) -> tuple[Tensor, Tensor, tuple[int, ...], torch.Size, bool, bool]:
+    """Check logits and targets, and make one axis of all but the last.
+
+    Returns logits, (n, width), at least in single precision, the target, (n, s), the sizes, the
+    leading axes, whether targets are soft, and whether all are known to be 0/1 of a known size.
+    """
+    if not isinstance(target, Tensor) or target.ndim < 1 or not target.shape[-1]:
+        got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
+        raise ValueError(f"target must be a tensor of shape (n, s) with s > 0, got {got}")
+    s = target.shape[-1]
+    z, sizes = read(logits, s, cardinalities)
+    leading = z.shape[:-1]
     if target.shape[:-1] != leading:
         raise ValueError(
             f"target must have shape {(*leading, s)}, one row for each of the logits, "
@@ -369,10 +358,10 @@ def _read(
     found = bool(soft)
     if check:
         forbidden = None if label_mask is None else ~label_mask
-        found = check_rows(target, sizes, overflow=overflow, forbidden=forbidden, soft=soft)
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        found = _inputs.check_rows(target, sizes, overflow=overflow, forbidden=forbidden, soft=soft)
+    wide = z.to(torch.promote_types(z.dtype, torch.float32)).reshape(-1, z.shape[-1])
     exact = not found and check and not overflow
-    return _Batch(wide.reshape(-1, logits.shape[-1]), target.reshape(-1, s), found, exact, leading)
+    return wide, target.reshape(-1, s), sizes, leading, found, exact
 
 
 def _reduce(

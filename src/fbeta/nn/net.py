@@ -23,17 +23,16 @@ from fbeta.estimators.features import all_or_nothing
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator, form_of
 from fbeta.linear.learner import Weight
+from fbeta.nn._inputs import Statistics
 from fbeta.nn.decoding import decode
-from fbeta.nn.modules import CardinalityHead, JointHead
-from fbeta.nn.statistics import Statistics
-from fbeta.nn.training import Network, Training, two_layers, with_weights
+from fbeta.nn.heads import CardinalityHead, JointHead
+from fbeta.nn.training import Network, make_trainer, train, two_layers, with_weights
 from fbeta.statistics.codes import JointCode
 
 __all__ = ["FBetaNet"]
 
 HEADS = {"cardinality": CardinalityHead, "joint": JointHead}
-# rows that are predicted at once
-PREDICTED_ROWS = 4096
+PREDICTED_ROWS = 4096  # rows that are predicted at once
 
 
 class _Averaged(nn.Module):
@@ -74,7 +73,7 @@ class NetworkModel:
         whole = _Averaged(self.networks).eval()
         parts = []
         for start in range(0, X.shape[0] or 1, PREDICTED_ROWS):
-            rows = torch.from_numpy(dense(X[start : start + PREDICTED_ROWS], self.input_type))
+            rows = torch.from_numpy(_dense(X[start : start + PREDICTED_ROWS], self.input_type))
             with torch.no_grad():
                 q = whole.statistics(rows.to(self.device))
             parts.append(torch.cat([q.empty[:, None], q.joint.flatten(1)], dim=1).cpu().numpy())
@@ -194,8 +193,7 @@ class FBetaNet(StatisticsClassifier):
     def _make_code(self, Y: Indicator) -> JointCode:
         return JointCode.of(Y)
 
-    def _training(self) -> Training:
-        """Return how to train, or raise where a parameter is wrong."""
+    def _check_parameters(self) -> None:
         check_choice("head", self.head, tuple(HEADS))
         for name in ("hidden", "max_epochs", "patience", "n_seeds"):
             check_count(name, getattr(self, name))
@@ -206,24 +204,22 @@ class FBetaNet(StatisticsClassifier):
         for name in ("dropout", "validation_fraction"):
             if check_number(name, getattr(self, name)) >= 1:
                 raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
-        return Training(**{name: getattr(self, name) for name in Training.__dataclass_fields__})
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        training, code = self._training(), self._make_code(Y)
-        held_out = None
+        self._check_parameters()
+        code, held_out = self._make_code(Y), None
         if self.validation_data is not None:
             held_X, held_y = self.validation_data
             held_Y = self._label_form.read(held_y, "validation_data").toarray()
-            held_X = dense(self._validate_X(held_X, reset=False), self.input_type)
+            held_X = _dense(self._validate_X(held_X, reset=False), self.input_type)
             held_out = (held_X, with_weights(held_Y, None))
-        X, labels = dense(X, self.input_type), Y.toarray().astype(np.float32)
-        networks, epochs, history = [], [], []
+        X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)
+        networks, runs = [], []
         for seed in self._seeds():
             with _seeded(seed, self.device):
                 networks.append(self._make_network(code, X, labels))
-                best, run = training.run(networks[-1], X, labels, weight, seed, held_out)
-            epochs.append(best)
-            history.append(run)
+                runs.append(train(self, networks[-1], X, labels, weight, seed, held_out))
+        epochs, history = ([run[i] for run in runs] for i in (0, 1))
         self._code, self._model = code, self._collect(networks, epochs, history, [])
 
     def _seeds(self) -> list[int]:
@@ -251,11 +247,9 @@ class FBetaNet(StatisticsClassifier):
         device = None if parameter is None else parameter.device
         with torch.no_grad():
             width = body.eval()(torch.from_numpy(X[:1]).to(device)).shape[-1]
-        kind = HEADS[self.head]
         sizes = tuple(code.cardinalities.tolist())
-        head = kind(width, Y.shape[1], sizes, overflow=True, check=False)
-        head.start_at(torch.from_numpy(Y))
-        return Network(body.train(), head)
+        head = HEADS[self.head](width, Y.shape[1], sizes, overflow=True, check=False)
+        return Network(body.train(), head.start_at(torch.from_numpy(Y)))
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None
@@ -297,8 +291,8 @@ class FBetaNet(StatisticsClassifier):
         weight = check_sample_weight(sample_weight, X.shape[0])
         if first:
             self._code = self._make_code(Y)
-        X, labels = dense(X, self.input_type), Y.toarray().astype(np.float32)
-        training = replace(self._training(), validation_fraction=0.0)
+        X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)
+        self._check_parameters()
         trainers = [] if first else deepcopy(cast(NetworkModel, self._model).trainers)
         for at, seed in enumerate(self._seeds()):
             with _seeded(seed, self.device):
@@ -308,7 +302,7 @@ class FBetaNet(StatisticsClassifier):
                         if first
                         else deepcopy(self.networks_[at])
                     )
-                    trainers.append(training.trainer(network, len(X), seed))
+                    trainers.append(make_trainer(self, network, len(X), None))
                 trainers[at].partial_fit(X, with_weights(labels, weight), epochs=1)
         history = [trainer.history for trainer in trainers]
         epochs = [len(run) for run in history]
@@ -350,7 +344,7 @@ class FBetaNet(StatisticsClassifier):
         return model
 
 
-def dense(X: Any, input_type: str) -> NDArray[Any]:
+def _dense(X: Any, input_type: str) -> NDArray[Any]:
     """Return X as a dense array of a type."""
     return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=input_type)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from torch import Tensor, nn
 from fbeta._array import optional_import
 from fbeta.linear.learner import Weight
 from fbeta.nn.decoding import fbeta_of_rows
-
-__all__ = ["Network", "Training", "two_layers", "with_weights"]
 
 # with batch_size="auto": limits of the rows of a step, and steps of a pass between these
 MIN_BATCH, MAX_BATCH, PASS_STEPS = 32, 256, 60
@@ -35,6 +32,67 @@ class Network(nn.Module):
         return logits
 
 
+def train(
+    settings: Any, network: Network, X: Any, Y: Any, weight: Any, seed: int, held_out: Any
+) -> tuple[int, Any]:
+    """Train a network in place, and return its best epoch and the history.
+
+    ``settings`` has the parameters; ``held_out`` are X and y of other rows for early stopping, or
+    None for a share of these.
+    """
+    skorch = optional_import("skorch", "torch", "FBetaNet")
+    from skorch.helper import predefined_split
+
+    few = int(settings.validation_fraction * len(X))
+    split = skorch.dataset.ValidSplit(few / len(X), random_state=seed) if few else None
+    if held_out is not None:
+        split = predefined_split(skorch.dataset.Dataset(*held_out))
+    trainer = make_trainer(settings, network, len(X), split)
+    trainer.fit(X, with_weights(Y, weight))
+    stopper = dict(trainer.callbacks_).get("stop")
+    if stopper is None:
+        return len(trainer.history), trainer.history
+    # where max_epochs ended the training, the best epoch may be an earlier one as well
+    if stopper.best_model_weights_ is not None:
+        trainer.module_.load_state_dict(stopper.best_model_weights_)
+    return int(stopper.best_epoch_), trainer.history
+
+
+def make_trainer(settings: Any, network: Network, n: int, split: Any) -> Any:
+    """Return skorch's trainer of a network for n rows, with early stopping if rows are split."""
+    skorch = optional_import("skorch", "torch", "FBetaNet")
+    callbacks: list[Any] = []
+    if split is not None:
+        better: dict[str, Any] = {"lower_is_better": False}
+        score = skorch.callbacks.EpochScoring(_scoring(settings.beta), name="valid_fbeta", **better)
+        stop = skorch.callbacks.EarlyStopping(
+            "valid_fbeta",
+            patience=settings.patience,
+            threshold=0.0,
+            load_best=True,
+            sink=print if settings.verbose else skorch.utils.noop,
+            **better,
+        )
+        callbacks = [("score", score), ("stop", stop)]
+    batch = settings.batch_size
+    if batch == "auto":
+        batch = min(max(n // PASS_STEPS, MIN_BATCH), MAX_BATCH)
+    return skorch.NeuralNet(
+        network,
+        _HeadLoss(network.head.loss),  # type: ignore[arg-type]
+        optimizer=torch.optim.AdamW,
+        lr=settings.lr,
+        optimizer__weight_decay=settings.weight_decay,
+        batch_size=batch,
+        max_epochs=settings.max_epochs,
+        iterator_train__shuffle=True,
+        callbacks=[*callbacks, *deepcopy(list(settings.callbacks or []))],
+        train_split=split,
+        device=settings.device,
+        verbose=settings.verbose,
+    )
+
+
 class _HeadLoss(nn.Module):
     """The loss of a head as skorch's criterion; the last column of the target has the weights."""
 
@@ -46,96 +104,6 @@ class _HeadLoss(nn.Module):
         target = target.to(logits.device)
         losses = self.loss(logits, target[:, :-1], reduction="none")
         return (losses * target[:, -1]).mean()
-
-
-@dataclass(frozen=True)
-class Training:
-    """How networks are trained by skorch; the fields are parameters of :class:`FBetaNet`."""
-
-    beta: float = 1.0
-    lr: float = 1e-3
-    weight_decay: float = 1e-2
-    batch_size: int | str = "auto"
-    max_epochs: int = 200
-    patience: int = 20
-    validation_fraction: float = 0.15
-    device: str = "cpu"
-    verbose: int = 0
-    callbacks: Any = None
-
-    def trainer(self, network: Network, n: int, seed: int, held_out: Any = None) -> Any:
-        """Return skorch's trainer of a network for n rows; ``held_out`` are X and y of others."""
-        skorch = optional_import("skorch", "torch", "FBetaNet")
-        from skorch.callbacks import EarlyStopping, EpochScoring
-        from skorch.dataset import ValidSplit
-        from skorch.helper import predefined_split
-
-        few = int(self.validation_fraction * n)
-        split = ValidSplit(few / n, random_state=seed) if few else None
-        if held_out is not None:
-            split = predefined_split(skorch.dataset.Dataset(*held_out))
-        callbacks: list[Any] = []
-        if split is not None:
-            name = "valid_fbeta"
-            score = EpochScoring(_scoring(self.beta), lower_is_better=False, name=name)
-            stop = EarlyStopping(
-                name,
-                patience=self.patience,
-                lower_is_better=False,
-                threshold=0.0,
-                load_best=True,
-                sink=print if self.verbose else _ignore,
-            )
-            callbacks = [("score", score), ("stop", stop)]
-        batch = self.batch_size
-        if batch == "auto":
-            batch = min(max(n // PASS_STEPS, MIN_BATCH), MAX_BATCH)
-        return skorch.NeuralNet(
-            network,
-            _HeadLoss(network.head.loss),  # type: ignore[arg-type]
-            optimizer=torch.optim.AdamW,
-            lr=self.lr,
-            optimizer__weight_decay=self.weight_decay,
-            batch_size=batch,
-            max_epochs=self.max_epochs,
-            iterator_train__shuffle=True,
-            callbacks=[*callbacks, *deepcopy(list(self.callbacks or []))],
-            train_split=split,
-            device=self.device,
-            verbose=self.verbose,
-        )
-
-    def run(
-        self, network: Network, X: Any, Y: Any, weight: Any, seed: int, held_out: Any = None
-    ) -> tuple[int, Any]:
-        """Train a network in place, and return its best epoch and the history."""
-        trainer = self.trainer(network, len(X), seed, held_out)
-        trainer.fit(X, with_weights(Y, weight))
-        stopper = dict(trainer.callbacks_).get("stop")
-        if stopper is None:
-            return len(trainer.history), trainer.history
-        # where max_epochs ended the training, the best epoch may be an earlier one as well
-        if stopper.best_model_weights_ is not None:
-            trainer.module_.load_state_dict(stopper.best_model_weights_)
-        return int(stopper.best_epoch_), trainer.history
-
-
-def two_layers(d: int, hidden: int, dropout: float) -> nn.Sequential:
-    """Return two layers with ReLU and dropout."""
-    layers: list[nn.Module] = []
-    for width in (d, hidden):
-        layers += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]
-    return nn.Sequential(*layers)
-
-
-def with_weights(Y: NDArray[Any], weight: Weight) -> NDArray[np.float32]:
-    """Return labels of shape (n, s), and weights with the mean 1 in a further column."""
-    share = np.ones(len(Y)) if weight is None else weight * (len(weight) / weight.sum())
-    return np.column_stack([Y, share]).astype(np.float32)
-
-
-def _ignore(*_: Any) -> None:
-    """Print nothing."""
 
 
 def _scoring(beta: float) -> Any:
@@ -151,3 +119,17 @@ def _scoring(beta: float) -> Any:
         return float((scores * weight).sum() / weight.sum())
 
     return score
+
+
+def two_layers(d: int, hidden: int, dropout: float) -> nn.Sequential:
+    """Return two layers with ReLU and dropout."""
+    layers: list[nn.Module] = []
+    for width in (d, hidden):
+        layers += [nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+def with_weights(Y: NDArray[Any], weight: Weight) -> NDArray[np.float32]:
+    """Return labels of shape (n, s), and weights with the mean 1 in a further column."""
+    share = np.ones(len(Y)) if weight is None else weight * (len(weight) / weight.sum())
+    return np.column_stack([Y, share]).astype(np.float32)

@@ -18,11 +18,11 @@ PROGRAM = """
 import numpy as np
 import torch
 import fbeta
-from fbeta.nn import _kernels, decoding, functional as F, Statistics
+from fbeta.nn import _inputs, decoding, functional as F, Statistics
 
 rng = np.random.default_rng(0)
 dev = "cuda" if torch.cuda.is_available() else "cpu"
-_kernels.fuses = lambda *_: True
+_inputs.fuses = lambda *_: True
 n = 6 if dev == "cuda" else 2  # the interpreter is slow
 for trial in range(10 * n):
     s = int(rng.integers(1, 9))
@@ -40,7 +40,8 @@ for trial in range(10 * n):
         options = {"min_labels": limits[0], "max_labels": limits[1]}
         labels, expected = fbeta.decode(here, beta, return_expected=True, **options)
         weights = decoding._weights(sizes, s, beta, torch.float64, there.joint.device)
-        found, value = _kernels.fused_search(there.joint)(there, weights, *limits)
+        bounds = (torch.tensor(float(limit), dtype=torch.float64, device=dev) for limit in limits)
+        found, value = _inputs.fused_search(there.empty, there.joint, weights, *bounds)
         np.testing.assert_array_equal(found.cpu(), labels)
         np.testing.assert_allclose(value.cpu(), expected, rtol=1e-12)
 print("decode", flush=True)
@@ -59,11 +60,11 @@ for s, sizes, scale in (
         y = torch.zeros(n, s, dtype=torch.bool, device=dev)
         for i in range(n):
             y[i, torch.randperm(s)[: int(rng.choice((0, *sizes)))]] = True
-        _kernels.fuses = lambda *_: False
-        loss, residual = F._loss_and_residual(z, y, sizes=sizes)
-        _kernels.fuses = lambda *_: True
+        _inputs.fuses = lambda *_: False
+        loss, residual = F._loss_and_residual(z, y, None, sizes, False)
+        _inputs.fuses = lambda *_: True
         for target in (y, y.float(), y.long())[: n // 2]:
-            value, gradient = _kernels.fused_loss(z, s)(z, target, sizes)
+            value, gradient = _inputs.fused_loss(z, target, sizes)
             np.testing.assert_allclose(value.cpu(), loss.cpu(), rtol=tolerance, atol=tolerance)
             np.testing.assert_allclose(gradient.cpu(), residual.cpu(), atol=tolerance)
             assert gradient.dtype == residual.dtype
@@ -71,9 +72,9 @@ for s, sizes, scale in (
         other = torch.rand(n, s, device=dev)
         for target, options in ((other < 0.8, {"overflow": True}), (other, {"soft": True})):
             value = F.cardinality_loss(z, target, sizes, reduction="none", **options)
-            _kernels.fuses = lambda *_: False
+            _inputs.fuses = lambda *_: False
             plain = F.cardinality_loss(z, target, sizes, reduction="none", **options)
-            _kernels.fuses = lambda *_: True
+            _inputs.fuses = lambda *_: True
             np.testing.assert_allclose(value.cpu(), plain.cpu(), rtol=tolerance, atol=tolerance)
 print("loss", flush=True)
 """

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from fbeta._validation import check_count
+from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
+from fbeta.nn import _inputs
 from fbeta.nn import functional as F
+from fbeta.nn._inputs import Limit, Sizes, Statistics, widest
 from fbeta.nn._law import logits_and_sizes
-from fbeta.nn._sizes import Sizes, read_logits, read_sizes
-from fbeta.nn._targets import check_rows, forbid, forbid_components, hard_moments, place_sizes
-from fbeta.nn.decoding import Limit
-from fbeta.nn.statistics import Statistics
 
-__all__ = ["CardinalityHead", "CardinalityLoss", "JointHead", "JointLoss"]
+__all__ = ["CardinalityHead", "CardinalityLoss", "DecoderHead", "JointHead", "JointLoss"]
+
+# arrays of a fitted decoder's model that a DecoderHead keeps
+DECODER_NUMBERS = ("knots", "values", "slope", "offset", "potential")
 
 
 class JointLoss(nn.Module):
@@ -79,13 +83,16 @@ class _Head(nn.Module, ABC):
 
     sizes: Tensor
     beta = 1.0  # of a decode that is not told another
+    _width: Callable[[int, int], int]  # number of logits, from those of labels and of sizes
+    _loss: Callable[..., Tensor]
+    _statistics: Callable[..., Statistics]
 
     def __init__(
         self, in_features: int, n_labels: int, cardinalities: Sizes, **options: Any
     ) -> None:
         super().__init__()
         self.n_labels = check_count("n_labels", n_labels)
-        self.cardinalities = read_sizes(cardinalities, n_labels)
+        self.cardinalities = _inputs.read_sizes(cardinalities, n_labels)
         self.options = options
         self.linear = nn.Linear(in_features, self.n_logits)
         self.register_buffer("sizes", torch.tensor(self.cardinalities, dtype=torch.int64))
@@ -113,45 +120,50 @@ class _Head(nn.Module, ABC):
         head
             At features of 0 it has the frequencies of labels and sizes in Y.
         """
-        dense = Y.toarray() if sp.issparse(Y) else Y
-        target = torch.as_tensor(dense)
+        target = torch.as_tensor(Y.toarray() if sp.issparse(Y) else Y)
         if target.ndim != 2 or not len(target):
             raise ValueError(f"Y must have shape (n, s) with n > 0, got {tuple(target.shape)}")
-        check_rows(target, (), overflow=True, soft=False)
+        _inputs.check_rows(target, (), overflow=True, soft=False)
         count = target.to(torch.int64).sum(1).cpu().numpy()
         largest = int(np.quantile(count, coverage, method="higher"))
         head = cls(in_features, target.shape[1], max(1, largest), **{"overflow": True, **options})
         return head.start_at(target)
 
+    @torch.no_grad()
     def start_at(self, Y: Tensor) -> Self:
         """Set the biases to the frequencies in labels Y, of shape (n, s), and return the head."""
-        with torch.no_grad():
-            self.linear.bias.copy_(self._initial_bias(Y.detach().cpu().double()))
+        self.linear.bias.copy_(self._initial_bias(Y.detach().cpu().double()))
         return self
 
     @property
-    @abstractmethod
     def n_logits(self) -> int:
         """How many logits an instance has."""
+        return self._width(self.n_labels, len(self.cardinalities))
 
     @abstractmethod
     def _initial_bias(self, Y: Tensor) -> Tensor:
         """Return logits of the frequencies of labels and sizes in Y, of shape (n_logits,)."""
+
+    @abstractmethod
+    def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
+        """Return logits under which labels that are not allowed do not occur."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of features of shape (..., in_features)."""
         logits: Tensor = self.linear(features)
         return logits
 
-    @abstractmethod
     def loss(
         self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any
     ) -> Tensor:
-        """Return the loss of logits for labels of shape (..., s)."""
+        """Return the loss of logits for labels of shape (..., s); options are of this call."""
+        options = {"reduction": reduction, **self.options, **options}
+        return self._loss(logits, target, self.cardinalities, **options)
 
-    @abstractmethod
     def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
-        """Return the label statistics of logits."""
+        """Return the label statistics of logits of shape (n, n_logits)."""
+        z = logits if label_mask is None else self._forbid(logits, label_mask)
+        return self._statistics(z, self.n_labels, self.cardinalities)
 
     def decode(
         self,
@@ -179,7 +191,9 @@ class _Head(nn.Module, ABC):
         labels : int8 tensor of shape (..., s)
         expected : tensor of shape (...,)
             Only with ``return_expected=True``. The statistics of :class:`JointHead` are separate
-            estimates, and their sum may exceed 1: it is cut there.
+            estimates and need not be those of any law. What the decode maximises is then no
+            expected F_beta and may exceed 1: it is cut there, as for
+            :class:`fbeta.FBetaClassifier`.
         """
         given: Any = (self.beta if beta is None else beta, min_labels, max_labels)
         # of shape (...,) where each instance has its own
@@ -190,15 +204,14 @@ class _Head(nn.Module, ABC):
             if label_mask is not None:
                 label_mask = label_mask.expand(*leading, self.n_labels).flatten(0, -2)
             rows = logits.reshape(-1, logits.shape[-1])
-            labels, expected = self._decode(rows, beta, label_mask, limits)
+            labels, expected = self._decode(rows, label_mask, beta, **limits)
             labels, expected = labels.reshape(*leading, self.n_labels), expected.reshape(leading)
         else:
             labels, expected = F.decode(logits, beta, return_expected=True, **limits)
         return (labels, expected.clamp(max=1.0)) if return_expected else labels
 
-    def _decode(
-        self, logits: Tensor, beta: float | Tensor, label_mask: Tensor | None, limits: Any
-    ) -> Any:
+    def _decode(self, logits: Tensor, label_mask: Tensor | None, beta: Any, **limits: Any) -> Any:
+        """Return label sets, (n, s), and expected values, (n,), of logits (n, n_logits)."""
         q = self.statistics(logits, label_mask)
         return F.decode(q, beta, return_expected=True, **limits)
 
@@ -243,33 +256,20 @@ class JointHead(_Head):
     torch.Size([2, 5])
     """
 
-    @property
-    def n_logits(self) -> int:
-        """How many logits an instance has, ``1 + K s``."""
-        return 1 + len(self.cardinalities) * self.n_labels
+    _width = staticmethod(lambda s, K: 1 + K * s)
+    _loss = staticmethod(F.joint_loss)
+    _statistics = staticmethod(F.joint_statistics)
 
     def _initial_bias(self, Y: Tensor) -> Tensor:
-        labels, law = hard_moments(Y, self.cardinalities, Y.dtype)
+        labels, law = _inputs.hard_moments(Y, self.cardinalities, Y.dtype)
         counts = [law[:, 0].sum()[None], (law[:, 1:].T @ labels).flatten()]
         return torch.logit((torch.cat(counts) + 0.5) / (len(Y) + 1))
 
-    def loss(
-        self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any
-    ) -> Tensor:
-        """Return :func:`fbeta.nn.functional.joint_loss` for labels of shape (..., s)."""
-        options = {"reduction": reduction, **self.options, **options}
-        return F.joint_loss(logits, target, self.cardinalities, **options)
-
-    def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
-        """Return the statistics that the logits, of shape (n, 1 + K s), estimate."""
-        if label_mask is not None:
-            logits = read_logits(logits, self.n_logits, "one for each component")
-            shape = (*logits.shape[:-1], len(self.cardinalities), self.n_labels)
-            joint = forbid_components(
-                logits[..., 1:].reshape(shape), label_mask, self.cardinalities
-            )
-            logits = torch.cat([logits[..., :1], joint.flatten(-2)], dim=-1)
-        return F.joint_statistics(logits, self.n_labels, self.cardinalities)
+    def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
+        z, sizes = _inputs.read_joint(logits, self.n_labels, self.cardinalities)
+        joint = z[..., 1:].reshape(*z.shape[:-1], len(sizes), self.n_labels)
+        joint = _inputs.forbid_components(joint, allowed, sizes)
+        return torch.cat([z[..., :1], joint.flatten(-2)], dim=-1)
 
 
 class CardinalityHead(_Head):
@@ -279,14 +279,10 @@ class CardinalityHead(_Head):
 
     Parameters
     ----------
-    in_features : int
-        Width of what comes in.
-    n_labels : int
-        Number of labels s.
     cardinalities : int or sequence of K int
         Sizes that label sets may have beside 0; a number K stands for 1..K.
-    **options
-        Of the loss, such as ``overflow=True``: see :mod:`fbeta.nn.functional`.
+    in_features, n_labels, **options
+        As for :class:`JointHead`.
 
     Examples
     --------
@@ -302,45 +298,116 @@ class CardinalityHead(_Head):
     (1, 2)
     """
 
-    @property
-    def n_logits(self) -> int:
-        """How many logits an instance has, ``s + 1 + K``."""
-        return self.n_labels + 1 + len(self.cardinalities)
+    _width = staticmethod(lambda s, K: s + 1 + K)
+    _loss = staticmethod(F.cardinality_loss)
+    _statistics = staticmethod(F.cardinality_statistics)
 
     def _initial_bias(self, Y: Tensor) -> Tensor:
-        scores = torch.logit((Y.sum(0) + 0.5) / (len(Y) + 1))
-        zeros = torch.zeros(1, 1 + len(self.cardinalities), dtype=Y.dtype)
-        law = logits_and_sizes(scores[None], zeros, self.cardinalities)[1]
-        independent = torch.from_numpy(law).to(Y.dtype)
-        place = place_sizes(Y, self.cardinalities).place
-        seen = torch.bincount(place, minlength=zeros.shape[1]) + 0.5
+        scores, sizes = torch.logit((Y.sum(0) + 0.5) / (len(Y) + 1)), self.cardinalities
+        zeros = torch.zeros(1 + len(sizes), dtype=Y.dtype)
+        independent = logits_and_sizes(torch.cat([scores, zeros])[None], sizes)[1]
+        place = _inputs.place_sizes(Y, sizes)[1]
+        seen = torch.bincount(place, minlength=len(zeros)) + 0.5
         # the law of the size is that of independent labels times the exponential of these
-        known = independent[0, [0, *self.cardinalities]]
+        known = torch.from_numpy(independent).to(Y.dtype)[0, [0, *sizes]]
         return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(known)])
 
-    def loss(
-        self, logits: Tensor, target: Tensor, reduction: str = "mean", **options: Any
-    ) -> Tensor:
-        """Return :func:`fbeta.nn.functional.cardinality_loss` for labels of shape (..., s)."""
-        options = {"reduction": reduction, **self.options, **options}
-        return F.cardinality_loss(logits, target, self.cardinalities, **options)
+    def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
+        z, sizes = _inputs.read_cardinality(logits, self.n_labels, self.cardinalities)
+        return _inputs.forbid(z, allowed, sizes)
 
-    def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
-        """Return the statistics of the model for logits of shape (n, s + 1 + K)."""
-        return F.cardinality_statistics(
-            self._masked(logits, label_mask), self.n_labels, self.cardinalities
+    def _decode(self, logits: Tensor, label_mask: Tensor | None, beta: Any, **limits: Any) -> Any:
+        z = logits if label_mask is None else self._forbid(logits, label_mask)
+        options = {"return_expected": True, **limits}
+        return F.decode_cardinality(z, self.n_labels, self.cardinalities, beta, **options)
+
+
+class DecoderHead(CardinalityHead):
+    """The decoder of a network that was trained with BCE, on the device of its logits.
+
+    ``head(outputs)`` recalibrates the outputs of the network as the fitted decoder does, to logits
+    of the cardinality model; ``head.decode(head(outputs))`` finds the same label sets. It has no
+    parameters to train.
+
+    Parameters
+    ----------
+    decoder : FBetaDecoder, or state_dict of a DecoderHead
+        Fitted to the outputs of the network on rows that it was not trained on.
+
+    Attributes
+    ----------
+    n_labels : int
+    cardinalities : tuple of int
+        Sizes that label sets may have beside 0.
+    beta : float
+        That of the decoder.
+
+    Notes
+    -----
+    ``torch.export`` and ``torch.onnx.export`` take it, with beta and limits as inputs where they
+    are tensors. It computes in double precision; ``module.half()`` would round its numbers.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(200, 3)); Y = (rng.random((200, 3)) < 0.5).astype(int)
+    >>> decoder = FBetaDecoder(inputs="logits").fit(logits, Y)
+    >>> head = DecoderHead(decoder)
+    >>> labels = head.decode(head(torch.tensor(logits)))
+    >>> bool((labels.numpy() == decoder.predict(logits)).all())
+    True
+    >>> DecoderHead(head.state_dict()).cardinalities == head.cardinalities
+    True
+    """
+
+    def __init__(self, decoder: FBetaDecoder | Mapping[str, Tensor]) -> None:
+        nn.Module.__init__(self)  # there is no linear layer
+        state = decoder if isinstance(decoder, Mapping) else _state_of(decoder)
+        for name in (*DECODER_NUMBERS, "sizes", "settings"):
+            self.register_buffer(name, state[name].detach().clone())
+        self.n_labels, self.options = len(state["slope"]), {}
+        self.cardinalities = tuple(state["sizes"].tolist())
+        self.beta, floor = state["settings"][:2].tolist()
+        # logits have no least probability
+        self.probability_floor = floor if floor > 0 else None
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Return logits of the cardinality model, (..., s + 1 + K), for outputs of the network.
+
+        ``outputs`` has shape (..., s): logits, or probabilities if the decoder was fitted to these.
+        """
+        x = _inputs.read_logits(outputs, self.n_labels, "one for each label")
+        x = x.to(widest(x.device))
+        knots, values, slope, offset, potential, settings = (
+            getattr(self, name).to(x.dtype) for name in (*DECODER_NUMBERS, "settings")
         )
+        if self.probability_floor is None:
+            z = x.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
+        else:
+            z = torch.logit(x.clamp(self.probability_floor, 1 - self.probability_floor))
+        inner, within = knots[1:-1], z.clamp(min=knots[0]).minimum(knots[-1])
+        if _inputs.is_exporting():
+            place = (within[..., None] > inner).sum(-1)
+        else:
+            place = torch.bucketize(within.contiguous(), inner.contiguous())
+        share = (within - knots[place]) / (knots[place + 1] - knots[place])
+        curve = values[place] + share * (values[place + 1] - values[place])
+        _, _, rest, centre, scale = settings.unbind()
+        scores = curve * slope + rest * (z - curve) + offset
+        number = (torch.sigmoid(curve).sum(-1, keepdim=True) - centre) / scale
+        potentials = potential[0] + number * potential[1]
+        if potentials.shape[-1] == len(self.cardinalities):
+            never = torch.full_like(potentials[..., :1], -torch.inf)
+            potentials = torch.cat([never, potentials], dim=-1)
+        return torch.cat([scores, potentials], dim=-1)
 
-    def _masked(self, logits: Tensor, label_mask: Tensor | None) -> Tensor:
-        if label_mask is None:
-            return logits
-        logits = read_logits(logits, self.n_logits, "labels and sizes")
-        return forbid(logits, label_mask, self.cardinalities)
 
-    def _decode(
-        self, logits: Tensor, beta: float | Tensor, label_mask: Tensor | None, limits: Any
-    ) -> Any:
-        logits = self._masked(logits, label_mask)
-        return F.decode_cardinality(
-            logits, self.n_labels, self.cardinalities, beta, return_expected=True, **limits
-        )
+def _state_of(decoder: FBetaDecoder) -> dict[str, Tensor]:
+    """Return the numbers of a fitted decoder."""
+    check_is_fitted(decoder)
+    model = decoder.model
+    floor = decoder.probability_floor if decoder.inputs_ == "probabilities" else 0.0
+    settings = np.array([decoder.beta, floor, model.rest, model.centre, model.scale])
+    arrays = {name: np.array(getattr(model, name)) for name in DECODER_NUMBERS}
+    arrays |= {"sizes": model.sizes[model.sizes > 0], "settings": settings}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}

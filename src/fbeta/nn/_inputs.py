@@ -1,0 +1,353 @@
+"""Sizes, logits, targets and masks as :mod:`fbeta.nn` takes them, and which kernels serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import pairwise
+from numbers import Integral
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fbeta._validation import check_beta, check_count
+from fbeta.statistics.label_statistics import LabelStatistics
+
+Sizes: TypeAlias = int | Sequence[int]
+Limit: TypeAlias = int | Tensor | None
+Moments: TypeAlias = tuple[Tensor, Tensor]
+
+# how far the score of a forbidden label is below all others: exp(-60) is below the rounding error
+FORBIDDEN_GAP = 60.0
+MAX_FUSED_LABELS = 4096  # one program of a kernel holds all labels of an instance
+HAS_TRITON = find_spec("triton") is not None
+
+
+class Statistics(NamedTuple):
+    """What the decoder needs, of n instances, as tensors on one device.
+
+    Attributes
+    ----------
+    empty : tensor of shape (n,)
+        ``P(no labels)``.
+    joint : tensor of shape (n, K, s)
+        ``P(|y| = cardinalities[k], y_j = 1)``.
+    cardinalities : tuple of K int
+        Increasing sizes in 1..s.
+    """
+
+    empty: Tensor
+    joint: Tensor
+    cardinalities: tuple[int, ...]
+
+    def marginals(self) -> Tensor:
+        """Return ``P(y_j = 1)``, of shape (n, s)."""
+        return self.joint.sum(1)
+
+    def label_statistics(self) -> LabelStatistics:
+        """Return them as :class:`fbeta.LabelStatistics`, over the same tensors."""
+        return LabelStatistics(self.empty, self.joint, self.cardinalities)
+
+
+def read_sizes(cardinalities: Sizes, n_labels: int) -> tuple[int, ...]:
+    """Return increasing sizes in 1..s; a number K stands for 1..K."""
+    if isinstance(cardinalities, Integral):
+        sizes = tuple(range(1, int(cardinalities) + 1))
+    else:
+        sizes = tuple(int(k) for k in cardinalities)  # type: ignore[union-attr]
+    increasing = all(a < b for a, b in pairwise(sizes))
+    if not increasing or (sizes and (sizes[0] < 1 or sizes[-1] > n_labels)):
+        raise ValueError(
+            f"cardinalities must be increasing sizes in 1..{n_labels}, got {cardinalities!r}"
+        )
+    return sizes
+
+
+def size_tensor(sizes: Sequence[int], device: torch.device) -> Tensor:
+    """Return sizes as integers on a device, made there: a copy from the host would wait for it."""
+    known = set(sizes)
+    starts = [k for k in sizes if k - 1 not in known]
+    stops = [k + 1 for k in sizes if k + 1 not in known]
+    runs = [torch.arange(*run, device=device) for run in zip(starts, stops, strict=True)]
+    return runs[0] if len(runs) == 1 else torch.cat([torch.arange(0, device=device), *runs])
+
+
+def read_logits(logits: Any, width: int, meaning: str, *, rows: bool = False) -> Tensor:
+    """Return logits of shape (..., width), or (n, width), as a tensor of floats, or raise."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"logits must be a torch.Tensor, got {type(logits).__name__}: use torch.as_tensor"
+        )
+    if logits.ndim < 1 or logits.shape[-1] != width or (rows and logits.ndim != 2):
+        raise ValueError(
+            f"logits must have shape (n, {width}), {meaning}, got {tuple(logits.shape)}"
+        )
+    return logits if logits.is_floating_point() else logits.to(torch.get_default_dtype())
+
+
+def read_joint(
+    logits: Any, s: int, cardinalities: Sizes, *, rows: bool = False
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Return logits of the paper's code, (..., 1 + K s), and their sizes."""
+    sizes = read_sizes(cardinalities, s)
+    K = len(sizes)
+    return read_logits(logits, 1 + K * s, f"1 + {K} sizes times {s} labels", rows=rows), sizes
+
+
+def read_cardinality(
+    logits: Any, s: int, cardinalities: Sizes, *, rows: bool = False
+) -> tuple[Tensor, tuple[int, ...]]:
+    """Return logits of the cardinality model, (..., s + 1 + K), and their sizes."""
+    sizes = read_sizes(cardinalities, s)
+    K = len(sizes)
+    return read_logits(logits, s + 1 + K, f"{s} labels and 1 + {K} sizes", rows=rows), sizes
+
+
+def read_goal(
+    beta: Any, low: Limit, high: Limit, s: int, device: torch.device
+) -> tuple[Any, Any, Any]:
+    """Return beta and the limits on the number of labels: checked, or cut where they are tensors.
+
+    A number on the host costs no copy; a beta that is elsewhere is moved to the device.
+    """
+    if not isinstance(beta, Tensor):
+        beta = check_beta(beta)
+    elif beta.device.type not in ("cpu", device.type):
+        beta = beta.to(device)
+    if not isinstance(low, Tensor):
+        low = check_count("min_labels", low, low=0)
+        if low > s:
+            raise ValueError(f"min_labels is {low}, but there are only {s} labels")
+    if high is not None and not isinstance(high, Tensor):
+        high = min(check_count("max_labels", high, low=0), s)
+        if not isinstance(low, Tensor) and low > high:
+            raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
+    low = low.clamp(0, s) if isinstance(low, Tensor) else low
+    if high is None:
+        return beta, low, s
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        high = torch.maximum(torch.as_tensor(low), torch.as_tensor(high)).clamp(max=s)
+    return beta, low, high
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """Return double precision, or single on devices that lack it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def is_exporting() -> bool:
+    """Tell whether the operations are recorded for another runtime."""
+    # PyTorch 2.6 knows the second only
+    exporting = getattr(torch.compiler, "is_exporting", torch.onnx.is_in_onnx_export)
+    return bool(exporting()) or torch.onnx.is_in_onnx_export()
+
+
+def is_tracing() -> bool:
+    """Tell whether the operations are recorded, and not carried out."""
+    if torch._C._get_tracing_state() is not None and not is_exporting():
+        raise RuntimeError(
+            "torch.jit.trace would keep the label sets of the example: use torch.export"
+        )
+    return torch.compiler.is_compiling() or is_exporting()
+
+
+def place_sizes(target: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the number of labels of each row, and the place of the largest known size not above.
+
+    Places are among 0 and the sizes; both results have shape (n,).
+    """
+    count = target.to(torch.int64).sum(-1)
+    largest = max(sizes, default=0)
+    if len(sizes) == largest:
+        return count, count.clamp(0, largest)
+    return count, (size_tensor(sizes, target.device) <= count[..., None]).sum(-1)
+
+
+def hard_labels(target: Tensor, sizes: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return the expected labels, (n, s), of 0/1 rows, which may be random subsets."""
+    count, kept = place_sizes(target, sizes)
+    if len(sizes) < max(sizes, default=0):
+        kept = size_tensor((0, *sizes), target.device)[kept]
+    return target.to(dtype) * (kept.to(dtype) / count.clamp(min=1).to(dtype))[:, None]
+
+
+def hard_moments(target: Tensor, sizes: tuple[int, ...], dtype: torch.dtype) -> Moments:
+    """Return the expected labels, (n, s), and laws of the size, (n, 1 + K), of 0/1 rows."""
+    places = torch.arange(len(sizes) + 1, device=target.device)
+    law = (places == place_sizes(target, sizes)[1][:, None]).to(dtype)
+    return hard_labels(target, sizes, dtype), law
+
+
+def check_rows(
+    target: Tensor,
+    sizes: tuple[int, ...],
+    *,
+    overflow: bool,
+    forbidden: Tensor | None = None,
+    soft: bool | None = None,
+    what: str = "target",
+) -> bool:
+    """Raise where a row of targets is wrong, and return whether targets may be fractional.
+
+    The values are inspected once: one wait for the device. In compiled graphs and under
+    ``torch.func.vmap``, which cannot branch on data, they are not.
+    """
+    floats = target.is_floating_point() and soft is not False
+    if torch.compiler.is_compiling():
+        return floats
+    if forbidden is None and _are_whole(target, sizes, overflow):
+        return soft is True
+    wrong = ~((target >= 0) & (target <= 1)) if floats else (target != 0) & (target != 1)
+    between = (target != 0) & (target != 1) & ~wrong
+    problems = {f"values must be {'in [0, 1]' if floats else '0 or 1'}": wrong.any(-1)}
+    if forbidden is not None:
+        problems["a label is present that label_mask forbids"] = (forbidden & (target > 0)).any(-1)
+    if not overflow:
+        count = target.to(torch.int64).sum(-1, keepdim=True)
+        unknown = (size_tensor((0, *sizes), target.device) != count).all(-1)
+        text = f"the number of labels is not among cardinalities={_short(sizes)}"
+        problems[f"{text}, and overflow=False"] = unknown & ~between.any(-1)
+    flags = torch.stack([part.any() for part in (*problems.values(), between)])
+    try:
+        found = flags.tolist()
+    except RuntimeError:  # under vmap
+        return floats
+    for (text, rows), is_wrong in zip(problems.items(), found, strict=False):
+        if is_wrong:
+            row = int(rows.reshape(-1).to(torch.int8).argmax())
+            values = target.reshape(-1, target.shape[-1])[row].tolist()
+            raise ValueError(f"row {row} of {what}: {text}: {_short(values)}")
+    return bool(found[-1]) or soft is True
+
+
+def _are_whole(target: Tensor, sizes: tuple[int, ...], overflow: bool) -> bool:
+    """Tell whether all rows are 0/1 and not too large, by few operations and one wait.
+
+    False where the sizes are not 1, 2, ...: these take more.
+    """
+    largest = max(sizes, default=0)
+    if not target.numel() or (len(sizes) < largest and not overflow):
+        return False
+    if target.dtype != torch.bool:
+        # only 0 and 1 are their own squares, and infinity, which is too large for a size
+        target = torch.where(target * target == target, target, torch.inf)
+    try:
+        most = float(target.sum(-1, dtype=torch.float32).amax())
+    except RuntimeError:  # under vmap
+        return False
+    return most < torch.inf if overflow else most <= largest
+
+
+def _short(values: Any) -> str:
+    text = str(values)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def forbid(logits: Tensor, allowed: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return logits under which forbidden labels, and more labels than are allowed, do not occur.
+
+    Shapes: ``logits`` (..., s + 1 + K).
+    """
+    s = allowed.shape[-1]
+    scores = logits[..., :s]
+    allowed = allowed.expand(scores.shape)
+    with torch.no_grad():
+        lowest = torch.where(allowed, scores, torch.inf).amin(-1, keepdim=True)
+        lowest = torch.where(torch.isfinite(lowest), lowest, 0.0).clamp(max=0.0)
+    scores = torch.where(allowed, scores, lowest - FORBIDDEN_GAP)
+    possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(-1, keepdim=True)
+    return torch.cat([scores, torch.where(possible, logits[..., s:], -torch.inf)], dim=-1)
+
+
+def forbid_components(joint: Tensor, allowed: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return logits of the paper's code, (..., K, s), with forbidden labels and sizes ruled out."""
+    allowed = allowed.expand(*joint.shape[:-2], joint.shape[-1])
+    k = size_tensor(sizes, joint.device)
+    possible = (k <= allowed.sum(-1, keepdim=True))[..., None] & allowed[..., None, :]
+    return torch.where(possible, joint, -FORBIDDEN_GAP)
+
+
+def fix_observed(
+    logits: Tensor, target: Tensor, observed: Tensor, sizes: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return logits of the model given what is observed, and what to take off its normaliser.
+
+    Shapes: ``logits`` (n, s + 1 + K), ``target, observed`` (n, s).
+    """
+    s = target.shape[1]
+    scores, present = logits[:, :s], observed & (target > 0)
+    low, high = scores.amin(1, keepdim=True), scores.amax(1, keepdim=True)
+    sure = torch.where(present, high + FORBIDDEN_GAP, low - FORBIDDEN_GAP)
+    k = size_tensor((0, *sizes), logits.device)
+    least = present.sum(1, keepdim=True)
+    possible = (k >= least) & (k <= least + (~observed).sum(1, keepdim=True))
+    # a row that has no possible size keeps all: its loss is large, and finite
+    possible = possible | ~possible.any(1, keepdim=True)
+    potentials = torch.where(possible, logits[:, s:], -torch.inf)
+    offset = torch.where(present, sure - scores, 0.0).sum(1)
+    return torch.cat([torch.where(observed, sure, scores), potentials], dim=1), offset
+
+
+def fuses(tensor: Tensor, n_labels: int) -> bool:
+    """Tell whether there are kernels for a tensor."""
+    return tensor.device.type == "cuda" and n_labels <= MAX_FUSED_LABELS and HAS_TRITON
+
+
+def fused_loss(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the cardinality loss, (n,), and its gradient, (n, s + 1 + K), by kernels."""
+    return _call(_loss, _LOSS, logits, target, sizes)
+
+
+def fused_search(
+    empty: Tensor, joint: Tensor, weights: Tensor, low: Tensor, high: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the best sets, (n, s), and their values, (n,), by a kernel; see ``_triton.search``."""
+    return _call(_search, _SEARCH, empty, joint, weights, low, high)
+
+
+def _call(function: Any, operation: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """Call a kernel, as an operation where a graph is compiled: elsewhere that costs more."""
+    labels, values = (operation if torch.compiler.is_compiling() else function)(*arguments)
+    return labels, values
+
+
+def _loss(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    from fbeta.nn._triton import cardinality_loss
+
+    return cardinality_loss(logits, target, sizes)
+
+
+def _search(
+    empty: Tensor, joint: Tensor, weights: Tensor, low: Tensor, high: Tensor
+) -> tuple[Tensor, Tensor]:
+    from fbeta.nn._triton import search
+
+    return search(empty, joint, weights, low, high)
+
+
+def _operation(function: Any, name: str, inputs: str, shapes: Any) -> Any:
+    schema = f"({inputs}) -> (Tensor, Tensor)"
+    made = torch.library.custom_op(f"fbeta::{name}", function, mutates_args=(), schema=schema)
+    made.register_fake(shapes)
+    return made
+
+
+_LOSS = _operation(
+    _loss,
+    "cardinality_loss",
+    "Tensor logits, Tensor target, int[] sizes",
+    lambda logits, *_: (
+        logits.new_empty(logits.shape[0], dtype=torch.float64),
+        logits.new_empty(logits.shape, dtype=torch.promote_types(logits.dtype, torch.float32)),
+    ),
+)
+_SEARCH = _operation(
+    _search,
+    "search",
+    "Tensor empty, Tensor joint, Tensor weights, Tensor low, Tensor high",
+    lambda _, joint, *__: (
+        joint.new_empty((joint.shape[0], joint.shape[2]), dtype=torch.int8),
+        joint.new_empty(joint.shape[0], dtype=torch.float64),
+    ),
+)
