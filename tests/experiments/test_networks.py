@@ -11,13 +11,12 @@ torch = pytest.importorskip("torch", reason="the experiment needs the extra torc
 pytest.importorskip("skorch", reason="the experiment needs the extra torch")
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split  # noqa: E402
-from fbeta.experiments.cells import Cell, Record, ResultStore, run_cells  # noqa: E402
+from fbeta.experiments.cells import Cell, Record, ResultStore, grid, run_cells  # noqa: E402
 from fbeta.experiments.networks import (  # noqa: E402
     CutHead,
     asymmetric_loss,
     binary_loss,
     compute_network,
-    network_cells,
     soft_f1_loss,
 )
 from fbeta.experiments.tables import NETWORKS, network_rows  # noqa: E402
@@ -36,7 +35,7 @@ def data():
 
 
 def test_every_network_runs_and_the_decode_pays(data, tmp_path):
-    cells = network_cells(["toy"], NETWORKS, [0], **SHORT)
+    cells = grid("networks", ["toy"], list(NETWORKS), [0], **SHORT)
     report = run_cells(cells, lambda cell: compute_network(cell, data), ResultStore(tmp_path))
     assert report.failures == {}
     head, *rows = network_rows(report.records)

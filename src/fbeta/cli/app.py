@@ -158,7 +158,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         # typer brings its own copy of click or uses the installed one: know its errors by shape
         message = getattr(error, "format_message", None)
-        words = _mendable(error) if message is None else message()
+        words = _error_text(error) if message is None else message()
         if words is None:
             traceback.print_exc()
             stderr(f"fbeta: this is a bug in fbeta {__version__}; please report the lines above")
@@ -169,8 +169,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _mendable(error: BaseException) -> str | None:
-    """Return what is wrong with the input or with the machine; None for a bug."""
+def _error_text(error: BaseException) -> str | None:
+    """Return one line on what is wrong with the input or the machine; None for a bug."""
     if isinstance(error, BrokenPipeError | SystemExit):
         # typer and rich exit when the reader of their output has gone
         return "the reader of the output has gone (broken pipe)"

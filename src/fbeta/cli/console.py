@@ -10,14 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 # what steers a terminal or turns the direction of text: controls, bidirectional marks, separators
@@ -94,13 +87,9 @@ def progress_bar(total: int, unit: str) -> Iterator[Progress]:
     """Show a bar with the count and the time left on stderr, if that is a terminal."""
     console = Console(stderr=True)
     progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
+        *Progress.get_default_columns(),
         MofNCompleteColumn(),
         TextColumn(unit),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
         transient=True,

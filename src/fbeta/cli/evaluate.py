@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 from numpy.typing import NDArray
 
@@ -52,15 +53,14 @@ def evaluate(
     stored, reader = files.open(data)
     test = reader.rows(data, labelled=True)
     used = float(stored.classifier.beta if beta is None else beta)
-    predicted = stored.predict(test.X, beta)
+    found = stored.decide(test.X, [used])
+    predicted, expected = np.asarray(found.labels[used]).astype(np.int8), found.expected.get(used)
     truth, padded = test.with_unseen(predicted)
     scores = measure(truth, padded, used)
     labels = _by_label([*stored.label_names, *test.unseen], truth, padded, used)
-    words = None
-    if hasattr(stored.classifier, "expected_fbeta"):
-        words = calibration_words(stored.expected_fbeta(test.X, beta), truth, padded, used)
+    words = None if expected is None else calibration_words(expected, truth, padded, used)
     if plots is not None:
-        _draw(stored, test, predicted, used, plots)
+        _draw(stored, test, predicted, expected, used, plots)
     if report is not None:
         page = evaluation_page(
             stored,
@@ -75,8 +75,8 @@ def evaluate(
     for note in (*test.notes, *([unseen_words(test)] if test.unseen else [])):
         stderr(f"fbeta: {note}")
     if as_json:
-        found = {"beta": used, "rows": test.n_samples, **scores, "by_label": labels}
-        typer.echo(json.dumps({**found, "unseen": dict(test.unseen), "calibration": words}))
+        shown = {"beta": used, "rows": test.n_samples, **scores, "by_label": labels}
+        typer.echo(json.dumps({**shown, "unseen": dict(test.unseen), "calibration": words}))
         return
     _print_by_label(labels, used)
     print_table(
@@ -110,15 +110,20 @@ def _number(value: float) -> str:
 
 
 def _draw(
-    stored: StoredModel, test: InputRows, predicted: NDArray[Any], beta: float, folder: Path
+    stored: StoredModel,
+    test: InputRows,
+    predicted: NDArray[Any],
+    expected: NDArray[Any] | None,
+    beta: float,
+    folder: Path,
 ) -> None:
     """Draw F_beta against beta, and actual against expected F_beta."""
     classifier = stored.classifier
     name = type(getattr(classifier, "best_estimator_", classifier)).__name__
     by_beta = scores_by_beta(stored, test.X, test.Y)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
-    if hasattr(classifier, "expected_fbeta"):
-        lines = {name: stored.expected_fbeta(test.X, beta)}
+    if expected is not None:
+        lines = {name: expected}
         if getattr(classifier, "calibration_", None) is not None:
             lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
         actual = fbeta_per_instance(test.Y, predicted, beta)

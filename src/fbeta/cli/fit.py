@@ -143,13 +143,13 @@ def _fit_whole(
         _print_training(train, err=str(target) == STDOUT)
     with status_line("reading the rows") as show:
 
-        def tell(event: Any) -> None:
+        def on_event(event: Any) -> None:
             if event.event == "stopped":
                 stderr("fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all")
             else:
                 show(search_words(event))
 
-        model, found = search.fit(model, data.X, data.Y, progress=tell)
+        model, found = search.fit(model, data.X, data.Y, progress=on_event)
     save_model(
         target,
         train.whole(model),
@@ -316,10 +316,10 @@ def compare(
         for name, model in models.items():
             progress.update(bar, description=name)
 
-            def tell(event: Any, name: str = name) -> None:
+            def on_event(event: Any, name: str = name) -> None:
                 progress.update(bar, description=f"{name}, {search_words(event)}")
 
-            fitted, found = search.fit(model, data.X, data.Y, always_score=True, progress=tell)
+            fitted, found = search.fit(model, data.X, data.Y, always_score=True, progress=on_event)
             stored = StoredModel(
                 training.whole(fitted),
                 data.label_names,

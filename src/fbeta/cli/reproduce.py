@@ -16,7 +16,7 @@ from fbeta.cli.app import app, command, run, show_help
 from fbeta.cli.console import print_table, progress_bar, stderr
 from fbeta.datasets import list_datasets
 from fbeta.experiments import benchmark, convergence
-from fbeta.experiments.cells import Cell, Record
+from fbeta.experiments.cells import Cell, Record, grid
 from fbeta.experiments.report import (
     Output,
     available_datasets,
@@ -158,12 +158,12 @@ def networks(
     as_json: bool = o.JSON,
 ) -> None:
     """One two-layer network under six losses and rules, mean and spread over seeds."""
-    from fbeta.experiments.networks import DATASETS, compute_network, network_cells
+    from fbeta.experiments.networks import DATASETS, compute_network
 
     names = _datasets(datasets, data, output, DATASETS)
     kinds = NETWORKS if methods is None else o.names(methods, list(NETWORKS), "--methods")
     limits = {"batch": batch, "epochs": epochs, "patience": patience}
-    cells = network_cells(names, kinds, range(seeds), **limits)
+    cells = grid("networks", names, list(kinds), range(seeds), **limits)
 
     def compute(cell: Cell) -> dict[str, Any]:
         return compute_network(cell, benchmark.load_dataset(cell.dataset, data), device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,10 @@ from sklearn.model_selection import KFold
 from fbeta.datasets import CalibratedLaw, Dataset, join_split, list_datasets, load
 from fbeta.estimators import FBetaAuto, FBetaClassifierCV
 from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
-from fbeta.experiments.cells import Cell
+from fbeta.experiments.cells import Cell, grid
 from fbeta.methods import METHODS, make_method
 from fbeta.metrics import fbeta_per_instance, fbeta_score
 from fbeta.report.evaluation import calibration_bins, measure, scores_by_beta
-
-__all__ = [
-    "AUTO_SECONDS",
-    "PAPER_DATASETS",
-    "PAPER_METHODS",
-    "auto_cells",
-    "benchmark_cells",
-    "compute_auto",
-    "compute_benchmark",
-    "known_datasets",
-    "load_dataset",
-    "paper_score",
-    "register_dataset",
-]
 
 PAPER_DATASETS = ("scene", "yeast", "birds", "medical", "enron", "mediamill")
 PAPER_METHODS = ("fbeta", "efp", "limo", "br")
@@ -105,25 +91,20 @@ def benchmark_cells(
     better without on some data, and each is to be at its best. Seeds are those of the folds, and of
     methods that draw random numbers.
     """
+    fixed = {
+        "beta": float(beta),
+        "alphas": [float(alpha) for alpha in alphas],
+        "intercepts": [bool(intercept) for intercept in intercepts],
+        "cv": cv,
+    }
     cells = []
     for dataset in datasets:
-        for method in methods or _methods_of_paper(dataset):
-            fixed = {
-                "beta": float(beta),
-                "alphas": [float(alpha) for alpha in alphas],
-                "intercepts": [bool(intercept) for intercept in intercepts],
-                "cv": cv,
-                "options": dict(METHODS[method].parameters) if method in METHODS else {},
-            }
-            cells += [Cell("table2", dataset, method, {**fixed, "seed": s}) for s in seeds]
+        sizes = ("", "-all") if dataset == "birds" else ("",)
+        paper = [f"{name}{all_}" for name in PAPER_METHODS for all_ in sizes]
+        for method in methods or [name for name in paper if name in METHODS]:
+            options = dict(METHODS[method].parameters) if method in METHODS else {}
+            cells += grid("table2", [dataset], [method], seeds, **fixed, options=options)
     return cells
-
-
-def _methods_of_paper(dataset: str) -> Iterable[str]:
-    for method in PAPER_METHODS:
-        yield method
-        if dataset == "birds" and f"{method}-all" in METHODS:
-            yield f"{method}-all"
 
 
 def compute_benchmark(
@@ -179,7 +160,7 @@ def _fit(
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Return the search, the estimator that it chose, and what it found."""
     p = cell.parameters
-    model = make_method(cell.method, p["beta"])
+    model = make_method(cell.method, p["beta"]).set_params(**p["options"])
     names = model.get_params(deep=False)
     if "random_state" in names:
         model.set_params(random_state=p["seed"])
@@ -231,15 +212,11 @@ def auto_cells(
     cv: int = 5,
 ) -> list[Cell]:
     """List one fit for each data set and seed; limits are those of ``AUTO_SECONDS`` by default."""
-    shared = {"beta": float(beta), "cv": cv}
-    limits = {
-        name: float(time_limit or AUTO_SECONDS.get(name, _DEFAULT_SECONDS)) for name in datasets
-    }
-    return [
-        Cell("auto", name, "auto", {**shared, "seed": int(seed), "time_limit": limits[name]})
-        for name in datasets
-        for seed in seeds
-    ]
+    cells = []
+    for name in datasets:
+        limit = float(time_limit or AUTO_SECONDS.get(name, _DEFAULT_SECONDS))
+        cells += grid("auto", [name], ["auto"], seeds, beta=float(beta), cv=cv, time_limit=limit)
+    return cells
 
 
 def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -17,8 +17,6 @@ from typing import Any
 
 from fbeta._files import remove_stale, try_lock, write_text
 from fbeta.storage.model_files import library_versions
-
-__all__ = ["Cell", "Record", "ResultError", "ResultStore", "Run", "describe_machine", "run_cells"]
 
 RECORD_FORMAT = 1
 _POLL_SECONDS = 0.5  # between two looks at cells that another run is working on
@@ -69,6 +67,22 @@ class Cell:
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         words = [re.sub(r"[^A-Za-z0-9_.]+", "_", word) for word in (self.dataset, self.method)]
         return "-".join([*words, digest])
+
+
+def grid(
+    experiment: str,
+    datasets: Iterable[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    **parameters: Any,
+) -> list[Cell]:
+    """List the cells of data sets x methods x seeds, data set by data set."""
+    return [
+        Cell(experiment, dataset, method, {**parameters, "seed": int(seed)})
+        for dataset in datasets
+        for method in methods
+        for seed in seeds
+    ]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from fbeta.estimators import FBetaClassifier
 from fbeta.experiments.cells import Cell
 from fbeta.metrics import fbeta_score
 
-__all__ = ["N_TEST", "SIZES", "compute_convergence", "convergence_cells", "make_tickets"]
-
 #: Sizes of the training samples.
 SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000)
 #: Test points of the paper.
@@ -48,13 +46,8 @@ def convergence_cells(
     n_test: int = N_TEST,
 ) -> list[Cell]:
     """List one fit for each sample size and seed; law and test set stay the same."""
-    shared = {
-        "alpha": float(alpha),
-        "beta": float(beta),
-        "n_labels": n_labels,
-        "n_features": n_features,
-        "n_test": n_test,
-    }
+    shared = {"alpha": float(alpha), "beta": float(beta), "n_test": n_test}
+    shared |= {"n_labels": n_labels, "n_features": n_features}
     return [
         Cell("figure1", "calibrated", "fbeta", {**shared, "n_train": int(n), "seed": int(seed)})
         for seed in seeds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,27 +26,12 @@ from fbeta.nn import CardinalityHead, FBetaNet, JointHead  # noqa: E402
 from fbeta.nn.decoding import fbeta_of_rows  # noqa: E402
 from fbeta.nn.training import Network, train, two_layers  # noqa: E402
 
-__all__ = ["DATASETS", "CutHead", "compute_network", "network_cells"]
-
 DATASETS = ("scene", "yeast", "birds", "medical", "enron", "bibtex")
 # share of the training rows that are held out, for early stopping and for the threshold
 HELD_OUT_SHARE = 0.15
 WIDTH, DROPOUT = 256, 0.4
 # Ridnik et al. 2021: the exponent for negatives (0 for positives), and the shift of probabilities
 _GAMMA, _MARGIN = 4.0, 0.05
-
-
-def network_cells(
-    datasets: Iterable[str], methods: Iterable[str], seeds: Iterable[int], **parameters: Any
-) -> list[Cell]:
-    """Return the cells of the table."""
-    chosen = list(methods)
-    return [
-        Cell("networks", data, method, {"seed": seed, **parameters})
-        for data in datasets
-        for method in chosen
-        for seed in seeds
-    ]
 
 
 def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str, Any]:

@@ -36,8 +36,6 @@ from fbeta.report.charts import (
 )
 from fbeta.report.pages import figures, html_table, page, section
 
-__all__ = ["Output", "available_datasets", "html_report", "run_and_write", "write_report"]
-
 _SCORES = "Our scores as bars; a vertical mark is the number of the paper."
 _CALIBRATION = (
     f"{CALIBRATION} Once by the statistics of the models alone, and once after calibration on "

@@ -14,16 +14,6 @@ from fbeta.experiments.benchmark import PAPER_DATASETS, paper_score
 from fbeta.experiments.cells import Record
 from fbeta.methods import METHODS, method_title
 
-__all__ = [
-    "NETWORKS",
-    "Entry",
-    "ScoreTable",
-    "auto_rows",
-    "convergence_rows",
-    "network_rows",
-    "score_tables",
-]
-
 #: Largest difference from the paper that the folds and the solver may account for.
 PAPER_TOLERANCE = 0.005
 #: The methods of the experiment on networks by name, and their titles.

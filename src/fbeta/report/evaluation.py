@@ -10,17 +10,6 @@ from numpy.typing import NDArray
 from fbeta.labels.forms import common_indicators
 from fbeta.metrics import fbeta_of_counts, fbeta_per_instance, fbeta_score
 
-__all__ = [
-    "BETAS",
-    "MEASURES",
-    "calibration_bins",
-    "calibration_words",
-    "label_scores",
-    "measure",
-    "measure_sets",
-    "scores_by_beta",
-]
-
 #: Keys of :func:`measure`, and what they are called in tables.
 MEASURES = {
     "fbeta": "F_beta (instances)",

@@ -19,19 +19,6 @@ from fbeta.report.evaluation import calibration_bins, measure_sets
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.storage.model_files import StoredModel
 
-__all__ = [
-    "BETA_GRID",
-    "BetaView",
-    "RowView",
-    "alpha_scores",
-    "inspect_betas",
-    "leaderboard",
-    "named_features",
-    "precision_recall_curves",
-    "speaking_features",
-    "text_cells",
-]
-
 #: Eighths of an octave from 1/8 to 8: close enough that neighbours hardly differ.
 BETA_GRID = tuple(float(2.0 ** (step / 8)) for step in range(-24, 25))
 # bytes of dense label sets at all betas that are held at the same time

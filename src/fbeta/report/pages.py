@@ -39,8 +39,6 @@ from fbeta.report.inspection import (
 )
 from fbeta.storage.model_files import StoredModel
 
-__all__ = ["evaluation_page", "figures", "html_table", "page", "section"]
-
 _POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
     "style-src 'unsafe-inline'; script-src "

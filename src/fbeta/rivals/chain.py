@@ -1,14 +1,13 @@
-"""Probabilistic classifier chains: the joint distribution of the labels, one after the other.
+"""Probabilistic classifier chains: ``P(y_t = 1 | x, y_1, ..., y_{t-1}) = 1 / (1 + exp(-u_t))``.
 
-``P(y | x) = prod_t P(y_t | x, y_1, ..., y_{t-1})`` with ``P(y_t = 1 | ...) = 1 / (1 + exp(-u_t))``
-and scores ``u_t = b_t(x) + sum_{r < t} y_r c_tr``. Positions t follow the order of the chain.
+Scores are ``u_t = b_t(x) + sum_{r < t} y_r c_tr``; positions t follow the order of the chain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,6 +28,9 @@ __all__ = ["ProbabilisticChain"]
 
 MAX_ENUMERATED_LABELS = 20  # 2^20 label sets
 sigmoid = LogisticLoss().inverse_link
+# for n instances: scores (n, s) of each position where no label before it is present, and (s, s)
+# what the label at position r adds to that of position t
+Conditionals: TypeAlias = tuple[NDArray[Any], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -112,14 +114,6 @@ def _offset(sets: NDArray[np.bool_], chain: NDArray[Any], t: int) -> NDArray[Any
 
 
 @dataclass(frozen=True)
-class Conditionals:
-    """The conditional probabilities of a chain, for n instances."""
-
-    scores: NDArray[Any]  # (n, s), of each position where no label before it is present
-    chain: NDArray[np.float64]  # (s, s), what the label at position r adds to that of position t
-
-
-@dataclass(frozen=True)
 class ChainCode(Code):
     """The labels in the order of a chain, and how label sets are inferred from conditionals."""
 
@@ -149,11 +143,11 @@ class ChainCode(Code):
     def candidates(self, P: Conditionals) -> Candidates:
         """Run the inference."""
         if self.inference == "exhaustive":
-            found = enumerate_sets(P.scores, P.chain)
+            found = enumerate_sets(*P)
         elif self.inference == "beam":
-            found = search_beam(P.scores, P.chain, self.beam_width)
+            found = search_beam(*P, self.beam_width)
         else:
-            found = sample_sets(P.scores, P.chain, self.uniforms)
+            found = sample_sets(*P, self.uniforms)
         # from positions in the chain back to columns
         sets = found.sets[:, :, np.argsort(self.order)]
         return Candidates(sets, found.weight, found.probability)
@@ -179,7 +173,7 @@ class ChainModel:
 
     def probabilities(self, X: Any) -> Conditionals:
         """Return the conditional probabilities for n rows."""
-        return Conditionals(np.asarray(X @ self.coef.T) + self.intercept, self.chain)
+        return np.asarray(X @ self.coef.T) + self.intercept, self.chain
 
 
 @dataclass(frozen=True)
@@ -195,7 +189,11 @@ class ChainLearner(Learner):
         s, d = targets.shape[1], X.shape[1]
         coef, intercept, n_iter = np.zeros((s, d + s)), np.zeros(s), 0
         for t in range(s):
-            features = _append(X, targets[:, :t])
+            before = targets[:, :t].astype(X.dtype)
+            if sp.issparse(X):
+                features = sp.csr_array(sp.hstack([X, before], format="csr"))
+            else:
+                features = np.concatenate([X, before.toarray()], axis=1)
             fitted = self.binary.fit(features, targets[:, [t]], weight, alpha)
             coef[t, : d + t], intercept[t] = fitted.coef[0], fitted.intercept[0]
             n_iter = max(n_iter, fitted.most_iter)
@@ -309,10 +307,3 @@ def _order(order: Any, s: int, random: np.random.RandomState) -> NDArray[np.intp
     if given.shape != (s,) or not np.array_equal(np.sort(given), np.arange(s)):
         raise ValueError(f"order must be a permutation of 0..{s - 1}, got {order!r}")
     return given.astype(np.intp)
-
-
-def _append(X: Any, labels: sp.csc_array) -> Any:
-    """Put labels beside the features."""
-    if sp.issparse(X):
-        return sp.csr_array(sp.hstack([X, labels.astype(X.dtype)], format="csr"))
-    return np.concatenate([X, labels.toarray().astype(X.dtype)], axis=1)

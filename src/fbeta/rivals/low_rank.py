@@ -1,14 +1,12 @@
-"""Any loss matrix over a finite label space, by its factors: Theorem 1 of the paper.
+"""Any loss matrix ``l(y, yhat) = a_y . b_yhat`` over finite labels: Theorem 1 of the paper.
 
-For a loss ``l(y, yhat) = a_y . b_yhat`` with r factors: r binary problems with the soft targets
-``(a_yj - a_min) / (a_max - a_min)`` estimate ``E[a_yj | x]``, and the prediction is the yhat with
-the smallest ``b_yhat . E[a_y | x]``. The F_beta method is the special case of the loss ``-F_beta``.
+Binary problems with the factors a_y, scaled to [0, 1], as soft targets estimate ``E[a_y | x]``.
 """
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from itertools import combinations
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,27 +30,6 @@ from fbeta.statistics import encode
 __all__ = ["LowRankClassifier", "all_labelsets", "factorise", "fbeta_factors"]
 
 Factors: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-@dataclass(frozen=True)
-class FactorCode:
-    """The factors of a loss as soft targets of classes."""
-
-    A: NDArray[np.float64]  # (n_classes, r)
-    B: NDArray[np.float64]  # (r, n_predictions)
-
-    def targets(self, classes: NDArray[np.intp]) -> sp.csc_array:
-        """Return the factors of given classes between 0 and 1, of shape (n, r)."""
-        low, span = self._range()
-        return sp.csc_array((self.A - low)[classes] / span)
-
-    def losses(self, P: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the expected loss of each prediction, for expected targets of shape (n, r)."""
-        low, span = self._range()
-        return np.asarray((low + span * np.asarray(P, dtype=np.float64)) @ self.B)
-
-    def _range(self) -> tuple[float, float]:
-        return float(self.A.min()), float(np.ptp(self.A)) or 1.0
 
 
 def factorise(L: ArrayLike) -> Factors:
@@ -82,12 +59,8 @@ def all_labelsets(n_labels: int) -> NDArray[np.int8]:
     >>> all_labelsets(2).tolist()
     [[0, 0], [1, 0], [0, 1], [1, 1]]
     """
-    s = check_count("n_labels", n_labels)
-    sets = [c for size in range(s + 1) for c in combinations(range(s), size)]
-    out = np.zeros((len(sets), s), dtype=np.int8)
-    for i, members in enumerate(sets):
-        out[i, list(members)] = 1
-    return out
+    sets = product((1, 0), repeat=check_count("n_labels", n_labels))
+    return np.array(sorted(sets, key=sum), dtype=np.int8)
 
 
 def fbeta_factors(n_labels: int, beta: float = 1.0) -> Factors:
@@ -160,11 +133,6 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
-    @property
-    def factors_(self) -> Factors:
-        """Factors of the loss matrix."""
-        return self._code.A, self._code.B
-
     @classmethod
     def for_fbeta(cls, n_labels: int, beta: float = 1.0, **parameters: Any) -> LowRankClassifier:
         """Make the classifier for ``-F_beta`` over all 2^s label sets, with the paper's factors.
@@ -215,7 +183,10 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"X has {X.shape[0]} rows and y has {len(ids)}")
             weight = check_sample_weight(sample_weight, X.shape[0])
             X, ids, weight = drop_weightless(X, ids, weight)
-            draft._model = learner.fit(X, draft._code.targets(ids), weight, self.alpha)
+            A = draft.factors_[0]
+            low, span = _range(A)
+            targets = sp.csc_array((A - low)[ids] / span)
+            draft._model = learner.fit(X, targets, weight, self.alpha)
         return self
 
     def _read_classes(self, y: Any) -> NDArray[np.intp]:
@@ -239,7 +210,7 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_classification_targets(y)
             self.classes_ = np.unique(y) if given is None else np.arange(len(given[0]))
         identity = np.eye(len(self.classes_))
-        self._code = FactorCode(*((identity, 1 - identity) if given is None else given))
+        self.factors_ = (identity, 1 - identity) if given is None else given
         return self._ids(y)
 
     def _given_factors(self) -> Factors | None:
@@ -275,7 +246,10 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Estimate ``E[l(y, yhat) | x]``, of shape (n, n_predictions); X as for :meth:`predict`."""
         check_is_fitted(self)
         X = validate_features(self, X, reset=False)
-        return self._code.losses(self._model.probabilities(X))
+        P = np.asarray(self._model.probabilities(X), dtype=np.float64)
+        A, B = self.factors_
+        low, span = _range(A)
+        return np.asarray((low + span * P) @ B)
 
     def predict(self, X: Any) -> Any:
         """Predict what has the smallest expected loss.
@@ -304,6 +278,11 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         losses = np.einsum("nr,rn->n", A[self._ids(y)], B[:, best])
         weight = check_sample_weight(sample_weight, len(losses), averaging=True)
         return -float(np.average(losses, weights=weight))
+
+
+def _range(A: NDArray[np.float64]) -> tuple[float, float]:
+    """Return where factors begin and how far they go, to scale them to [0, 1]."""
+    return float(A.min()), float(np.ptp(A)) or 1.0
 
 
 def _first_smallest(loss: NDArray[np.float64]) -> NDArray[np.intp]:
