@@ -17,12 +17,10 @@ import numpy as np
 
 from fbeta import LabelStatistics, decode
 from fbeta.datasets import load
-from fbeta.estimators.auto import auto_models
+from fbeta.estimators.auto import auto_models, feature_maps
 from fbeta.estimators.auto_search import Clock, Search
-from fbeta.estimators.feature_maps import feature_maps
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.members import Trial, kept_rows
-from fbeta.estimators.stacking import stacked_weights
+from fbeta.estimators.members import Trial, kept_rows, stacked_weights
 from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
 

@@ -39,8 +39,7 @@ ALLOWED = {
     "rivals": "decoding estimators labels linear losses metrics statistics",
     "nn": "decoding estimators labels linear metrics statistics",
     "datasets": "decoding losses statistics",
-    "_public": "decoding estimators metrics statistics",
-    "fbeta": "_public",
+    "fbeta": "decoding estimators metrics statistics",
     "methods": "datasets decoding estimators fbeta labels linear losses rivals statistics",
     "storage": "datasets decoding estimators fbeta linear losses methods statistics",
     "report": "datasets decoding labels methods metrics statistics storage",
@@ -142,7 +141,7 @@ def reached(path: str, tree: ast.AST) -> Iterator[str]:
             module = str(node.module)
             private = any(map(is_private, module.split(".")[1:]))
             within = room_of(module) == path.partition("/")[0]
-            if private and not within and room_of(module) not in (SHARED | {"_public"}):
+            if private and not within and room_of(module) not in SHARED:
                 yield module
             yield from (
                 f"{module}.{a.name}"

@@ -3,7 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fbeta._public import *
+    from fbeta.decoding import decode
+    from fbeta.estimators import *
+    from fbeta.metrics import fbeta_score, make_fbeta_scorer
+    from fbeta.statistics import LabelStatistics
 
 __version__ = "0.1.0"
 
@@ -31,9 +34,10 @@ def __getattr__(name: str) -> Any:
     """Load the public names when the first of them is used: the command line needs none."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fbeta import _public
+    from fbeta import decoding, estimators, metrics, statistics
 
-    globals().update({public: getattr(_public, public) for public in __all__})
+    for room in (decoding, estimators, metrics, statistics):
+        globals().update({key: getattr(room, key) for key in __all__ if hasattr(room, key)})
     return globals()[name]
 
 

@@ -9,82 +9,52 @@ from typing import Any
 
 __all__ = ["METHODS", "PARTS", "Method", "load_part", "make_method", "method_title", "part_name"]
 
+# the classes that a model file may consist of, by the module that has them today
+_PLACES = {
+    "fbeta": (
+        "FBetaAuto FBetaClassifier FBetaClassifierCV CardinalityClassifier FBetaDecoder "
+        "FBetaDecoderCV FBetaForest FBetaEnsemble FBetaReduction LabelSetClassifier "
+        "SizedClassifier AlphaSearchCV"
+    ),
+    "fbeta.rivals": (
+        "BinaryRelevance CostSensitiveRelevance ExactFPlugIn Limo MacroFSvm ProbabilisticChain "
+        "ReverseMultiLabel SubmodularMultiLabel ThresholdedRelevance"
+    ),
+    # what estimators hold
+    "fbeta.estimators.average": "AverageModel",
+    "fbeta.estimators.folds": "Calibration",
+    "fbeta.estimators.forest": "ForestModel NeighboursClassifier NeighboursModel SizedSetsCode",
+    "fbeta.estimators.recalibration": "Recalibration",
+    "fbeta.estimators.reduction": "ClassifierModel SizedModel",
+    "fbeta.labels.forms": "LabelForm",
+    "fbeta.statistics.codes": (
+        "JointCode CardinalityCode LabelSetCode MarginalCode PlugInCode SizedCode"
+    ),
+    "fbeta.linear": (
+        "LinearModel LinearProbabilities LinearScores Cardinality LabelSets Multinomial"
+    ),
+    "fbeta.linear.cardinality": "CardinalityModel",
+    "fbeta.linear.multinomial": "LabelSetModel SoftmaxModel",
+    "fbeta.decoding.exact": "SignOfScores",
+    "fbeta.rivals.chain": "ChainCode ChainModel",
+    "fbeta.rivals.held_out": "CostedModel CostedLogistic HeldOutThresholds",
+    "fbeta.rivals.limo": "ScoreThresholds",
+    "fbeta.rivals.plug_in": "PlugInModel",
+    "fbeta.rivals.structured": "BundleModel",
+    "fbeta.rivals.submodular": "PairwiseModel HighestScore",
+    "fbeta.losses": "ExponentialLoss LogisticLoss SquaredLoss",
+    # what may be around them, or around the classifiers of a reduction
+    "sklearn.pipeline": "Pipeline",
+    # the columns of a table
+    "fbeta.datasets": "TableEncoder",
+    "fbeta.datasets.table_encoder": "NumberColumn CategoryColumn TextColumn DateColumn",
+}
 #: What a model file may consist of: the name that it has in files, which never changes, and where
 #: the class is today. A class that moves needs a change here, and files written before still load.
 PARTS: dict[str, str] = {
-    # estimators
-    "FBetaAuto": "fbeta:FBetaAuto",
-    "FBetaClassifier": "fbeta:FBetaClassifier",
-    "FBetaClassifierCV": "fbeta:FBetaClassifierCV",
-    "CardinalityClassifier": "fbeta:CardinalityClassifier",
-    "FBetaDecoder": "fbeta:FBetaDecoder",
-    "FBetaDecoderCV": "fbeta:FBetaDecoderCV",
-    "FBetaForest": "fbeta:FBetaForest",
-    "FBetaEnsemble": "fbeta:FBetaEnsemble",
-    "FBetaReduction": "fbeta:FBetaReduction",
-    "NeighboursClassifier": "fbeta.estimators.neighbours:NeighboursClassifier",
-    "LabelSetClassifier": "fbeta:LabelSetClassifier",
-    "SizedClassifier": "fbeta:SizedClassifier",
-    "AlphaSearchCV": "fbeta:AlphaSearchCV",
-    "BinaryRelevance": "fbeta.rivals:BinaryRelevance",
-    "CostSensitiveRelevance": "fbeta.rivals:CostSensitiveRelevance",
-    "ExactFPlugIn": "fbeta.rivals:ExactFPlugIn",
-    "Limo": "fbeta.rivals:Limo",
-    "MacroFSvm": "fbeta.rivals:MacroFSvm",
-    "ProbabilisticChain": "fbeta.rivals:ProbabilisticChain",
-    "ReverseMultiLabel": "fbeta.rivals:ReverseMultiLabel",
-    "SubmodularMultiLabel": "fbeta.rivals:SubmodularMultiLabel",
-    "ThresholdedRelevance": "fbeta.rivals:ThresholdedRelevance",
-    # what they hold
-    "AverageCode": "fbeta.estimators.average:AverageCode",
-    "AverageModel": "fbeta.estimators.average:AverageModel",
-    "Calibration": "fbeta.estimators.calibration:Calibration",
-    "LabelForm": "fbeta.labels.forms:LabelForm",
-    "JointCode": "fbeta.statistics.codes:JointCode",
-    "CardinalityCode": "fbeta.statistics.codes:CardinalityCode",
-    "LabelSetCode": "fbeta.statistics.codes:LabelSetCode",
-    "MarginalCode": "fbeta.statistics.codes:MarginalCode",
-    "PlugInCode": "fbeta.statistics.codes:PlugInCode",
-    "SizedCode": "fbeta.statistics.codes:SizedCode",
-    "ChainCode": "fbeta.rivals.chain:ChainCode",
-    "LinearModel": "fbeta.linear:LinearModel",
-    "LinearProbabilities": "fbeta.linear:LinearProbabilities",
-    "LinearScores": "fbeta.linear:LinearScores",
-    "Cardinality": "fbeta.linear:Cardinality",
-    "LabelSets": "fbeta.linear:LabelSets",
-    "Multinomial": "fbeta.linear:Multinomial",
-    "CardinalityModel": "fbeta.linear.cardinality:CardinalityModel",
-    "LabelSetModel": "fbeta.linear.multinomial:LabelSetModel",
-    "Recalibration": "fbeta.estimators.recalibration:Recalibration",
-    "SoftmaxModel": "fbeta.linear.multinomial:SoftmaxModel",
-    "SizedSetsCode": "fbeta.estimators.forest:SizedSetsCode",
-    "ForestModel": "fbeta.estimators.forest:ForestModel",
-    "NeighboursModel": "fbeta.estimators.neighbours:NeighboursModel",
-    "SizedModel": "fbeta.estimators.sized:SizedModel",
-    "ClassifierModel": "fbeta.estimators.reduction:ClassifierModel",
-    "BundleModel": "fbeta.rivals.structured:BundleModel",
-    "ChainModel": "fbeta.rivals.chain:ChainModel",
-    "CostedModel": "fbeta.rivals.held_out:CostedModel",
-    "PlugInModel": "fbeta.rivals.plug_in:PlugInModel",
-    "PairwiseModel": "fbeta.rivals.submodular:PairwiseModel",
-    "ScoreThresholds": "fbeta.rivals.limo:ScoreThresholds",
-    "HighestScore": "fbeta.rivals.submodular:HighestScore",
-    "HeldOutThresholds": "fbeta.rivals.held_out:HeldOutThresholds",
-    "SignOfScores": "fbeta.decoding.exact:SignOfScores",
-    # what may be around them, or around the classifiers of a reduction
-    "Pipeline": "sklearn.pipeline:Pipeline",
-    # the columns of a table
-    "TableEncoder": "fbeta.datasets:TableEncoder",
-    "NumberColumn": "fbeta.datasets.table_encoder:NumberColumn",
-    "CategoryColumn": "fbeta.datasets.table_encoder:CategoryColumn",
-    "TextColumn": "fbeta.datasets.table_encoder:TextColumn",
-    "DateColumn": "fbeta.datasets.table_encoder:DateColumn",
-    # losses
-    "CostedLogistic": "fbeta.rivals.held_out:CostedLogistic",
-    "ExponentialLoss": "fbeta.losses:ExponentialLoss",
-    "LogisticLoss": "fbeta.losses:LogisticLoss",
-    "SquaredLoss": "fbeta.losses:SquaredLoss",
+    name: f"{module}:{name}" for module, names in _PLACES.items() for name in names.split()
 }
+PARTS["AverageCode"] = "types:SimpleNamespace"  # of averages in files of version 0.1
 
 
 @dataclass(frozen=True)

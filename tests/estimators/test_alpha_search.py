@@ -14,7 +14,7 @@ from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit
 from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, decode, fbeta_score
 from fbeta._threads import n_threads
 from fbeta.datasets import make_calibrated
-from fbeta.estimators.alpha_search import make_folds, over_folds
+from fbeta.estimators.folds import make_folds, over_folds
 from fbeta.labels.forms import form_of
 from fbeta.rivals import (
     BinaryRelevance,

@@ -20,11 +20,10 @@ from fbeta import FBetaAuto, FBetaClassifier, FBetaClassifierCV, LabelStatistics
 from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.estimators import auto, members
 from fbeta.estimators import auto_search as searching
-from fbeta.estimators.auto_search import Clock, Search, TimeUpError
-from fbeta.estimators.feature_maps import feature_maps
+from fbeta.estimators.auto import feature_maps
+from fbeta.estimators.auto_search import Clock, Search
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.members import Trial
-from fbeta.estimators.stacking import stacked_weights
+from fbeta.estimators.members import Trial, stacked_weights
 from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
 from fbeta.storage.model_files import load_model, save_model
@@ -162,7 +161,7 @@ def test_a_step_that_goes_on_too_long_is_ended(data, monkeypatch):
         # the clock turns in the middle of a step
         now[0] = then if next(calls) == at else now[0]
         if own.elapsed > own.deadline:
-            raise TimeUpError
+            raise TimeoutError
 
     monkeypatch.setattr(Clock, "check", partial(check, clock, 3, 6.0))
     # no pair may take more than a share of what is left, but another may be tried
@@ -171,7 +170,7 @@ def test_a_step_that_goes_on_too_long_is_ended(data, monkeypatch):
     monkeypatch.setattr(Clock, "check", partial(check, clock, 6, 100.0))
     assert not search._try(("raw", "joint"))
     assert list(search.found) == [("standardised", "sized")]
-    with pytest.raises(TimeUpError):
+    with pytest.raises(TimeoutError):
         clock.check()
 
 
@@ -246,7 +245,7 @@ def test_large_data_and_no_time_leave_a_first_model(monkeypatch):
 
 
 def test_large_tables_are_compared_on_one_split(few_trees, monkeypatch):
-    monkeypatch.setattr("fbeta.estimators.feature_maps.LARGE_ELEMENTS", 1000)
+    monkeypatch.setattr("fbeta.estimators.auto.LARGE_ELEMENTS", 1000)
     X, Y, _, _ = make_calibrated(300, n_labels=2, n_features=6)
     clf = FBetaAuto(time_limit=3, random_state=0).fit(X, Y)
     assert clf.predict(X).shape == Y.shape

@@ -38,7 +38,6 @@ from fbeta import (
 )
 from fbeta.estimators.average import AverageClassifier
 from fbeta.estimators.base import MultiLabelClassifier
-from fbeta.estimators.decisions import decide as decide_of
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear.learner import Learner
 from fbeta.report.evaluation import scores_by_beta
@@ -311,10 +310,11 @@ def test_the_model_is_run_once_for_all_betas_and_outputs():
     assert counted.runs == runs + 2
     # a pipeline transforms once; methods of one beta refuse others
     scaled = make_pipeline(StandardScaler(), rivals.Limo(epochs=2, random_state=0)).fit(X, Y)
-    assert np.array_equal(decide_of(scaled, X).labels[1.0], scaled.predict(X))
-    assert list(decide_of(scaled, X, betas, skip_refused=True).labels) == [1.0]
+    stored = StoredModel(scaled, ("a", "b", "c"))
+    assert np.array_equal(stored.decide(X).labels[1.0], scaled.predict(X))
+    assert list(stored.decide(X, betas, skip_refused=True).labels) == [1.0]
     with pytest.raises(ValueError, match="fit again"):
-        decide_of(scaled, X, betas)
+        stored.decide(X, betas)
 
 
 def test_arrays_do_not_load_blocks():

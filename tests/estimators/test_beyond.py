@@ -120,8 +120,8 @@ def test_forests_of_files_are_trees():
 
 def test_a_forest_of_many_labels_splits_on_a_projection(monkeypatch):
     before = FBetaForest(n_estimators=30, random_state=0).fit(X, Y).score(X, Y)
-    monkeypatch.setattr(forest_module, "MOST_OUTPUTS", 2)
-    monkeypatch.setattr(forest_module, "VISITS", 100)  # and few rows at a time
+    monkeypatch.setattr(forest_module, "MAX_OUTPUTS", 2)
+    monkeypatch.setattr(forest_module, "MAX_VISITS", 100)  # and few rows at a time
     after = FBetaForest(n_estimators=30, random_state=0).fit(X, Y).score(X, Y)
     assert after > 0.9 * before
 

@@ -183,7 +183,10 @@ def test_path_search_is_separate_fits():
     train, test = np.arange(40), np.arange(40, 60)
     alphas = [0.01, 0.1, 10.0]
     limo = Limo(random_state=3, epochs=2)
-    found = dict(limo.alpha_path(X, form_of(Y).read(Y), None, (train, test), alphas))
+    found = dict(limo.alpha_path(X, form_of(Y).read(Y), None, train, alphas))
     for alpha in alphas:
         fitted = Limo(alpha=alpha, random_state=3, epochs=2).fit(X[train], Y[train])
-        assert np.array_equal(found[alpha].labels(1.0), fitted.predict(X[test]).astype(bool))
+        assert np.array_equal(
+            found[alpha].decide(X[test], checked=True).labels[1.0],
+            fitted.predict(X[test]).astype(bool),
+        )

@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fbeta import decode
 from fbeta.datasets import load
 from fbeta.estimators.base import MultiLabelClassifier
+from fbeta.linear.learner import take_rows
 from fbeta.rivals.plug_in import ExactFPlugIn
 
 
@@ -122,12 +123,14 @@ def test_the_path_predicts_what_separate_fits_do(rows, weighted):
     weight = rng.uniform(0.5, 2, 90) if weighted else None
     estimator = ExactFPlugIn(rows=rows, tol=1e-10, beta=1.5)
     train, test, alphas = np.arange(60), np.arange(60, 90), [100.0, 0.01, 1.0]
-    shared, fold = estimator.alpha_shared(X, weight), (train, test)
-    path = dict(estimator.alpha_path(shared, Y, weight, fold, alphas))
-    plain = dict(MultiLabelClassifier.alpha_path(estimator, X, Y, weight, fold, alphas))
+    shared = estimator.alpha_shared(X, weight)
+    path = dict(estimator.alpha_path(shared, Y, weight, train, alphas))
+    plain = dict(MultiLabelClassifier.alpha_path(estimator, X, Y, weight, train, alphas))
     assert path.keys() == plain.keys()
-    for alpha, held in plain.items():
-        assert np.array_equal(path[alpha].labels(1.5), held.labels(1.5))
+    held = take_rows(shared, test)
+    for alpha, fitted in plain.items():
+        found = path[alpha].decide(held, checked=True).labels[1.5]
+        assert np.array_equal(found, fitted.decide(X[test]).labels[1.5])
 
 
 def test_bad_rows():

@@ -17,23 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from fbeta._array import array_namespace, to_numpy
 from fbeta._validation import check_number
-from fbeta.estimators.base import MultiLabelClassifier
-from fbeta.estimators.calibration import Calibration, calibrate
-from fbeta.estimators.decisions import Decisions, HeldOut
-from fbeta.estimators.features import all_or_nothing
-from fbeta.estimators.folds import (
-    ALPHAS,
-    HeldOutScores,
-    make_folds,
-    over_folds,
-    row_shares,
-    score_table,
-    stop_when_idle,
-)
-from fbeta.estimators.pruning import ERRORS, GAIN, difference
+from fbeta.estimators import folds
+from fbeta.estimators.base import Decisions, MultiLabelClassifier, all_or_nothing
+from fbeta.estimators.folds import ALPHAS, Calibration, HeldOut, HeldOutScores, calibrate
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Alphas, Rows, Weight
+from fbeta.linear.learner import Alphas, Weight
 from fbeta.metrics import fbeta_score
 from fbeta.statistics.codes import Code
 from fbeta.statistics.label_statistics import LabelStatistics
@@ -41,20 +30,18 @@ from fbeta.statistics.label_statistics import LabelStatistics
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["ALPHAS", "AlphaSearchCV", "check_grid", "make_folds", "over_folds"]
+__all__ = ["ALPHAS", "AlphaSearchCV", "check_grid"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-# columns whose ranges differ by more are not penalised alike by one alpha
-SCALES = 1e3
+MAX_SCALE_RATIO = 1e3  # of the ranges of columns that one alpha penalises alike
 
 
 def _score_rows(estimator: Any, code: Code, model: Any, rows: Any) -> tuple[float, float]:
     """Return the sum of the F_beta of some rows under a model, and of their weights."""
-    fitted = clone(estimator).adopt(code, model)  # several threads may be here
-    predicted = to_numpy(HeldOut(fitted, rows.X).labels(estimator.beta))
+    fitted, beta = clone(estimator).adopt(code, model), estimator.beta  # for several threads
+    predicted = to_numpy(HeldOut(fitted, rows.X).labels(beta))
     weight = rows.X.shape[0] if rows.weight is None else float(rows.weight.sum())
-    mean = fbeta_score(rows.Y, predicted, estimator.beta, sample_weight=rows.weight)
-    return mean * weight, weight
+    return fbeta_score(rows.Y, predicted, beta, sample_weight=rows.weight) * weight, weight
 
 
 def _if_estimator_has(name: str) -> Callable[[Method], Method]:
@@ -135,8 +122,6 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     state_version = 2
 
-    calibration_: Calibration | None = None
-
     def __init__(
         self,
         estimator: Any,
@@ -199,7 +184,7 @@ class AlphaSearchCV(MultiLabelClassifier):
                 draft._fit_blocks(source)
             else:
                 features, Y, weight = draft._read_training(X, y, sample_weight)
-                draft._search(estimator, features, Y, weight, groups)
+                draft._search(features, Y, weight, groups)
                 best = clone(estimator).set_params(alpha=draft.alpha_)
                 weights = {} if weight is None else {"sample_weight": weight}
                 draft.best_estimator_ = best.fit(X, y, **weights)
@@ -212,10 +197,10 @@ class AlphaSearchCV(MultiLabelClassifier):
 
         best = clone(self.estimator)
         best.scan(source)
-        self._remember(source)
+        self._set_scanned(source)
         rows = source.rows()
         if rows is not None:
-            self._search(self.estimator, rows.X, rows.Y, rows.weight, None)
+            self._search(rows.X, rows.Y, rows.weight)
             self.best_estimator_ = best.set_params(alpha=self.alpha_).fit_scanned(source)
             return
         grid, (code, learner, name) = check_grid(self.alphas), best.plan(source.witnesses)
@@ -224,43 +209,37 @@ class AlphaSearchCV(MultiLabelClassifier):
         best.set_params(alpha=self.alpha_)
         self.best_estimator_ = best.adopt(code, problems.fit(self.alpha_, name))
 
-    def _search(self, estimator: Any, X: Any, Y: Indicator, weight: Weight, groups: Any) -> None:
-        """Score every strength on every fold, and choose."""
-        grid = check_grid(self.alphas)
+    def _search(self, X: Any, Y: Indicator, weight: Weight, groups: Any = None) -> None:
+        """Score every alpha on every fold, and choose the best of those that no fold left out."""
+        estimator, grid = self.estimator, check_grid(self.alphas)
+        beta = estimator.beta
         _warn_of_scales(X)
-        beta, folds = estimator.beta, make_folds(self.cv, X, Y, weight, groups)
-
-        def look(held: HeldOut, rows: Rows) -> HeldOutScores:
-            return HeldOutScores.of(held, Y[rows], beta)
-
-        found = over_folds(
-            look, estimator, X, Y, weight, folds=folds, alphas=grid, n_jobs=self.n_jobs,
-            stop=stop_when_idle(Y, weight, beta) if self.prune else None,
-        )  # fmt: skip
-        self._choose(grid, found, row_shares(folds, weight))
-
-    def _choose(
-        self,
-        grid: list[float],
-        found: list[dict[float, HeldOutScores]],
-        shares: list[NDArray[np.float64]],
-    ) -> None:
-        """Choose the strength with the best mean score of those that no fold has left out."""
-        best = self._rank(grid, score_table(grid, found, shares))
+        parts = folds.make_folds(self.cv, X, Y, weight, groups)
+        found = folds.over_folds(
+            lambda held, rows: HeldOutScores.of(held, Y[rows], beta),
+            estimator,
+            X,
+            Y,
+            weight,
+            folds=parts,
+            alphas=grid,
+            n_jobs=self.n_jobs,
+            stop=folds.stop_when_idle(Y, weight, beta) if self.prune else None,
+        )
+        shares = folds.row_shares(parts, weight)
+        best = self._rank(grid, folds.score_table(grid, found, shares))
         share = np.concatenate(shares)
-        chosen = [fold[self.alpha_] for fold in found]
         _warn_of_edge(grid, best, found, share)
-        achieved, expected, _ = zip(*chosen, strict=True)
+        achieved, expected, _ = zip(*(fold[self.alpha_] for fold in found), strict=True)
         self.calibration_ = None
         if expected[0] is not None:
-            self.calibration_ = Calibration.of(
-                self.beta, np.concatenate(expected), np.concatenate(achieved), share
-            )
+            both = np.concatenate(expected), np.concatenate(achieved)
+            self.calibration_ = Calibration.of(self.beta, *both, share)
 
     def _rank(self, grid: list[float], scores: NDArray[np.float64]) -> int:
-        """Choose a strength by the scores of the folds, (number of strengths, folds)."""
+        """Choose an alpha by the scores of the folds, (number of alphas, folds)."""
         mean = scores.mean(axis=1)
-        best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
+        best = folds.best_place(mean)
         self.alpha_, self.best_score_ = grid[best], float(mean[best])
         order = np.where(np.isnan(mean), -np.inf, mean)
         self.cv_results_: dict[str, NDArray[Any]] = {
@@ -286,7 +265,7 @@ class AlphaSearchCV(MultiLabelClassifier):
     ) -> Decisions:
         """Return label sets for several betas, by the best estimator.
 
-        Parameters are those of :meth:`fbeta.estimators.base.MultiLabelClassifier.decide`.
+        The other parameters are those of ``MultiLabelClassifier.decide``.
         """
         found: Decisions = self._best().decide(X, betas, **options)
         goal = {"measure", "min_labels", "max_labels"} & options.keys()
@@ -361,8 +340,8 @@ def _warn_of_edge(
     one, other = (
         np.concatenate([fold[alpha].achieved for fold in found]) for alpha in (grid[best], inner)
     )
-    gain, error = difference(one, other, share)
-    if gain > max(GAIN, ERRORS * error):
+    gain, error = folds.difference(one, other, share)
+    if gain > max(folds.MIN_GAIN, folds.STANDARD_ERRORS * error):
         way = "weaker" if best == 0 else "stronger"
         warnings.warn(
             f"alpha={grid[best]:g} is the {way[:-1]}st of the strengths, and {gain:.3f} better "
@@ -379,7 +358,7 @@ def _warn_of_scales(X: Any) -> None:
         xp = array_namespace(X)
         ranges = to_numpy(xp.max(X, axis=0) - xp.min(X, axis=0))
     ranges = ranges[ranges > 0]
-    if len(ranges) and ranges.max() > SCALES * ranges.min():
+    if len(ranges) and ranges.max() > MAX_SCALE_RATIO * ranges.min():
         factor = ranges.max() / ranges.min()
         warnings.warn(
             f"the ranges of the columns of X differ by a factor of {factor:.0e}"

@@ -1,39 +1,127 @@
-"""The automatic classifier: feature maps, models and their weights by cross-validation."""
+"""Averages that are searched for: of given estimators, or of feature maps and models."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import Normalizer, QuantileTransformer, StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fbeta._threads import n_threads
 from fbeta._validation import check_number
-from fbeta.estimators.auto_search import JOINT, QUICK, Clock, Search
+from fbeta.estimators.alpha_search import check_grid
+from fbeta.estimators.auto_search import JOINT, QUICK, RAW, Clock, Search
 from fbeta.estimators.average import AverageClassifier, AverageModel
-from fbeta.estimators.base import Fold
-from fbeta.estimators.cardinality import CardinalityClassifier
-from fbeta.estimators.feature_maps import RAW, feature_maps, is_large, is_mostly_zero
-from fbeta.estimators.folds import make_folds
-from fbeta.estimators.forest import FBetaForest
-from fbeta.estimators.label_sets import LabelSetClassifier
-from fbeta.estimators.linear import FBetaClassifier
+from fbeta.estimators.folds import ALPHAS, Fold, make_folds
+from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
+from fbeta.estimators.linear import CardinalityClassifier, FBetaClassifier, LabelSetClassifier
 from fbeta.estimators.members import Trial, as_candidates, kept_rows
-from fbeta.estimators.neighbours import NeighboursClassifier
-from fbeta.estimators.sized import SizedClassifier
+from fbeta.estimators.reduction import SizedClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 
-__all__ = ["FBetaAuto", "auto_models"]
+__all__ = ["FBetaAuto", "FBetaEnsemble", "auto_models", "feature_maps"]
 
 # features among which a split of a forest is chosen: a share of all, up to a number
 SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
 MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
 HELD_OUT_ROWS = 10_000  # of the one split of large data, at most
+# of the Laplacian kernel, over the number of features; the likeliest first
+GAMMAS = (0.25, 0.1, 0.5)
+# landmarks of a kernel: all rows, this many, or a tenth of the rows, up to a limit
+LANDMARKS, MAX_LANDMARKS = 800, 1500
+QUANTILES = 200
+# a dense matrix with a smaller share of nonzero numbers, and at least so many columns, is sparse
+SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
+LARGE_ELEMENTS = 4_000_000  # of X: single precision, one held-out split, kernels by products
+RBF_GAMMAS = (0.3, 1.0)  # of the RBF kernel, over the number of features
+SCALED_TOLERANCE = 1e-3  # of means and standard deviations of columns that are scaled already
+
+
+@dataclass(eq=False, repr=False)
+class FBetaEnsemble(AverageClassifier):
+    """The average of the label statistics of several estimators, chosen by cross-validation.
+
+    The expected F_beta is linear in the statistics, so those of several models can be averaged and
+    decoded once. Every estimator is fitted to the training rows of each fold, for all its
+    strengths of regularisation, and the best of these is kept. Weights are those with which the
+    average of the statistics of the held-out rows comes closest to the labels, in the squared error
+    of what the decoder computes of them; those below 0.02 are dropped. Where one estimator alone
+    has an F_beta that is higher by more than a standard error, it is taken alone. What has a weight
+    is fitted to all rows.
+
+    Parameters
+    ----------
+    estimators : list of (str, estimator)
+        Estimators of this library with ``predict_statistics``, or any classifiers with
+        ``predict_proba``, which become :class:`fbeta.SizedClassifier` of them; or pipelines that
+        end with either. Their own beta does not matter.
+    beta : float > 0
+        The measure to be optimal for.
+    cv : int, splitter or iterable of (train, test)
+        As for :class:`fbeta.AlphaSearchCV`.
+    alphas : sequence of float, or None
+        The strengths to choose from for estimators with a parameter ``alpha``, whatever its value;
+        None to leave each as it is. An :class:`fbeta.AlphaSearchCV` brings its own.
+    n_jobs : int, optional
+        Folds that are run at the same time, in processes of joblib.
+    verbose : int
+        Whether to print a line for every estimator.
+
+    Attributes
+    ----------
+    weights_ : dict
+        From the names of the estimators to their weights, which sum to 1.
+    leaderboard_ : list of dict
+        ``"name"``, ``"score"`` (the mean F_beta over the folds), ``"seconds"`` and ``"weight"`` of
+        each estimator, the best first.
+    best_score_ : float
+        The mean F_beta over the folds of the average. The choice was made on the same rows.
+    calibration_ : Calibration
+        From the expected F_beta of the average to the one achieved on held-out rows.
+    classes_, cardinalities_
+        As for :class:`fbeta.FBetaClassifier`.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier, SizedClassifier
+    >>> from fbeta.datasets import make_calibrated
+    >>> X, Y, _, _ = make_calibrated(200, n_labels=3, n_features=10)
+    >>> members = [("joint", FBetaClassifier()), ("sized", SizedClassifier())]
+    >>> clf = FBetaEnsemble(members, alphas=[0.1, 1.0], cv=3).fit(X, Y)
+    >>> round(sum(clf.weights_.values()), 6), len(clf.leaderboard_), clf.predict(X).shape
+    (1.0, 2, (200, 3))
+    """
+
+    estimators: Any
+    beta: float = 1.0
+    cv: Any = 5
+    _: KW_ONLY
+    alphas: Sequence[float] | None = ALPHAS
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    _passes_on = True
+
+    def _search(self, X: Any, Y: Indicator, weight: Weight, report: Any) -> AverageModel:
+        if self.alphas is not None:
+            check_grid(self.alphas)
+        models = as_candidates(self.estimators, "estimators")
+        if not models:
+            raise ValueError("estimators is empty: there is nothing to average")
+        trial = Trial(Y, weight, make_folds(self.cv, X, Y, weight), self.beta, self.n_jobs)
+        search = Search(X, trial, Clock(), report, {"": None}, models, alphas=self.alphas)
+        return search.run([("", name) for name in models], keep_errors=True)
 
 
 @dataclass(eq=False, repr=False)
@@ -217,3 +305,101 @@ def auto_models(beta: float, seed: int, X: Any, n_labels: int) -> dict[str, Any]
             beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
         )
     return models
+
+
+def is_mostly_zero(X: Any) -> bool:
+    """Return whether a dense X (n, d) is better kept as a sparse one."""
+    rows = X[:: max(1, len(X) // 1000)]
+    share = np.count_nonzero(rows) / max(1, rows.size)
+    return bool(X.shape[1] >= MIN_SPARSE_COLUMNS and share < SPARSE_SHARE)
+
+
+def is_large(X: Any) -> bool:
+    """Return whether X has so many numbers that candidates are compared on one split."""
+    return bool((X.nnz if sp.issparse(X) else X.size) > LARGE_ELEMENTS)
+
+
+def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
+    """Return pipelines by name, not fitted, for X (n, d) which may have gaps (NaN).
+
+    Those that are likely to do well come first. All begin with what fills gaps; ``"raw"`` does no
+    more. ``seed`` is that of the landmarks of kernels.
+    """
+    gaps = _fill_gaps(X)
+    maps = _maps_of_counts(X, seed) if sp.issparse(X) else _maps_of_numbers(X, seed)
+    return {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
+
+
+def _fill_gaps(X: Any) -> list[Any]:
+    """Return what fills gaps: medians, and columns that mark what was missing in training."""
+    missing = bool(np.isnan(X.data if sp.issparse(X) else X).any())
+    if sp.issparse(X) and not missing:
+        return ["passthrough"]
+    return [SimpleImputer(strategy="median", add_indicator=missing, keep_empty_features=True)]
+
+
+def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
+    with np.errstate(invalid="ignore"):
+        low, high = np.nanmin(X, axis=0, initial=np.inf), np.nanmax(X, axis=0, initial=-np.inf)
+    d = max(1, int(np.sum(high > low)))
+
+    def laplacian(gamma: float) -> Nystroem:
+        return _kernel(X, "laplacian", gamma / d, seed)
+
+    if is_large(X):
+        # distances of pairs by matrix products; the Laplacian kernel has none
+        return _scaled_once(X, {
+            "standardised": [StandardScaler()],
+            **{f"kernel {gamma:g}": [StandardScaler(), _kernel(X, "rbf", gamma / d, seed)]
+               for gamma in RBF_GAMMAS},
+            RAW: [],
+        })  # fmt: skip
+    maps: dict[str, list[Any]] = {"standardised": [StandardScaler()]}
+    maps |= {f"kernel {gamma:g}": [StandardScaler(), laplacian(gamma)] for gamma in GAMMAS}
+    normal = QuantileTransformer(
+        n_quantiles=min(QUANTILES, X.shape[0]), output_distribution="normal", random_state=seed
+    )
+    quantiles = {
+        f"quantiles, kernel {GAMMAS[0]:g}": [normal, StandardScaler(), laplacian(GAMMAS[0])]
+    }
+    first = f"kernel {GAMMAS[0]:g}"
+    maps["RBF kernel"] = [StandardScaler(), _kernel(X, "rbf", 1 / d, seed)]
+    order = [
+        "standardised",
+        first,
+        "RBF kernel",
+        *quantiles,
+        *(name for name in maps if "kernel" in name),
+    ]
+    maps |= {**quantiles, RAW: []}
+    return _scaled_once(X, {name: maps[name] for name in dict.fromkeys([*order, RAW])})
+
+
+def _scaled_once(X: Any, maps: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Leave standardised features out where the raw ones are standardised already."""
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        mean, std = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
+    off = np.abs(mean) + np.where(std > 0, np.abs(std - 1), 0)
+    if not bool((off < SCALED_TOLERANCE).all()):
+        return maps
+    return {RAW: [], **{name: steps for name, steps in maps.items() if name != "standardised"}}
+
+
+def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:
+    kernel = _kernel(X, "rbf", 1.0, seed)
+    squares = np.asarray(X.multiply(X).sum(axis=1) if sp.issparse(X) else (X * X).sum(axis=1))
+    if np.allclose(squares[squares != 0], 1.0):
+        return {RAW: [], "kernel": [kernel]}
+    maps: dict[str, list[Any]] = {"length 1": [Normalizer()]}
+    values = X.data if sp.issparse(X) else X
+    # logarithms of what is no count may be below zero
+    if ((values == 0) | (values >= 1)).all():
+        maps["TF-IDF"] = [TfidfTransformer(sublinear_tf=True)]
+    return {**maps, "length 1, kernel": [Normalizer(), kernel], RAW: []}
+
+
+def _kernel(X: Any, kernel: str, gamma: float, seed: int) -> Nystroem:
+    n = X.shape[0]
+    landmarks = min(n, max(LANDMARKS, min(n // 10, MAX_LANDMARKS)))
+    return Nystroem(kernel=kernel, gamma=gamma, n_components=landmarks, random_state=seed)

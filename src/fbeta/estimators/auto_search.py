@@ -18,22 +18,21 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import check_cancelled, periodic_check
-from fbeta.estimators.average import AverageModel, Progress, leaderboard
-from fbeta.estimators.feature_maps import RAW
-from fbeta.estimators.folds import ALPHAS, make_folds
+from fbeta.estimators.average import AverageModel, Progress
+from fbeta.estimators.folds import ALPHAS, difference, make_folds
 from fbeta.estimators.members import Candidate, Trial, fit_member
-from fbeta.estimators.pruning import difference
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 
-__all__ = ["JOINT", "LINEAR_NAMES", "QUICK", "Clock", "Search", "TimeUpError"]
+__all__ = ["JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Clock", "Search"]
 
 Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
-#: The model that every map is tried with first: the fewest problems.
-QUICK = "sized"
-#: The paper's model.
-JOINT = "joint"
+RAW = "raw"  # the map that only fills gaps
+QUICK = "sized"  # the model that every map is tried with first: the fewest problems
+JOINT = "joint"  # the paper's model
+LINEAR_NAMES = (QUICK, JOINT, "cardinality", "label sets")
+AUTO_NAMES = (*LINEAR_NAMES, "forest, leaves of 3", "forest, leaves of 1", "neighbours")
 # share of the time limit after which nothing new is begun
 TRIALS_SHARE = 0.75
 # share of the time left that a candidate of unknown cost may take before it is ended
@@ -50,10 +49,6 @@ WIDTH_POWER = 0.7  # of the number of columns in the time of a model
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
 PROBE_SHARE = 0.03  # of the time limit that a probe may take
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 1200  # rows that predict the time of a model; rows that need it
-
-
-class TimeUpError(Exception):
-    """The time for a candidate is over."""
 
 
 @dataclass
@@ -76,7 +71,7 @@ class Clock:
     def check(self) -> None:
         """Raise an error after the deadline."""
         if self.elapsed > self.deadline:
-            raise TimeUpError
+            raise TimeoutError
 
 
 @dataclass
@@ -128,14 +123,12 @@ class Search:
 
     def _tell(self, name: str, event: str, detail: str = "", score: float | None = None) -> None:
         best = max((c.score for c in self.candidates), default=None)
-        self.report(
-            Progress(name, event, score, best, self.clock.elapsed, self.clock.limit, detail)
-        )
+        clock = self.clock
+        self.report(Progress(name, event, score, best, clock.elapsed, clock.limit, detail))
 
     def _pilot(self) -> None:
         """Fit a first model to some of the rows, which is there if time ends too early."""
-        n = self.trial.Y.shape[0]
-        if n <= PILOT_ROWS:
+        if self.trial.Y.shape[0] <= PILOT_ROWS:
             return
         small = self._part(PILOT_ROWS)
         try:
@@ -175,11 +168,8 @@ class Search:
         rest = [(name, model) for name in self.maps for model in LINEAR_NAMES]
         hopeful = [p for p in rest if self._predicted(p, best) > self._top() - MAX_SHORTFALL]
         # by what may be gained in a second
-        order = sorted(
-            hopeful,
-            key=lambda p: self._seconds(p) / (self._predicted(p, best) - self._top() + 0.051),
-        )
-        yield from self._while_it_gains(order)
+        gain = {p: self._predicted(p, best) - self._top() + 0.051 for p in hopeful}
+        yield from self._while_it_gains(sorted(hopeful, key=lambda p: self._seconds(p) / gain[p]))
 
     def _while_it_gains(self, pairs: Sequence[Pair]) -> Iterator[Pair]:
         """Yield pairs until the average has not gained for some of them."""
@@ -207,9 +197,7 @@ class Search:
         return max((c.score for c in self.candidates), default=0.0)
 
     def _average_score(self) -> float:
-        if not self.found:
-            return 0.0
-        return self._weights(self.candidates)[1]
+        return self._weights(self.candidates)[1] if self.found else 0.0
 
     def _predicted(self, pair: Pair, best: str) -> float:
         """Return the score of a pair if maps and models add up, -inf if one is unknown."""
@@ -221,22 +209,22 @@ class Search:
         name, model = pair
         if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
             return 0.0
-        known = [
-            (p[0], sum(c.seconds for c in some)) for p, some in self.found.items() if p[1] == model
-        ]
-        if known:
-            base, seconds = known[0]
-            return float(seconds * (self._width(name) / self._width(base)) ** WIDTH_POWER)
+        for (base, other), some in self.found.items():
+            if other == model:
+                share = (self._width(name) / self._width(base)) ** WIDTH_POWER
+                return float(sum(c.seconds for c in some) * share)
         if model not in self.expected:
             self.expected[model] = self._probe(pair)
         return self.expected[model]
 
+    def _landmarks(self, name: str) -> int | None:
+        """Return the columns that the kernel of a map makes, None without a kernel."""
+        return next((s.n_components for s in self.maps[name] if hasattr(s, "n_components")), None)
+
     def _width(self, name: str) -> float:
         """Return the columns of the features of a map; the stored numbers of a row if sparse."""
-        kernel = next((s for s in self.maps[name] if hasattr(s, "n_components")), None)
-        if kernel is not None:
-            return float(kernel.n_components)
-        return float(self.X.nnz / self.X.shape[0] if hasattr(self.X, "nnz") else self.X.shape[1])
+        n, d = self.X.shape
+        return float(self._landmarks(name) or (self.X.nnz / n if hasattr(self.X, "nnz") else d))
 
     def _probe(self, pair: Pair) -> float:
         """Return the seconds that a pair will take, by those of a fit to a few rows."""
@@ -255,7 +243,7 @@ class Search:
         try:
             with periodic_check(small.clock.check):
                 small.trial.try_out("", model, small._features(pair[0])[1], (1.0,))
-        except (TimeUpError, ValueError, ArithmeticError, MemoryError):
+        except (TimeoutError, ValueError, ArithmeticError, MemoryError):
             return np.inf
         trained = sum(len(train) for train, _ in self.trial.folds)
         return repeats * (self.clock.now() - begin) * trained / (PROBE_ROWS / 2)
@@ -273,8 +261,7 @@ class Search:
         """Return the size of the coefficients of a linear model over a map, about."""
         if pair[1] not in LINEAR_NAMES or self.maps[pair[0]] is None:
             return 0.0
-        kernel = next((s for s in self.maps[pair[0]] if hasattr(s, "n_components")), None)
-        d = self.X.shape[1] if kernel is None else kernel.n_components
+        d = self._landmarks(pair[0]) or self.X.shape[1]
         s, K = self.trial.Y.shape[1], max(1, len(observed_cardinalities(self.trial.Y)))
         problems = {JOINT: 1 + K * s, "label sets": s}.get(pair[1], s + K)
         return float(8 * d * problems)
@@ -306,7 +293,7 @@ class Search:
                 model, Z = self.models[pair[1]], self._features(pair[0])[1]
                 alphas = self.alphas if hasattr(model, "alpha") else None
                 some = self.trial.try_out(_name(pair), model, Z, alphas, more=self.refine)
-        except TimeUpError:
+        except TimeoutError:
             self._leave_out(pair, "it took too long")
             return self.clock.elapsed < end
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
@@ -340,7 +327,6 @@ class Search:
         pairs = [pair for pair, some in self.found.items() for _ in some]
         candidates, Y = self.candidates, self.trial.Y
         weights, score = self._weights(candidates)
-        parts = [candidate.statistics for candidate in candidates]
         chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: pairs[i][0])
         names = list(dict.fromkeys(pairs[i][0] for i in chosen))
         maps, members = {}, []
@@ -348,14 +334,19 @@ class Search:
             maps[pairs[i][0]], Z = self._features(pairs[i][0])
             self._tell(candidates[i].name, "fit", f"to all rows, weight {weights[i]:.2f}")
             members.append(fit_member(candidates[i].estimator, Z, Y, self.trial.weight))
+        board = [
+            {"name": c.name, "score": c.score, "seconds": round(c.seconds, 3), "weight": float(w)}
+            for c, w in zip(candidates, weights, strict=True)
+        ]
+        mixture = LabelStatistics.mixture([c.statistics for c in candidates], weights)
         return AverageModel(
             [maps[name] for name in names],
             members,
             [names.index(pairs[i][0]) for i in chosen],
             [float(weights[i]) for i in chosen],
-            self.trial.calibration(LabelStatistics.mixture(parts, weights)),
+            self.trial.calibration(mixture),
             score,
-            leaderboard(candidates, weights.tolist()),
+            sorted(board, key=lambda row: -row["score"]),
             observed_cardinalities(Y),
         )
 
@@ -378,10 +369,6 @@ class Search:
         if gain > error:
             return np.eye(len(parts))[best], float(alone @ share)
         return weights, float(together @ share)
-
-
-LINEAR_NAMES = (QUICK, JOINT, "cardinality", "label sets")
-AUTO_NAMES = (*LINEAR_NAMES, "forest, leaves of 3", "forest, leaves of 1", "neighbours")
 
 
 def _name(pair: Pair) -> str:

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fbeta.estimators.base import views
-from fbeta.estimators.calibration import Calibration
-from fbeta.estimators.features import all_or_nothing, drop_weightless
-from fbeta.estimators.members import Candidate, statistics_of
+from fbeta.estimators.base import all_or_nothing, drop_weightless, views
+from fbeta.estimators.folds import Calibration
+from fbeta.estimators.members import statistics_of
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["AverageClassifier", "AverageCode", "AverageModel", "Progress", "leaderboard"]
+__all__ = ["AverageClassifier", "AverageModel", "Progress"]
 
-ROW_BYTES_LIMIT = 1 << 17  # of the statistics of all members for one row, as an estimate
-
-
-@dataclass(frozen=True)
-class AverageCode:
-    """Part of model files of version 0.1; nothing else uses it."""
-
-    cardinalities: NDArray[np.intp]
-    n_labels: int
-    members: int = 1
+MAX_ROW_BYTES = 1 << 17  # of the statistics of all members for one row, as an estimate
 
 
 @dataclass(frozen=True)
@@ -65,10 +54,8 @@ class AverageModel:
     def statistics(self, X: Any) -> LabelStatistics:
         """Return the average of the statistics for n rows."""
         seen = [X if mapping is None else mapping.transform(X) for mapping in self.maps]
-        parts = [
-            statistics_of(member, seen[place])
-            for member, place in zip(self.members, self.places, strict=True)
-        ]
+        pairs = zip(self.members, self.places, strict=True)
+        parts = [statistics_of(member, seen[place]) for member, place in pairs]
         return LabelStatistics.mixture(parts, self.weights)
 
 
@@ -76,35 +63,16 @@ class AverageModel:
 class AverageEstimates:
     """Statistics of n rows, as a rule reads them."""
 
-    model: AverageModel
-    X: Any
-
-    @cached_property
-    def _statistics(self) -> LabelStatistics:
-        return self.model.statistics(self.X)
+    average: LabelStatistics
 
     def statistics(self) -> LabelStatistics:
-        """Return the label statistics, which are computed once."""
-        return self._statistics
+        """Return the label statistics."""
+        return self.average
 
     def marginals(self) -> NDArray[Any]:
         """Return the probability of each label, (n, s), below 1 where estimates add up to more."""
-        marginals = self._statistics.marginals()
+        marginals = self.average.marginals()
         return np.asarray(np.minimum(marginals, 1 - float(np.finfo(marginals.dtype).eps) / 2))
-
-
-def leaderboard(candidates: Sequence[Candidate], weights: Sequence[float]) -> list[dict[str, Any]]:
-    """List what was tried: name, score on held-out rows, seconds and weight, the best first."""
-    rows = [
-        {
-            "name": candidate.name,
-            "score": candidate.score,
-            "seconds": round(candidate.seconds, 3),
-            "weight": float(weight),
-        }
-        for candidate, weight in zip(candidates, weights, strict=True)
-    ]
-    return sorted(rows, key=lambda row: -row["score"])
 
 
 class AverageClassifier(StatisticsClassifier):
@@ -171,8 +139,9 @@ class AverageClassifier(StatisticsClassifier):
                 progress(event)
 
         with all_or_nothing(self) as draft:
-            if draft._open(X, y, sample_weight) is not None:
-                draft._fit_blocks(X)
+            source = draft._open(X, y, sample_weight)
+            if source is not None:
+                draft._fit_blocks(source)
             rows = drop_weightless(*draft._read_training(X, y, sample_weight))
             draft._model = draft._search(*rows, report)
         return self
@@ -185,12 +154,12 @@ class AverageClassifier(StatisticsClassifier):
         raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
 
     def _output(self, X: Any) -> Any:
-        return AverageEstimates(self._model, X)
+        return AverageEstimates(self._model.statistics(X))
 
     def _row_bytes(self) -> int:
         # members bound their own memory; kept below a limit, so that maps are applied to many rows
         width = 1 + max(1, len(self.cardinalities_)) * self.n_labels_
-        return int(min(8 * len(self._model.members) * width, ROW_BYTES_LIMIT))
+        return int(min(8 * len(self._model.members) * width, MAX_ROW_BYTES))
 
     def expected_fbeta(
         self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any

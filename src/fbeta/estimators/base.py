@@ -1,32 +1,27 @@
-"""What every estimator of the library shares: labels in and out, one fit, predict and score."""
+"""Base of all estimators: labels in and out, one fit, label sets from one run of a model."""
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import get_tags
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from fbeta._array import array_namespace, concat, optional_import, to_numpy
+from fbeta._array import array_namespace, check_unmasked, concat, is_tensor, to_numpy
 from fbeta._validation import check_beta, check_choice, check_sample_weight
-from fbeta.estimators.calibration import calibrate
-from fbeta.estimators.decisions import Decisions, HeldOut
-from fbeta.estimators.features import (
-    all_or_nothing,
-    column_order,
-    drop_weightless,
-    encode_table,
-    in_blocks,
-    validate_features,
-)
+from fbeta.estimators.features import answer_blocks, as_frame, pass_features_on
+from fbeta.estimators.folds import calibrate
+from fbeta.labels.containers import is_table
 from fbeta.labels.forms import Indicator, LabelForm, read_labels
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_score
@@ -34,13 +29,12 @@ from fbeta.metrics import fbeta_score
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["MultiLabelClassifier", "views"]
+__all__ = ["Decisions", "MultiLabelClassifier", "all_or_nothing", "drop_weightless", "views"]
 
-# bytes of the output of a model that predict keeps at a time
-CHUNK_BYTES = 1 << 27
+CHUNK_BYTES = 1 << 27  # of the output of a model that predict keeps at a time
 
-Fold: TypeAlias = tuple[Rows, Rows]
-HeldOutPath: TypeAlias = "Iterator[tuple[float, HeldOut]]"
+Estimator = TypeVar("Estimator", bound=BaseEstimator)
+FittedPath: TypeAlias = "Iterator[tuple[float, MultiLabelClassifier]]"
 
 
 def views(part: str, *names: str) -> tuple[property, ...]:
@@ -48,11 +42,56 @@ def views(part: str, *names: str) -> tuple[property, ...]:
     return tuple(property(attrgetter(f"{part}.{name}")) for name in names)
 
 
-def _by_name(work: Callable[[Any], Any], order: Any, X: Any) -> Any:
-    """Call a method with the columns of a block in the order of fit; they have no names."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        return work(X if order is None or hasattr(X, "iloc") else X[:, order])
+@contextmanager
+def all_or_nothing(estimator: Estimator) -> Iterator[Estimator]:
+    """Give a copy of an estimator to be fitted, whose state the estimator takes at the end.
+
+    It does so in one assignment: whatever stops the fit, and whenever, the estimator is left with
+    the state that it had, and no other thread sees a part of the new one.
+    """
+    draft = copy(estimator)
+    yield draft
+    estimator.__dict__ = draft.__dict__
+
+
+def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return X as an array or CSR matrix of float64 or float32 that agrees with the one of fit."""
+    check_unmasked("X", X)
+    xp = array_namespace(X) if is_tensor(X) and get_config()["array_api_dispatch"] else np
+    return validate_data(
+        estimator, X, reset=reset, accept_sparse="csr", dtype=[xp.float64, xp.float32]
+    )
+
+
+def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
+    """Leave out the rows of weight zero."""
+    if weight is None:
+        return X, Y, None
+    rows = np.flatnonzero(weight)
+    return take_rows(X, rows), Y[rows], weight[rows]
+
+
+def in_blocks(X: Any) -> bool:
+    """Return whether rows come in blocks, from :mod:`fbeta.blocks` or Dask.
+
+    The names of modules are compared, so that arrays do not load :mod:`fbeta.blocks`.
+    """
+    ours = any(base.__module__.startswith("fbeta.blocks") for base in type(X).__mro__)
+    return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
+
+
+def _as_pandas(X: Any) -> Any:
+    return X.to_pandas() if hasattr(X, "to_pandas") else X
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Label sets of n rows for several betas, from one run of a model."""
+
+    labels: dict[float, Any]  # from beta to booleans of shape (n, s)
+    # from beta to the expected F_beta, (n,); empty without label statistics, or if not asked for
+    expected: dict[float, Any] = field(default_factory=dict)
+    marginals: Any = None  # (n, s), the probability of each label, where it was asked for
 
 
 class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -61,7 +100,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     A subclass has a parameter ``beta`` and implements ``_fit``, which sets ``_model`` and, unless
     the class has one, ``_rule``. Other modules of the package use the fitted estimator by
 
-    - ``model`` and ``rule``: what was fitted, and what makes label sets of its output;
+    - ``model``, ``rule`` and ``label_form``: what was fitted, what makes label sets of its output,
+      and the form that the labels had;
     - ``estimates(X)``: the output of the model, some rows at a time;
     - ``decide(X, betas)``: label sets for several betas from one run of the model;
     - ``alpha_shared`` and ``alpha_path``: fits for many alphas, for cross-validation.
@@ -72,13 +112,15 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     beta: float
     _any_array = False  # whether X may be of any library of the array API standard
     _streams = False  # whether rows may be read in blocks
-    _encodes_tables = True  # whether data frames with text, categories, dates or gaps are encoded
+    _passes_on = False  # whether X goes to inner estimators as it is, which check and encode it
     _label_form: LabelForm
     _model: Any
     _rule: Any
     calibration_: Any = None  # of the expected F_beta, where held-out rows were scored
     classes_: NDArray[Any]
     n_labels_: int
+
+    model, rule, label_form = (property(attrgetter(n)) for n in ("_model", "_rule", "_label_form"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -89,23 +131,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         # scikit-learn's checks of a good score equate prediction with p > 1/2, which is not
         # optimal for F_beta
         tags.classifier_tags.poor_score = True
-        tags.array_api_support = self._any_array
+        tags.array_api_support = self._any_array and not self._passes_on
+        if self._passes_on and hasattr(self, "estimator"):
+            tags.input_tags = get_tags(self.estimator).input_tags
         return tags
-
-    @property
-    def model(self) -> Any:
-        """The fitted model: arrays, or other fitted estimators."""
-        return self._model
-
-    @property
-    def rule(self) -> Any:
-        """What makes label sets of the output of the model and beta."""
-        return self._rule
-
-    @property
-    def label_form(self) -> LabelForm:
-        """The form that the labels had in ``fit``."""
-        return self._label_form
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to labelled instances.
@@ -153,51 +182,83 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Fit to rows in blocks; only estimators that need no more than sums over them can."""
         raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
 
-    def _remember(self, source: RowSource) -> None:
-        """Set the fitted attributes that describe the data, from blocks of rows."""
-        form, names = source.form(), source.feature_names
-        self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
-        self.n_features_in_ = source.summary.n_features
-        if names is not None:
-            self.feature_names_in_ = names
-
     @abstractmethod
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         """Fit to validated X, the indicator of shape (n, s), and positive weights."""
 
+    def _set_labels(self, form: LabelForm) -> None:
+        self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
+
+    def _set_scanned(self, source: RowSource) -> None:
+        """Set the fitted attributes that describe the data, from blocks of rows."""
+        self._set_labels(source.form())
+        self.n_features_in_ = source.summary.n_features
+        if source.feature_names is not None:
+            self.feature_names_in_ = source.feature_names
+
     def _read_training(
         self, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> tuple[Any, Indicator, Weight]:
-        """Validate the training data, and remember the form of y."""
+        """Validate the training data, and set the attributes that describe it."""
         check_beta(self.beta)
         form, indicator = read_labels(y, "y")
-        self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
+        self._set_labels(form)
         X = self._validate_X(self._encode(X, reset=True), reset=True)
         n = _num_samples(X)
         if n != indicator.shape[0]:
             raise ValueError(f"X has {n} rows and y has {indicator.shape[0]}")
         return X, indicator, check_sample_weight(sample_weight, n)
 
+    def _read_features(self, X: Any) -> Any:
+        """Validate the features of a fitted estimator."""
+        check_is_fitted(self)
+        return self._validate_X(self._encode(X, reset=False), reset=False)
+
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        return validate_features(self, X, reset=reset)
+        validate = pass_features_on if self._passes_on else validate_features
+        return validate(self, X, reset=reset)
+
+    def _encode(self, X: Any, *, reset: bool) -> Any:
+        """Return X, or the features of a data frame by ``table_encoder_``.
+
+        Fitting sets ``table_encoder_`` where the columns are not all numbers, and only then.
+        """
+        if self._passes_on:
+            return X
+        if reset:
+            self.__dict__.pop("table_encoder_", None)
+            if self._needs_encoding(X):
+                from fbeta.datasets import TableEncoder
+
+                self.table_encoder_ = TableEncoder().fit(_as_pandas(X))
+        encoder = getattr(self, "table_encoder_", None)
+        return X if encoder is None else encoder.transform(_as_pandas(X))
+
+    def _needs_encoding(self, X: Any) -> bool:
+        """Return whether X is a data frame with columns that are no numbers, or with gaps."""
+        if not is_table(X) or in_blocks(X):
+            return False
+        table = _as_pandas(X)
+        if any(getattr(dtype, "kind", "O") not in "biuf" for dtype in table.dtypes):
+            return True
+        return not get_tags(self).input_tags.allow_nan and bool(table.isna().any().any())
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and alphas of a search share: here X itself."""
         return X
 
     def alpha_path(
-        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
-    ) -> HeldOutPath:
-        """Yield each alpha with the estimator fitted to the training rows, and the held-out rows.
+        self, shared: Any, Y: Indicator, weight: Weight, rows: Rows, alphas: Alphas
+    ) -> FittedPath:
+        """Yield each alpha with the estimator fitted to some rows.
 
-        ``shared`` is from :meth:`alpha_shared`, Y of shape (n, s), ``fold`` a pair of row indices.
+        ``shared`` is from :meth:`alpha_shared`, Y, (n, s), and weight of all rows.
         """
-        train, test = fold
-        X, held = take_rows(shared, train), take_rows(shared, test)
-        weights = {} if weight is None else {"sample_weight": weight[train]}
+        X, weights = take_rows(shared, rows), {}
+        if weight is not None:
+            weights["sample_weight"] = weight[rows]
         for alpha in alphas:
-            fitted = clone(self).set_params(alpha=alpha).fit(X, Y[train], **weights)
-            yield alpha, HeldOut(fitted, held)
+            yield alpha, clone(self).set_params(alpha=alpha).fit(X, Y[rows], **weights)
 
     def _output(self, X: Any) -> Any:
         """Return what the rule decides on, for validated X."""
@@ -222,8 +283,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X = X if checked else self._read_features(X)
         n, rows = _num_samples(X), max(1, CHUNK_BYTES // self._row_bytes())
         for start in range(0, max(n, 1), rows):
-            chunk = slice(start, start + rows)
-            yield self._output(X if rows >= n else take_rows(X, chunk))
+            yield self._output(X if rows >= n else take_rows(X, slice(start, start + rows)))
 
     def decide(
         self,
@@ -240,30 +300,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     ) -> Decisions:
         """Return label sets for several betas; the model is run once.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        betas : sequence of float, optional
-            The measures; that of the estimator by default.
-        expected, marginals : bool
-            Whether to return the expected F_beta of each label set, where the estimator has label
-            statistics, and the probability of each label.
-        calibrated : bool
-            Whether to calibrate the expected F_beta on held-out rows, where that is known.
-        skip_refused : bool
-            Whether to leave betas out that the rule refuses, such as those of a method that was
-            fitted for one beta. By default they raise ValueError.
-        rule : callable, optional
-            Another rule than that of the estimator.
-        checked : bool
-            As for :meth:`estimates`.
-        **goal
-            ``measure``, ``min_labels`` and ``max_labels``, for the exact decode.
-
-        Returns
-        -------
-        Decisions
+        The betas are that of the estimator by default. ``expected`` and ``marginals`` ask for the
+        expected F_beta, calibrated on held-out rows where that is known and ``calibrated``, and for
+        the probability of each label. ``skip_refused`` leaves betas out that the rule refuses, such
+        as those of a method that was fitted for one beta; they raise ValueError by default. X may
+        be ``checked``, as for :meth:`estimates`; ``rule`` replaces that of the estimator; ``goal``
+        has ``measure``, ``min_labels`` and ``max_labels``, for the exact decode.
         """
         wanted = [check_beta(beta) for beta in ([self.beta] if betas is None else betas)]
         rule = self._rule if rule is None else rule
@@ -279,50 +321,24 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     del found[beta]
             if marginals:
                 parts.append(output.marginals())
-        return self._joined(found, parts, calibrated and not goal)
-
-    def _joined(
-        self, found: dict[float, list[tuple[Any, Any]]], marginals: list[Any], calibrated: bool
-    ) -> Decisions:
-        """Join decisions on some rows at a time."""
-        labels = {beta: concat([part[0] for part in parts]) for beta, parts in found.items()}
+        labels = {beta: concat([part[0] for part in some]) for beta, some in found.items()}
+        known = self.calibration_ if calibrated and not goal else None
         values = {}
-        for beta, parts in found.items():
-            if parts[0][1] is not None:
-                raw = concat([part[1] for part in parts])
-                raw = array_namespace(raw).clip(raw, None, 1.0)
-                values[beta] = calibrate(raw, self.calibration_ if calibrated else None, beta)
-        return Decisions(labels, values, concat(marginals) if marginals else None)
+        for beta, some in found.items():
+            if some[0][1] is not None:
+                raw = concat([part[1] for part in some])
+                values[beta] = calibrate(array_namespace(raw).clip(raw, None, 1.0), known, beta)
+        return Decisions(labels, values, concat(parts) if parts else None)
 
     def _predict(self, X: Any, beta: float | None, **goal: Any) -> Any:
         """Predict label sets, in the form of those in ``fit``."""
         if in_blocks(X):
-            return self._answer("predict", X, "labels", beta=beta, **goal)
+            return answer_blocks(self, "predict", X, "labels", beta=beta, **goal)
         index = X.index if hasattr(X, "iloc") else None
         check_is_fitted(self)
         beta = check_beta(self.beta if beta is None else beta)
         found = self.decide(X, [beta], expected=False, **goal)
         return self._label_form.write(found.labels[beta], index)
-
-    def _by_class(self, marginals: Any) -> Any:
-        """Return marginals as ``predict_proba`` does: by class where the target was 1-D."""
-        if self._label_form.kind != "single":
-            return marginals
-        if len(self.classes_) == 1:
-            return 0 * marginals + 1
-        return concat([1 - marginals, marginals], axis=1)
-
-    def _read_features(self, X: Any) -> Any:
-        """Validate the features of a fitted estimator."""
-        check_is_fitted(self)
-        return self._validate_X(self._encode(X, reset=False), reset=False)
-
-    def _encode(self, X: Any, *, reset: bool) -> Any:
-        """Return the features of a data frame that has columns other than numbers."""
-        if not self._encodes_tables:
-            return X
-        allow_gaps = reset and bool(get_tags(self).input_tags.allow_nan)
-        return encode_table(self, X, reset=reset, allow_gaps=allow_gaps)
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose what ``predict_proba`` returns, and return the estimator.
@@ -341,26 +357,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _framed(self, values: Any, X: Any) -> Any:
         """Return probabilities (n, s) as :meth:`set_output` says."""
         kind = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
-        if kind == "default":
-            return values
-        names = [str(name) for name in self.classes_]
-        if kind == "polars":
-            polars = optional_import("polars", "polars", "data frames of Polars")
-            return polars.DataFrame(to_numpy(values), schema=names)
-        pandas = optional_import("pandas", "pandas", "data frames of pandas")
-        index = X.index if hasattr(X, "iloc") else None
-        return pandas.DataFrame(to_numpy(values), index=index, columns=self.classes_)
-
-    def _answer(self, method: str, X: Any, kind: str, **options: Any) -> Any:
-        """Return the result of a method for blocks of rows: lazily, block by block."""
-        from fbeta.blocks.distributed import answer
-
-        check_is_fitted(self)
-        work = partial(getattr(self, method), **options)
-        names, own = getattr(X, "feature_names", None), getattr(self, "feature_names_in_", None)
-        if names is not None and own is not None:
-            work = partial(_by_name, work, column_order(names, own, "X"))
-        return answer(work, X, kind, self._label_form)
+        return values if kind == "default" else as_frame(values, kind, self.classes_, X)
 
     def predict(self, X: Any, *, beta: float | None = None) -> Any:
         """Predict label sets.

@@ -8,49 +8,25 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils import get_tags
 
 from fbeta._array import array_namespace, to_numpy
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.estimators.base import MultiLabelClassifier, views
-from fbeta.estimators.features import column_order, pass_features_on
+from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds
 from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import Recalibration, fit_recalibration
-from fbeta.estimators.sized import SizedClassifier
-from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.estimators.reduction import SizedClassifier
+from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, Names, Weight, take_rows
+from fbeta.linear.learner import Weight, take_rows
 from fbeta.statistics.codes import CardinalityCode
 from fbeta.statistics.encoding import Targets, read_matrix
 
-__all__ = ["FBetaDecoder", "FBetaDecoderCV", "RecalibrationLearner"]
+__all__ = ["FBetaDecoder", "FBetaDecoderCV"]
 
 LARGEST_LOGIT = 30.0  # larger ones are taken for it
-
-
-@dataclass(frozen=True)
-class RecalibrationLearner(Learner):
-    """The model of :mod:`fbeta.estimators.recalibration`; X are logits of the labels."""
-
-    tol: float
-    max_iter: int
-
-    def __post_init__(self) -> None:
-        check_number("tol", self.tol, strict=True)
-        check_count("max_iter", self.max_iter)
-
-    def fit(
-        self, X: Any, targets: Targets, weight: Weight, alpha: float, name: Names = str
-    ) -> Recalibration:
-        """Fit to labels and sizes."""
-        alpha = check_number("alpha", alpha, strict=True)
-        return fit_recalibration(
-            X, targets.values, targets.structure, alpha, weight=weight, tol=self.tol,
-            max_iter=self.max_iter,
-        )  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)
@@ -121,12 +97,12 @@ class FBetaDecoder(StatisticsClassifier):
         "_model", "slope", "offset", "potential", "curve", "most_iter"
     )
 
+    _passes_on = True
+
     @property
     def probability_floor(self) -> float:
         """Probabilities closer to 0 or 1 are taken for this, or for 1 less this."""
         return self._least
-
-    _encodes_tables = False
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         """Return logits of the labels, of shape (n, s)."""
@@ -161,11 +137,9 @@ class FBetaDecoder(StatisticsClassifier):
             return X
         table = as_table(X, "P")
         if reset:
-            labels = [str(name) for name in self.classes_]
-            matched = sorted(labels) == sorted(map(str, table.names))
-            self.feature_names_in_ = np.array(
-                labels if matched else list(map(str, table.names)), dtype=object
-            )
+            labels, names = (list(map(str, part)) for part in (self.classes_, table.names))
+            matched = sorted(labels) == sorted(names)
+            self.feature_names_in_ = np.array(labels if matched else names, dtype=object)
         expected = getattr(self, "feature_names_in_", None)
         order = None if expected is None else column_order(table.names, expected, "P")
         return table.values if order is None else table.values[:, order]
@@ -175,8 +149,7 @@ class FBetaDecoder(StatisticsClassifier):
             raise ValueError("P must have one column for a 1-D target: that of the second class")
         if X.shape[1] != Y.shape[1]:
             raise ValueError(f"P has {X.shape[1]} columns, but y has {Y.shape[1]} labels")
-        logits: NDArray[np.float64] = to_numpy(X)
-        super()._fit(logits, Y, weight)
+        super()._fit(to_numpy(X), Y, weight)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return the logits, which are the same for all folds and strengths of a search."""
@@ -185,8 +158,15 @@ class FBetaDecoder(StatisticsClassifier):
     def _make_code(self, Y: Indicator) -> CardinalityCode:
         return CardinalityCode.of(Y)
 
-    def _make_learner(self) -> RecalibrationLearner:
-        return RecalibrationLearner(self.tol, self.max_iter)
+    def _make_learner(self) -> FunctionLearner:
+        check_number("tol", self.tol, strict=True)
+        check_count("max_iter", self.max_iter)
+        return FunctionLearner(self._recalibrate)
+
+    def _recalibrate(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> Recalibration:
+        alpha = check_number("alpha", alpha, strict=True)
+        solver: Any = {"weight": weight, "tol": self.tol, "max_iter": self.max_iter}
+        return fit_recalibration(X, targets.values, targets.structure, alpha, **solver)
 
 
 @dataclass(eq=False, repr=False)
@@ -236,24 +216,14 @@ class FBetaDecoderCV(StatisticsClassifier):
     cv: Any = 5
     n_jobs: int | None = None
 
-    _encodes_tables = False
+    _passes_on = True
     (cardinalities_,) = views("decoder_", "cardinalities_")
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self.estimator).input_tags
-        return tags
-
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        return pass_features_on(self, X, reset=reset)
-
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        own = isinstance(self.estimator, MultiLabelClassifier)
-        classifier = (
-            self.estimator
-            if own
-            else SizedClassifier(estimator=self.estimator, sizes="independent", n_jobs=self.n_jobs)
-        )
+        classifier = self.estimator
+        if not isinstance(classifier, MultiLabelClassifier):
+            options: Any = {"sizes": "independent", "n_jobs": self.n_jobs}
+            classifier = SizedClassifier(estimator=classifier, **options)
         parts, rows = [], []
         for train, test in make_folds(self.cv, X, Y, weight):
             part = None if weight is None else weight[train]

@@ -1,48 +1,20 @@
-"""Features as estimators take them: checks of X, rows of weight zero, rows in blocks."""
+"""Features and results in other forms: X for inner estimators, data frames, rows in blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from copy import copy
-from typing import Any, TypeVar
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import get_config
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, indexable
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fbeta._array import array_namespace, check_unmasked, is_tensor
-from fbeta.labels.containers import is_table
-from fbeta.linear.learner import Weight, take_rows
+from fbeta._array import check_unmasked, optional_import, to_numpy
 
-__all__ = ["all_or_nothing", "column_order", "drop_weightless", "encode_table", "in_blocks",
-           "needs_encoding", "pass_features_on", "validate_features"]  # fmt: skip
-
-Estimator = TypeVar("Estimator", bound=BaseEstimator)
-
-
-@contextmanager
-def all_or_nothing(estimator: Estimator) -> Iterator[Estimator]:
-    """Give a copy of an estimator to be fitted, whose state the estimator takes at the end.
-
-    It does so in one assignment: whatever stops the fit, and whenever, the estimator is left with
-    the state that it had, and no other thread sees a part of the new one.
-    """
-    draft = copy(estimator)
-    yield draft
-    estimator.__dict__ = draft.__dict__
-
-
-def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Return X as an array or CSR matrix of float64 or float32 that agrees with the one of fit."""
-    check_unmasked("X", X)
-    xp = array_namespace(X) if is_tensor(X) and get_config()["array_api_dispatch"] else np
-    return validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=[xp.float64, xp.float32]
-    )
+__all__ = ["answer_blocks", "as_frame", "column_order", "pass_features_on"]
 
 
 def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -52,43 +24,6 @@ def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
         check_array(X)  # says how to reshape one row or one column of numbers
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return indexable(X)[0]
-
-
-def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
-    """Leave out the rows of weight zero."""
-    if weight is None:
-        return X, Y, None
-    rows = np.flatnonzero(weight)
-    return take_rows(X, rows), Y[rows], weight[rows]
-
-
-def needs_encoding(X: Any, allow_gaps: bool = False) -> bool:
-    """Return whether X is a data frame with columns that are no numbers, or with gaps."""
-    if not is_table(X) or in_blocks(X):
-        return False
-    table = X if hasattr(X, "iloc") else X.to_pandas()
-    if any(getattr(dtype, "kind", "O") not in "biuf" for dtype in table.dtypes):
-        return True
-    return not allow_gaps and bool(table.isna().any().any())
-
-
-def encode_table(estimator: Any, X: Any, *, reset: bool, allow_gaps: bool = False) -> Any:
-    """Return X, or the features of a data frame by the ``table_encoder_`` of the estimator.
-
-    Fitting sets ``table_encoder_`` where the columns are not all numbers, and only then.
-    """
-    if reset:
-        vars(estimator).pop("table_encoder_", None)
-        if needs_encoding(X, allow_gaps):
-            from fbeta.datasets import TableEncoder
-
-            estimator.table_encoder_ = TableEncoder().fit(
-                X if hasattr(X, "iloc") else X.to_pandas()
-            )
-    encoder = getattr(estimator, "table_encoder_", None)
-    if encoder is None:
-        return X
-    return encoder.transform(X.to_pandas() if hasattr(X, "to_pandas") else X)
 
 
 def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | None:
@@ -108,11 +43,30 @@ def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | Non
     return np.array([given.index(name) for name in expected], dtype=np.intp)
 
 
-def in_blocks(X: Any) -> bool:
-    """Return whether rows come in blocks, from :mod:`fbeta.blocks` or Dask.
+def answer_blocks(estimator: Any, method: str, X: Any, kind: str, **options: Any) -> Any:
+    """Return the result of a method for blocks of rows: lazily, block by block."""
+    from fbeta.blocks.distributed import answer
 
-    The names of modules are compared, so that arrays do not load :mod:`fbeta.blocks`.
-    """
-    modules = {base.__module__ for base in type(X).__mro__}
-    ours = any(module.startswith("fbeta.blocks") for module in modules)
-    return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
+    check_is_fitted(estimator)
+    work = partial(getattr(estimator, method), **options)
+    names, own = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
+    if names is not None and own is not None:
+        work = partial(_by_name, work, column_order(names, own, "X"))
+    return answer(work, X, kind, estimator.label_form)
+
+
+def _by_name(work: Callable[[Any], Any], order: Any, X: Any) -> Any:
+    """Call a method with the columns of a block in the order of fit; they have no names."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        return work(X if order is None or hasattr(X, "iloc") else X[:, order])
+
+
+def as_frame(values: Any, library: str, classes: NDArray[Any], X: Any) -> Any:
+    """Return probabilities (n, s) as a data frame of pandas, with the index of X, or of Polars."""
+    name = library.replace("polars", "Polars")
+    module = optional_import(library, library, f"data frames of {name}")
+    if library == "polars":
+        return module.DataFrame(to_numpy(values), schema=[str(name) for name in classes])
+    index = X.index if hasattr(X, "iloc") else None
+    return module.DataFrame(to_numpy(values), index=index, columns=classes)

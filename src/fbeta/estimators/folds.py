@@ -1,34 +1,46 @@
-"""Cross-validation: the folds, one pass along the path of alphas for each, and the scores."""
+"""Cross-validation: folds, a pass along the alphas of each, its scores, pruning and calibration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
+from sklearn.isotonic import isotonic_regression
 from sklearn.model_selection import KFold, check_cv
 
-from fbeta._array import to_numpy
+from fbeta._array import as_array, namespace_and_device, to_numpy
 from fbeta._threads import run_evenly
 from fbeta._validation import check_count, check_takes_weight
-from fbeta.estimators.base import Fold, MultiLabelClassifier
-from fbeta.estimators.decisions import HeldOut
-from fbeta.estimators.pruning import Pruning, constant_scores
+from fbeta.decoding.exact import decode
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Alphas, Rows, Weight
+from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance
-from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.statistics import LabelStatistics, encode, observed_cardinalities
 
-__all__ = ["ALPHAS", "HeldOutScores", "make_folds", "over_folds", "row_shares", "score_table",
-           "stop_when_idle"]  # fmt: skip
+if TYPE_CHECKING:
+    from fbeta.estimators.base import MultiLabelClassifier
+
+__all__ = ["ALPHAS", "Calibration", "HeldOut", "HeldOutScores", "make_folds", "over_folds"]
 
 #: The grid of the paper.
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+# gain of F_beta that counts, and lead over the best set without features that pruning needs
+MIN_GAIN, MIN_LEAD = 1e-3, 1e-2
+# alphas without a gain after which a path ends, and the factor that they have to span
+PATIENCE, MIN_SPAN = 2, 10.0
+STANDARD_ERRORS = 2.0  # of a difference that counts
+# rows in a group of a calibration, and groups: a mean over fewer rows follows their noise
+MIN_GROUP_ROWS, MAX_GROUPS = 25, 20
+# rows that a straight line counts for in every group, and the slope 1 in the line
+LINE_ROWS, SLOPE_ROWS = 25, 20
 
 Found = TypeVar("Found")
+Fold: TypeAlias = tuple[Rows, Rows]  # indices of training and held-out rows
 
 
 def make_folds(
@@ -53,6 +65,23 @@ def make_folds(
     if not folds:
         raise ValueError("cv has no folds: expected at least one pair of train and test rows")
     return folds
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """An estimator that was fitted to other rows, and the held-out rows as its model takes them."""
+
+    estimator: MultiLabelClassifier
+    rows: Any
+
+    def labels(self, beta: float) -> Any:
+        """Return the predicted label sets, booleans of shape (n, s)."""
+        return self.estimator.decide(self.rows, [beta], expected=False, checked=True).labels[beta]
+
+    def statistics(self) -> LabelStatistics:
+        """Return the label statistics, of estimators that have them."""
+        estimates = self.estimator.estimates(self.rows, checked=True)
+        return LabelStatistics.concatenate([part.statistics() for part in estimates])
 
 
 def over_folds(
@@ -88,20 +117,19 @@ def over_folds(
     falling = sorted(set(alphas), reverse=True)
 
     def walk(fold: Fold) -> Iterator[tuple[float, Found]]:
-        is_over = stop(fold) if stop is not None else None
-        for alpha, held in estimator.alpha_path(shared, Y, weight, fold, falling):
-            found = look(held, fold[1])
+        train, test = fold
+        held, is_over = take_rows(shared, test), None if stop is None else stop(fold)
+        for alpha, fitted in estimator.alpha_path(shared, Y, weight, train, falling):
+            found = look(HeldOut(fitted, held), test)
             yield alpha, found
             if is_over is not None and is_over(alpha, found):
                 break
 
-    def run(fold: Fold) -> list[tuple[float, Found]]:
-        return list(walk(fold))
-
     if n_jobs is None and effective_n_jobs(None) == 1:
         pairs = run_evenly(walk, folds)
     else:
-        pairs = list(Parallel(n_jobs=n_jobs)(delayed(run)(fold) for fold in folds))
+        run = delayed(lambda fold: list(walk(fold)))
+        pairs = list(Parallel(n_jobs=n_jobs)(run(fold) for fold in folds))
     return [dict(found) for found in pairs]
 
 
@@ -115,8 +143,9 @@ class HeldOutScores(NamedTuple):
     @classmethod
     def of(cls, held: HeldOut, Y: Indicator, beta: float) -> HeldOutScores:
         """Predict, and compare with the truth of shape (n, s)."""
-        labels, expected = held.decide(beta)
-        achieved = fbeta_per_instance(Y, to_numpy(labels), beta)
+        found = held.estimator.decide(held.rows, [beta], checked=True)
+        expected = found.expected.get(beta)
+        achieved = fbeta_per_instance(Y, to_numpy(found.labels[beta]), beta)
         return cls(achieved, None if expected is None else to_numpy(expected))
 
 
@@ -131,13 +160,18 @@ def score_table(
     found: Sequence[Mapping[float, HeldOutScores]],
     shares: Sequence[NDArray[np.float64]],
 ) -> NDArray[np.float64]:
-    """Return the mean F_beta of strengths x folds, NaN where a fold has left a strength out."""
+    """Return the mean F_beta of alphas x folds, NaN where a fold has left an alpha out."""
     table = np.full((len(grid), len(found)), np.nan)
     for j, (fold, share) in enumerate(zip(found, shares, strict=True)):
         for i, alpha in enumerate(grid):
             if alpha in fold:
                 table[i, j] = np.average(fold[alpha].achieved, weights=share)
     return table
+
+
+def best_place(mean: NDArray[np.float64]) -> int:
+    """Return the place of the best mean score that is known, the last of those that tie."""
+    return int(np.flatnonzero(mean == np.nanmax(mean))[-1])
 
 
 def stop_when_idle(
@@ -151,3 +185,136 @@ def stop_when_idle(
         return lambda alpha, found: pruning.is_over(alpha, found.achieved)
 
     return stop
+
+
+def difference(
+    one: NDArray[np.float64], other: NDArray[np.float64], weight: Weight = None
+) -> tuple[float, float]:
+    """Return the mean of paired differences, and its standard error."""
+    share = np.ones(len(one)) if weight is None else weight
+    share = share / share.sum()
+    gaps = one - other
+    mean = float(gaps @ share)
+    return mean, float(np.sqrt(share**2 @ (gaps - mean) ** 2))
+
+
+def constant_scores(
+    Y: Indicator, train: Rows, test: Rows, beta: float, weight: Weight
+) -> NDArray[np.float64]:
+    """Return F_beta of each test row where all get the set that is best without any features."""
+    cardinalities = observed_cardinalities(Y[train])
+    code = encode(Y[train], cardinalities).T.astype(np.float64)
+    share = np.ones(len(train)) if weight is None else weight[train]
+    mean = (code @ share / share.sum())[None, :]
+    labels = decode(LabelStatistics.from_code(mean, cardinalities, Y.shape[1]), beta)
+    return fbeta_per_instance(Y[test], np.repeat(labels, len(test), axis=0), beta)
+
+
+@dataclass
+class Pruning:
+    """Scores of one fold from the strongest to the weakest alpha; AlphaSearchCV has the rule."""
+
+    constant: NDArray[np.float64]  # (n,), scores of the test rows without features
+    weight: Weight  # of the test rows
+    best: NDArray[np.float64] | None = None
+    before: float = np.inf  # the last alpha that gained
+    idle: int = 0  # alphas since
+
+    def is_over(self, alpha: float, scores: NDArray[np.float64]) -> bool:
+        """Take the scores of the next alpha, and tell whether weaker ones are left out."""
+        if self.best is None:
+            self.best, self.before = scores, alpha
+            return False
+        gain, error = difference(scores, self.best, self.weight)
+        if gain + STANDARD_ERRORS * error >= MIN_GAIN:
+            self.before, self.idle = alpha, 0
+        else:
+            self.idle += 1
+        if gain > 0:
+            self.best = scores
+        lead, error = difference(self.best, self.constant, self.weight)
+        leads = lead > max(MIN_LEAD, STANDARD_ERRORS * error)
+        return leads and self.idle >= PATIENCE and alpha * MIN_SPAN <= self.before
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A non-decreasing map from the expected F_beta to the one that was achieved.
+
+    Held-out rows are sorted by what was expected of them and put into groups of the same size, at
+    most 20 of them with at least 25 rows each. Few rows say little: in every group a straight line
+    through all rows counts for 25 more, and in the line a slope of 1 for 20. An isotonic regression
+    of the mean F_beta that the groups achieved on the mean that was expected gives the values at
+    these means; the map is linear between them and constant beyond the first and the last.
+
+    Attributes
+    ----------
+    beta : float
+        The measure that it is for.
+    expected, achieved : ndarray of shape (k,)
+        Increasing means of the groups, and the values at them.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> expected = rng.uniform(size=500)
+    >>> achieved = (rng.uniform(size=500) < expected / 2).astype(float)  # half of what it says
+    >>> calibration = Calibration.of(1.0, expected, achieved)
+    >>> bool(abs(calibration(np.array([0.2, 0.8])) - [0.1, 0.4]).max() < 0.1)
+    True
+    """
+
+    beta: float
+    expected: NDArray[np.float64]
+    achieved: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        beta: float,
+        expected: NDArray[np.float64],
+        achieved: NDArray[np.float64],
+        weight: Weight = None,
+    ) -> Calibration:
+        """Learn from held-out rows; the three arrays have shape (n,) with n >= 1."""
+        weight = np.ones(len(expected)) if weight is None else weight
+        order = np.argsort(expected, kind="stable")
+        n_groups = int(np.clip(len(order) // MIN_GROUP_ROWS, 1, MAX_GROUPS))
+        groups = [rows for rows in np.array_split(order, n_groups) if weight[rows].any()]
+        parts = [
+            (expected[g] @ weight[g], achieved[g] @ weight[g], weight[g].sum()) for g in groups
+        ]
+        x, y, total = np.array(parts).T
+        # groups of which the same is expected, up to rounding, are one
+        at, place = np.unique(np.round(x / total, 12), return_inverse=True)
+        y, total = np.bincount(place, y), np.bincount(place, total)
+        # weights count rows, whatever their unit is
+        y, total = (a * (len(order) / total.sum()) for a in (y, total))
+        line = _line_at(at, expected, achieved, weight / weight.sum())
+        y, total = y + LINE_ROWS * line, total + LINE_ROWS
+        values = isotonic_regression(y / total, sample_weight=total, y_min=0.0, y_max=1.0)
+        return cls(float(beta), at, np.asarray(values, dtype=np.float64))
+
+    def __call__(self, expected: Any) -> Any:
+        """Return calibrated values, of the library and on the device of those expected."""
+        xp, device = namespace_and_device(expected=expected)
+        raw = to_numpy(expected)
+        values = np.interp(raw, self.expected, self.achieved).astype(raw.dtype)
+        return as_array(xp, device, values)
+
+
+def _line_at(at: Any, expected: Any, achieved: Any, share: Any) -> NDArray[np.float64]:
+    """Return a line through what was achieved, never falling, with values in [0, 1]."""
+    x, y = float(expected @ share), float(achieved @ share)
+    spread, both = ((expected - x) ** 2) @ share, ((expected - x) * (achieved - y)) @ share
+    n, slope = len(expected), 0.0
+    if spread > 0:
+        slope = max(0.0, (n * both + SLOPE_ROWS * spread) / ((n + SLOPE_ROWS) * spread))
+    return np.asarray(np.clip(y + slope * (at - x), 0.0, 1.0))
+
+
+def calibrate(raw: Any, calibration: Calibration | None, beta: float | None) -> Any:
+    """Calibrate the expected F_beta where it is known how: for one beta, or for None."""
+    if calibration is None or beta not in (None, calibration.beta):
+        return raw
+    return calibration(raw)

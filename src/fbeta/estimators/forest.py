@@ -1,4 +1,4 @@
-"""Extremely randomised trees: label statistics of the training rows that share leaves with x."""
+"""Label sets of the training rows that share leaves of random trees with x, or are near x."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from sklearn.utils import check_random_state
 
 from fbeta._threads import check_cancelled, run_threaded
 from fbeta._validation import check_choice, check_count
-from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, Names, Weight
+from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import LabelSetCode
 from fbeta.statistics.encoding import Targets
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["FBetaForest", "ForestLearner", "ForestModel"]
+__all__ = ["FBetaForest", "ForestModel", "NeighboursClassifier", "NeighboursModel"]
 
-VISITS = 1 << 20  # numbers of X, or rows times trees, that are looked at together
-MOST_OUTPUTS = 128  # labels beyond which splits are searched on a projection of them
-PROJECTED = 64  # dimensions of the projection
+MAX_VISITS = 1 << 20  # numbers of X, or rows times trees, that are read together
+MAX_DISTANCES = 1 << 22  # between rows of X and training rows that are computed together
+MAX_OUTPUTS = 128  # labels beyond which splits are searched on a projection of them
+PROJECTED_OUTPUTS = 64  # dimensions of the projection
 
 
 @dataclass(frozen=True)
@@ -41,30 +42,25 @@ class SizedSetsCode(LabelSetCode):
         return LabelStatistics.from_marginals(marginals, sizes / sizes.sum(axis=1, keepdims=True))
 
 
+def _code_of_sets(labels: str, Y: Indicator) -> LabelSetCode:
+    check_choice("labels", labels, ("sets", "sized"))
+    return (LabelSetCode if labels == "sets" else SizedSetsCode).of(Y)
+
+
 @dataclass(frozen=True)
 class ForestModel:
     """Trees as arrays over all their N nodes, and a distribution over label sets in each leaf.
 
-    Attributes
-    ----------
-    n_features : int
-    roots : ndarray of shape (T,)
-        The first node of each tree.
-    feature, threshold : ndarray of shape (N,)
-        A row with ``x[feature] <= threshold`` goes to the left, another to the right.
-    left, right : ndarray of shape (N,)
-        Nodes below; a leaf has itself.
-    shares : csr_array of shape (N, L)
-        The weights of the label sets in a leaf, which sum to 1 / T; zero elsewhere.
+    A row with ``x[feature] <= threshold`` goes to the left, another to the right.
     """
 
     n_features: int
-    roots: NDArray[np.int32]
-    feature: NDArray[np.int32]
-    threshold: NDArray[np.float64]
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
-    shares: sp.csr_array
+    roots: NDArray[np.int32]  # (T,), the first node of each tree
+    feature: NDArray[np.int32]  # (N,)
+    threshold: NDArray[np.float64]  # (N,)
+    left: NDArray[np.int32]  # (N,), the node below; a leaf has itself
+    right: NDArray[np.int32]  # (N,)
+    shares: sp.csr_array  # (N, L), weights of label sets in a leaf, with the sum 1 / T, else zero
 
     def __post_init__(self) -> None:
         # a file may come from anybody, and every walk has to end within the arrays
@@ -85,7 +81,7 @@ class ForestModel:
         """Return the weight of each label set, of shape (n, L)."""
         n, T = X.shape[0], len(self.roots)
         out = np.empty((n, self.shares.shape[1]))
-        rows = max(1, VISITS // max(T, self.n_features))
+        rows = max(1, MAX_VISITS // max(T, self.n_features))
         for start in range(0, n, rows):
             part = X[start : start + rows]
             leaves = self.leaves(part.toarray() if sp.issparse(part) else np.asarray(part))
@@ -111,57 +107,6 @@ class ForestModel:
         return node
 
 
-@dataclass(frozen=True)
-class ForestLearner(Learner):
-    """Extremely randomised trees, each fitted to all rows."""
-
-    n_estimators: int
-    min_samples_leaf: Any
-    max_features: Any
-    n_jobs: int | None
-    random_state: Any
-
-    def __post_init__(self) -> None:
-        check_count("n_estimators", self.n_estimators)
-
-    def fit(
-        self, X: Any, targets: Targets, weight: Weight, alpha: Any = None, name: Names = str
-    ) -> ForestModel:
-        """Fit to label sets; how strongly is for the leaves to say."""
-        if sp.issparse(X):
-            X = sp.csc_matrix(X, dtype=np.float32)
-            X.sort_indices()
-        else:
-            X = np.asarray(X, dtype=np.float32)
-        Y = targets.structure[targets.values[:, 0]].toarray()
-        # what all rows share splits nothing
-        Y = Y[:, Y.min(axis=0) < Y.max(axis=0)] if len(Y) else Y
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
-
-        def grow(seed: int) -> tuple[Any, ...]:
-            check_cancelled()
-            return self._grow(X, Y, weight, seed)
-
-        trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
-        return _put_together(trees, X.shape[1], targets, weight)
-
-    def _grow(self, X: Any, Y: NDArray[Any], weight: Weight, seed: int) -> tuple[Any, ...]:
-        """Grow a tree, and return its nodes and the leaf of each row."""
-        if Y.shape[1] > MOST_OUTPUTS:
-            # distances of label sets survive a random projection, and so does what splits lower
-            signs = np.random.default_rng(seed).integers(0, 2, (Y.shape[1], PROJECTED))
-            Y = Y @ (2.0 * signs - 1)
-        tree = ExtraTreeRegressor(
-            min_samples_leaf=self.min_samples_leaf, max_features=self.max_features,
-            random_state=seed,
-        )  # fmt: skip
-        # with 0/1 targets the squared error is half the Gini index of classification trees
-        tree.fit(X, Y if Y.shape[1] else np.zeros(len(Y)), sample_weight=weight)
-        nodes = tree.tree_
-        parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
-        return *(part.copy() for part in parts), tree.apply(X)
-
-
 def _put_together(
     trees: list[tuple[Any, ...]], n_features: int, targets: Targets, weight: Weight
 ) -> ForestModel:
@@ -183,11 +128,10 @@ def _put_together(
         values.append(own / (total[tree[4]] * len(trees)))
     entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
     shares = sp.csr_array(entries, shape=(len(nodes), targets.structure.shape[0]))
-    places = (part.astype(np.int32) for part in (np.where(leaf, 0, feature), left, right))
-    feature, left, right = places
-    return ForestModel(
-        n_features, roots[:-1].astype(np.int32), feature, threshold, left, right, shares
+    first, feature, left, right = (
+        part.astype(np.int32) for part in (roots[:-1], np.where(leaf, 0, feature), left, right)
     )
+    return ForestModel(n_features, first, feature, threshold, left, right, shares)
 
 
 @dataclass(eq=False, repr=False)
@@ -238,11 +182,104 @@ class FBetaForest(StatisticsClassifier):
     random_state: Any = None
 
     def _make_code(self, Y: Indicator) -> LabelSetCode:
-        check_choice("labels", self.labels, ("sets", "sized"))
-        return (LabelSetCode if self.labels == "sets" else SizedSetsCode).of(Y)
+        return _code_of_sets(self.labels, Y)
 
-    def _make_learner(self) -> ForestLearner:
-        return ForestLearner(
-            self.n_estimators, self.min_samples_leaf, self.max_features, self.n_jobs,
-            self.random_state,
-        )  # fmt: skip
+    def _make_learner(self) -> FunctionLearner:
+        check_count("n_estimators", self.n_estimators)
+        return FunctionLearner(self._grow)
+
+    def _grow(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> ForestModel:
+        """Fit every tree to all rows and their label sets."""
+        if sp.issparse(X):
+            X = sp.csc_matrix(X, dtype=np.float32)
+            X.sort_indices()
+        else:
+            X = np.asarray(X, dtype=np.float32)
+        Y = targets.structure[targets.values[:, 0]].toarray()
+        # what all rows share splits nothing
+        Y = Y[:, Y.min(axis=0) < Y.max(axis=0)] if len(Y) else Y
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
+
+        def grow(seed: int) -> tuple[Any, ...]:
+            check_cancelled()
+            return self._grow_tree(X, Y, weight, seed)
+
+        trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
+        return _put_together(trees, X.shape[1], targets, weight)
+
+    def _grow_tree(self, X: Any, Y: NDArray[Any], weight: Weight, seed: int) -> tuple[Any, ...]:
+        """Grow a tree, and return its nodes and the leaf of each row."""
+        if Y.shape[1] > MAX_OUTPUTS:
+            # distances of label sets survive a random projection, and so does what splits lower
+            signs = np.random.default_rng(seed).integers(0, 2, (Y.shape[1], PROJECTED_OUTPUTS))
+            Y = Y @ (2.0 * signs - 1)
+        options = {"min_samples_leaf": self.min_samples_leaf, "max_features": self.max_features}
+        tree = ExtraTreeRegressor(**options, random_state=seed)
+        # with 0/1 targets the squared error is half the Gini index of classification trees
+        tree.fit(X, Y if Y.shape[1] else np.zeros(len(Y)), sample_weight=weight)
+        nodes = tree.tree_
+        parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
+        return *(part.copy() for part in parts), tree.apply(X)
+
+
+@dataclass(frozen=True)
+class NeighboursModel:
+    """Training rows (n', d), the label set of each, their weights, and the number of neighbours."""
+
+    X: Any
+    which: NDArray[np.intp]
+    weight: NDArray[np.float64]
+    n_sets: int
+    n_neighbours: int
+
+    def probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Return the weight of each label set, (n, L): of neighbours, by their inverse distance."""
+        n, k = X.shape[0], min(self.n_neighbours, self.X.shape[0])
+        out = np.zeros((n, self.n_sets))
+        rows = max(1, MAX_DISTANCES // max(1, self.X.shape[0]))
+        own = _squares(self.X)
+        for start in range(0, n, rows):
+            check_cancelled()
+            part = X[start : start + rows]
+            product = part @ self.X.T
+            product = product.toarray() if hasattr(product, "toarray") else np.asarray(product)
+            squares = np.maximum(_squares(part)[:, None] + own - 2 * product, 0.0)
+            near = np.argpartition(squares, k - 1, axis=1)[:, :k]
+            distance = np.sqrt(np.take_along_axis(squares, near, axis=1).astype(np.float64))
+            # the weight of a row that is there already is bounded
+            least = np.maximum(distance.max(axis=1, keepdims=True) * 1e-3, 1e-12)
+            share = self.weight[near] / np.maximum(distance, least)
+            share /= share.sum(axis=1, keepdims=True)
+            place = np.arange(len(near))[:, None], self.which[near]
+            np.add.at(out[start : start + rows], place, share)
+        return out
+
+
+def _squares(X: Any) -> NDArray[np.float64]:
+    squares = X.multiply(X) if hasattr(X, "multiply") else X * X
+    return np.asarray(squares.sum(axis=1)).ravel()
+
+
+@dataclass(eq=False, repr=False)
+class NeighboursClassifier(StatisticsClassifier):
+    """The label sets of the nearest training rows, weighted by their inverse distance.
+
+    ``labels`` is as for :class:`fbeta.FBetaForest`. A candidate of :class:`fbeta.FBetaAuto`.
+    """
+
+    beta: float = 1.0
+    _: KW_ONLY
+    n_neighbours: int = 20
+    labels: str = "sets"
+
+    def _make_code(self, Y: Indicator) -> LabelSetCode:
+        return _code_of_sets(self.labels, Y)
+
+    def _make_learner(self) -> FunctionLearner:
+        check_count("n_neighbours", self.n_neighbours)
+        return FunctionLearner(self._keep_rows)
+
+    def _keep_rows(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> NeighboursModel:
+        which, n_sets = targets.values[:, 0], targets.structure.shape[0]
+        own = np.ones(len(which)) if weight is None else weight
+        return NeighboursModel(X, which, own, n_sets, self.n_neighbours)

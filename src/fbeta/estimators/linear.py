@@ -1,4 +1,4 @@
-"""The paper's algorithm as a scikit-learn estimator: linear models of the joint code."""
+"""Linear models of label statistics: the paper's algorithm, the cardinality model, label sets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import LinearLearner
+from fbeta.linear import Cardinality, LabelSets
+from fbeta.linear.learner import LinearLearner, SolverLearner
 from fbeta.losses import Loss, get_loss
-from fbeta.statistics.codes import JointCode
+from fbeta.statistics.codes import CardinalityCode, JointCode, LabelSetCode
 
-__all__ = ["FBetaClassifier", "FBetaClassifierCV"]
+__all__ = ["CardinalityClassifier", "FBetaClassifier", "FBetaClassifierCV", "LabelSetClassifier"]
 
 
 @dataclass(eq=False, repr=False)
@@ -142,11 +143,137 @@ class FBetaClassifierCV(AlphaSearchCV):
     @property
     def estimator(self) -> FBetaClassifier:
         """The estimator whose alpha is chosen."""
-        return FBetaClassifier(
-            self.beta, loss=self.loss, cardinalities=self.cardinalities,
-            fit_intercept=self.fit_intercept, tol=self.tol, max_iter=self.max_iter,
-        )  # fmt: skip
+        names = ("beta", "loss", "cardinalities", "fit_intercept", "tol", "max_iter")
+        return FBetaClassifier(**{name: getattr(self, name) for name in names})
 
     cardinalities_, coef_, intercept_, n_iter_ = views(
         "best_estimator_", "cardinalities_", "coef_", "intercept_", "n_iter_"
     )
+
+
+@dataclass(eq=False, repr=False)
+class CardinalityClassifier(StatisticsClassifier):
+    """Linear scores of labels, and linear potentials of how many there are.
+
+    ``ln P(y | x) = sum_j y_j (w_j.x + b_j) + v_|y|.x + c_|y| - ln Z(x)`` over the sizes that were
+    seen. The normaliser is exact, the model convex. It contains independent labels (v = c = 0) and
+    learns how far to leave them; the statistics are those of a distribution by construction.
+
+    Parameters
+    ----------
+    beta : float > 0
+        The measure to be optimal for.
+    alpha : float >= 0
+        The SUM of the losses of all rows plus ``alpha / 2`` times the sum of the squares of all w
+        and v is minimised; less than 1e-7 is taken for that. Intercepts have a penalty of 1e-5,
+        which only keeps those of labels finite that are always or never there.
+    fit_intercept : bool
+        Whether there are b and c.
+    tol : float > 0
+        The solver has converged once the decrease of the objective that a further step promises
+        is certified to be below ``tol`` times the objective.
+    max_iter : int
+        Largest number of Newton iterations.
+
+    Attributes
+    ----------
+    classes_, cardinalities_, n_iter_
+        As for :class:`fbeta.FBetaClassifier`.
+    coef_ : ndarray of shape (s + C, d)
+        The w of the labels, and the v of the sizes that were seen.
+    intercept_ : ndarray of shape (s + C,)
+        Their b and c.
+
+    Notes
+    -----
+    A row costs O(s k) for sizes up to k. The two sides of the model can stand for each other - a
+    constant added to all scores of labels, and its multiple by k taken off the potentials - and
+    the solution is the one with the smallest coefficients.
+
+    Examples
+    --------
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> clf = CardinalityClassifier(alpha=0.1).fit(X, Y)
+    >>> clf.predict([[0.5], [2.5]])
+    [['sea'], ['sea', 'sky']]
+    """
+
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    tol: float = 1e-4
+    max_iter: int = 100
+
+    _any_array = True
+    _streams = True
+
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
+
+    def _make_code(self, Y: Indicator) -> CardinalityCode:
+        return CardinalityCode.of(Y)
+
+    def _make_learner(self) -> SolverLearner:
+        return SolverLearner(self.fit_intercept, self.tol, self.max_iter, objective=Cardinality)
+
+
+@dataclass(eq=False, repr=False)
+class LabelSetClassifier(StatisticsClassifier):
+    """A softmax over the label sets of the training data.
+
+    ``ln P(y | x) = sum_j y_j w_j.x + b_y - ln Z(x)``: the score of a set is the sum of the linear
+    scores of its labels and a number of its own. Labels depend on each other as they do in the
+    sets that were seen, and no other set has a probability.
+
+    Parameters
+    ----------
+    beta : float > 0
+        The measure to be optimal for.
+    alpha : float >= 0
+        The SUM of the losses of all rows plus ``alpha / 2`` times the sum of the squares of all w
+        is minimised. The b have a penalty of 1e-5.
+    fit_intercept : bool
+        Whether there are b.
+    tol, max_iter
+        As for :class:`fbeta.CardinalityClassifier`.
+
+    Attributes
+    ----------
+    classes_, cardinalities_, n_iter_
+        As for :class:`fbeta.FBetaClassifier`.
+    coef_ : ndarray of shape (s, d)
+        The w of the labels.
+    offset_ : ndarray of shape (L,)
+        The b of the label sets.
+    labelsets_ : csr_array of shape (L, s)
+        The label sets that were seen, as 0/1.
+
+    Notes
+    -----
+    Memory grows with the number of rows times that of label sets.
+
+    Examples
+    --------
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> clf = LabelSetClassifier(alpha=0.1).fit(X, Y)
+    >>> clf.predict([[0.5], [2.5]])
+    [['sea'], ['sea', 'sky']]
+    """
+
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    tol: float = 1e-4
+    max_iter: int = 100
+
+    coef_, offset_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
+    (labelsets_,) = views("_code", "sets")
+
+    def _make_code(self, Y: Indicator) -> LabelSetCode:
+        return LabelSetCode.of(Y)
+
+    def _make_learner(self) -> SolverLearner:
+        return SolverLearner(self.fit_intercept, self.tol, self.max_iter, objective=LabelSets)

@@ -1,53 +1,49 @@
-"""Trials of estimators and pipelines: label statistics of held-out rows, and their scores."""
+"""Trials of estimators and pipelines: statistics of held-out rows, their scores and weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from fbeta._threads import check_cancelled
 from fbeta._validation import check_takes_weight
 from fbeta.decoding.exact import decode
+from fbeta.estimators import folds
 from fbeta.estimators.alpha_search import AlphaSearchCV
-from fbeta.estimators.base import Fold
-from fbeta.estimators.calibration import Calibration
-from fbeta.estimators.decisions import HeldOut
-from fbeta.estimators.features import validate_features
-from fbeta.estimators.folds import (
-    HeldOutScores,
-    over_folds,
-    row_shares,
-    score_table,
-    stop_when_idle,
-)
+from fbeta.estimators.base import validate_features
+from fbeta.estimators.folds import Calibration, Fold, HeldOut, HeldOutScores
 from fbeta.estimators.forest import SizedSetsCode
-from fbeta.estimators.sized import SizedClassifier
-from fbeta.estimators.stacking import stacked_weights
+from fbeta.estimators.reduction import SizedClassifier
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
-from fbeta.metrics import fbeta_per_instance
+from fbeta.metrics import fbeta_per_instance, fbeta_weight
 from fbeta.statistics import LabelStatistics, observed_cardinalities
-from fbeta.statistics.codes import LabelSetCode, MarginalCode, SizedCode
+from fbeta.statistics.codes import Estimates, MarginalCode
 
-__all__ = ["INDEPENDENT", "Candidate", "Trial", "as_candidates", "fit_member", "kept_rows",
-           "statistics_of"]  # fmt: skip
+__all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "stacked_weights"]
 
-#: Added to the name of a candidate whose labels are independent, by the same marginals.
-INDEPENDENT = "independent"
-#: Added to the name of a forest whose labels are independent given their number.
-SIZED = "sized"
 HALF_DECADE = 10**0.5
 # bytes of the statistics that are kept of all candidates, and numbers that one decode may read
 KEPT_BYTES, MAX_DECODED_NUMBERS = 1 << 29, 3e7
 EXPECTED_CANDIDATES = 24  # for which memory is planned
+MIN_KEPT_ROWS = 500  # whatever memory says
+STACKED_NUMBERS = 1 << 22  # of statistics that are read together to choose weights
+RIDGE = 1e-9  # share of the mean square of the statistics that keeps equal ones apart
+SUM_PENALTY = 1e3  # how firmly weights are held to a sum of 1, before they are divided by it
+
+# parameters of a second candidate from the same fits, by what is added to its name
+SECOND_KINDS = {"independent": {"sizes": "independent"}, "sized": {"labels": "sized"}}
+
+Readers = dict[str, Callable[[Any], LabelStatistics]]
 
 
 @dataclass(frozen=True)
@@ -86,26 +82,20 @@ class Trial:
         maps, last = split_pipeline(estimator)
         inner, grid = _search_space(last, alphas)
         check_takes_weight(inner, self.weight)
-        both = (
-            more
-            and maps is None
-            and (isinstance(inner, SizedClassifier) or hasattr(inner, "labels"))
-        )
-        found = self._scores(maps, inner, X, grid, both)
+        readers = _readers(inner, more and maps is None)
+        found = self._scores(maps, inner, X, grid, readers)
         if more and len(grid) > 1:
-            tables = [self._best(grid, found, kind)[0] for kind in found[0][grid[-1]]]
-            beside = {float(f"{a * f:.6g}") for a in tables for f in (HALF_DECADE, 1 / HALF_DECADE)}
-            again = self._scores(maps, inner, X, sorted(beside), both, prune=False)
+            best = [self._best(grid, found, kind)[0] for kind in readers]
+            beside = {float(f"{a * f:.6g}") for a in best for f in (HALF_DECADE, 1 / HALF_DECADE)}
+            again = self._scores(maps, inner, X, sorted(beside), readers, prune=False)
             found = [{**one, **other} for one, other in zip(found, again, strict=True)]
             grid = sorted({*grid, *beside})
         out, seconds = [], perf_counter() - begin
-        for kind in found[0][grid[-1]]:
+        for kind in readers:
             alpha, score = self._best(grid, found, kind)
             chosen = _with_alpha(estimator, inner, alpha)
-            if kind == INDEPENDENT:
-                chosen.set_params(sizes="independent")
-            elif kind:
-                chosen.set_params(labels="sized")
+            if kind:
+                chosen.set_params(**SECOND_KINDS[kind])
             parts = [fold[alpha][kind].statistics for fold in found]
             words = f"{name}, {kind}" if kind else name
             joined = LabelStatistics.concatenate([part for part in parts if part is not None])
@@ -116,78 +106,59 @@ class Trial:
     def _best(self, grid: Sequence[Any], found: Any, kind: str) -> tuple[Any, float]:
         """Return the best alpha, the strongest of those that tie, and its mean score."""
         own = [{alpha: scores[kind] for alpha, scores in fold.items()} for fold in found]
-        mean = score_table(grid, own, row_shares(self.folds, self.weight)).mean(axis=1)
-        best = int(np.flatnonzero(mean == np.nanmax(mean))[-1])
+        shares = folds.row_shares(self.folds, self.weight)
+        mean = folds.score_table(grid, own, shares).mean(axis=1)
+        best = folds.best_place(mean)
         return grid[best], float(mean[best])
 
     def _scores(
-        self, maps: Any, inner: Any, X: Any, grid: Sequence[Any], both: bool, prune: bool = True
-    ) -> list[dict[Any, dict[str, HeldOutScores]]]:
-        """Return the scores of each fold, by alpha and by kind of labels."""
-        if maps is None:
-            return list(self._over_folds(inner, X, self.folds, grid, both, prune))
-        found = []
-        for fold in self.folds:
-            train = fold[0]
-            fitted = clone(maps).fit(take_rows(X, train), self.Y[train].toarray())
-            found += self._over_folds(inner, fitted.transform(X), [fold], grid, both, prune)
-        return found
-
-    def _over_folds(
         self,
+        maps: Any,
         inner: Any,
         X: Any,
-        folds: Sequence[Fold],
         grid: Sequence[Any],
-        both: bool,
-        prune: bool,
-    ) -> Any:
+        readers: Readers,
+        prune: bool = True,
+    ) -> list[dict[Any, dict[str, HeldOutScores]]]:
+        """Return the scores of each fold, by alpha and by kind of labels."""
+        if maps is not None:
+            found = []
+            for train, test in self.folds:
+                fitted = clone(maps).fit(take_rows(X, train), self.Y[train].toarray())
+                one = replace(self, folds=[(train, test)])
+                found += one._scores(None, inner, fitted.transform(X), grid, readers, prune)
+            return found
         if not isinstance(inner, StatisticsClassifier):
-            return [{grid[0]: {"": self._fit_other(inner, X, fold)}} for fold in folds]
-        of_sets = hasattr(inner, "labels")
+            return [{grid[0]: {"": self._fit_other(inner, X, fold)}} for fold in self.folds]
         if hasattr(inner, "alpha") and getattr(inner, "estimator", None) is None:
             X = validate_features(clone(inner), X, reset=True)
 
         def scores(held: HeldOut, rows: Rows) -> dict[str, HeldOutScores]:
-            if not both:
-                return {"": self._read(held.parts(), rows)}
-            estimates = list(held.estimator.estimates(held.rows, checked=True))
-            other, read = (SIZED, _sized) if of_sets else (INDEPENDENT, _independent)
-            return {
-                "": self._read((part.statistics() for part in estimates), rows),
-                other: self._read(map(read, estimates), rows),
-            }
+            estimates: Iterable[Any] = held.estimator.estimates(held.rows, checked=True)
+            if len(readers) > 1:
+                estimates = list(estimates)
+            return {kind: self._read(map(of, estimates), rows) for kind, of in readers.items()}
 
-        stop = stop_when_idle(self.Y, self.weight, self.beta)
+        stop = folds.stop_when_idle(self.Y, self.weight, self.beta)
 
         def stop_kinds(fold: Fold) -> Any:
-            rules: dict[str, Any] = {}
+            rules = {kind: stop(fold) for kind in readers}
 
             def is_over(alpha: float, found: dict[str, HeldOutScores]) -> bool:
-                over = [
-                    rules.setdefault(kind, stop(fold))(alpha, own) for kind, own in found.items()
-                ]
+                over = [rules[kind](alpha, found[kind]) for kind in rules]  # each one counts
                 return all(over)
 
             return is_over
 
-        return over_folds(
-            scores,
-            inner,
-            X,
-            self.Y,
-            self.weight,
-            folds=folds,
-            alphas=grid,
-            n_jobs=self.n_jobs,
-            stop=stop_kinds if prune else None,
-        )
+        options: dict[str, Any] = {"folds": self.folds, "alphas": grid, "n_jobs": self.n_jobs}
+        options["stop"] = stop_kinds if prune else None
+        return folds.over_folds(scores, inner, X, self.Y, self.weight, **options)
 
     def _fit_other(self, estimator: Any, X: Any, fold: Fold) -> HeldOutScores:
         """Fit an estimator that is not of this library, and score the held-out rows."""
         train, test = fold
-        weights = {} if self.weight is None else {"sample_weight": self.weight[train]}
-        fitted = clone(estimator).fit(take_rows(X, train), self.Y[train].toarray(), **weights)
+        weight = None if self.weight is None else self.weight[train]
+        fitted = fit_member(estimator, take_rows(X, train), self.Y[train], weight)
         return self._read([fitted.predict_statistics(take_rows(X, test))], test)
 
     def _read(self, parts: Iterable[LabelStatistics], rows: Rows) -> HeldOutScores:
@@ -208,7 +179,7 @@ class Trial:
 
     def kept_rows(self) -> tuple[Rows, NDArray[np.float64]]:
         """Return the rows whose statistics are kept, and the share of each in a score."""
-        shares = row_shares(self.folds, self.weight)
+        shares = folds.row_shares(self.folds, self.weight)
         kept = [self._kept(test) for _, test in self.folds]
         rows = np.concatenate([test[k] for (_, test), k in zip(self.folds, kept, strict=True)])
         share = [s[k] * (s.sum() / s[k].sum()) for s, k in zip(shares, kept, strict=True) if len(k)]
@@ -239,18 +210,26 @@ class Trial:
         return Calibration.of(self.beta, np.minimum(expected, 1.0), achieved, share)
 
 
-def _independent(estimates: Any) -> LabelStatistics:
+def _readers(estimator: Any, both: bool) -> Readers:
+    """Return what makes statistics of estimates, by what it adds to the name of a candidate."""
+    readers: Readers = {"": lambda estimates: estimates.statistics()}
+    if both and isinstance(estimator, SizedClassifier):
+        readers["independent"] = _independent
+    elif both and hasattr(estimator, "labels"):
+        readers["sized"] = _sized
+    return readers
+
+
+def _independent(estimates: Estimates) -> LabelStatistics:
     """Return the statistics of independent labels by the marginals of a sized model."""
-    code: SizedCode = estimates.code
-    sizes = np.arange(1, code.n_labels + 1)
-    return MarginalCode(sizes, code.n_labels).statistics(estimates.P[:, : code.n_labels])
+    s = estimates.code.n_labels
+    return MarginalCode(np.arange(1, s + 1), s).statistics(estimates.P[:, :s])
 
 
 def _sized(estimates: Any) -> LabelStatistics:
     """Return the statistics of labels that are independent given their number, of a forest."""
-    code: LabelSetCode = estimates.code
-    own = SizedSetsCode(code.cardinalities, code.n_labels, code.sets)
-    return own.statistics(estimates.P)
+    code = estimates.code
+    return SizedSetsCode(code.cardinalities, code.n_labels, code.sets).statistics(estimates.P)
 
 
 def kept_rows(
@@ -259,12 +238,8 @@ def kept_rows(
     """Return which rows are kept for the choice of weights, of every fold; None for all of them."""
     n, s = Y.shape
     width = 1 + s * max(1, len(observed_cardinalities(Y)))
-    most = int(
-        max(
-            500,
-            min(KEPT_BYTES / (4 * width * EXPECTED_CANDIDATES), MAX_DECODED_NUMBERS / width),
-        )
-    )
+    limits = KEPT_BYTES / (4 * width * EXPECTED_CANDIDATES), MAX_DECODED_NUMBERS / width
+    most = int(max(MIN_KEPT_ROWS, min(limits)))
     total = sum(len(test) for _, test in folds)
     if total <= most:
         return None
@@ -282,8 +257,7 @@ def as_candidates(given: Any, argument: str) -> dict[str, Any]:
         raise ValueError(f"the names of the {argument} must differ, got {names}")
     found = {}
     for name, estimator in given:
-        last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-        if hasattr(last, "predict_statistics"):
+        if hasattr(split_pipeline(estimator)[1], "predict_statistics"):
             found[name] = estimator
         elif hasattr(estimator, "predict_proba"):
             found[name] = SizedClassifier(estimator=estimator)
@@ -333,3 +307,56 @@ def statistics_of(estimator: Any, X: Any) -> LabelStatistics:
     maps, last = split_pipeline(estimator)
     found: LabelStatistics = last.predict_statistics(X if maps is None else maps.transform(X))
     return found
+
+
+def stacked_weights(
+    parts: Sequence[LabelStatistics],
+    truth: Indicator,
+    beta: float = 1.0,
+    share: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Return weights, (m,), not negative and with the sum 1, for m statistics of n instances.
+
+    A decoder needs of statistics what each label would add to a set of each size, and the
+    probability of no labels. Weights are those with the least squared error of these numbers to
+    those of the true labels (n, s), a proper score: its minimum is where the average has the right
+    expectations. It is far less noisy than the F_beta of decoded sets, and convex. ``share``, (n,),
+    weighs the instances.
+    """
+    known = [observed_cardinalities(truth), *(part.cardinalities for part in parts)]
+    sizes, (n, s), m = np.unique(np.concatenate(known)), truth.shape, len(parts)
+    share = np.full(n, 1 / n) if share is None else share
+    predicted = np.arange(1, max(1, int(sizes.max(initial=1))) + 1)
+    # q' A' A q for the table A of what a hit is worth, in as few numbers as there are sizes
+    table = fbeta_weight(sizes[None, :].astype(float), predicted[:, None].astype(float), beta)
+    root: NDArray[np.float64] = np.zeros((0, 0))
+    if len(sizes):
+        root = np.asarray(np.linalg.qr(np.asarray(table), mode="r"))
+    gram = np.zeros((m + 1, m + 1))
+    rows = max(1, STACKED_NUMBERS // ((m + 1) * (1 + s * max(1, len(sizes)))))
+    for start in range(0, n, rows):
+        index = np.arange(start, min(start + rows, n))
+        labels = LabelStatistics.from_labels(truth[index].toarray())
+        numbers = [_decoded(q, sizes, root) for q in (*(part[index] for part in parts), labels)]
+        values = np.stack(numbers) * np.sqrt(share[index])[:, None]
+        flat = values.reshape(m + 1, -1)
+        gram += flat @ flat.T
+    return _on_the_simplex(gram[:m, :m], gram[:m, m])
+
+
+def _decoded(q: LabelStatistics, sizes: NDArray[np.intp], root: Any) -> NDArray[np.float64]:
+    """Return what a decoder computes of statistics, of shape (n, 1 + K s)."""
+    own = root[:, np.searchsorted(sizes, q.cardinalities)]
+    turned = np.einsum("ak,nkj->naj", own, np.asarray(q.joint, dtype=np.float64))
+    flat = turned.reshape(len(turned), -1)
+    return np.concatenate([np.asarray(q.empty, dtype=np.float64)[:, None], flat], axis=1)
+
+
+def _on_the_simplex(gram: NDArray[np.float64], cross: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Minimise ``w' gram w / 2 - cross' w`` over weights that are not negative and sum to 1."""
+    m = len(gram)
+    scale = max(float(np.trace(gram)) / m, 1e-300)
+    lower = np.linalg.cholesky(gram / scale + RIDGE * np.eye(m))
+    design = np.vstack([lower.T, np.full(m, SUM_PENALTY)])
+    weights, _ = nnls(design, np.append(np.linalg.solve(lower, cross / scale), SUM_PENALTY))
+    return np.asarray(weights / weights.sum())

@@ -1,10 +1,11 @@
-"""The reduction over any probabilistic classifier of scikit-learn."""
+"""Any classifier of scikit-learn: one for each target, or for the labels and their number."""
 
 from __future__ import annotations
 
 import warnings
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
@@ -20,17 +21,15 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples
 
-from fbeta._validation import check_beta, check_sample_weight, check_takes_weight
-from fbeta.estimators.base import views
-from fbeta.estimators.features import all_or_nothing, pass_features_on
-from fbeta.estimators.statistics_base import StatisticsClassifier
-from fbeta.labels.forms import Indicator, form_of, materialise
-from fbeta.linear.learner import Learner, Names, Weight
-from fbeta.statistics.codes import JointCode
-from fbeta.statistics.encoding import constant_values, distinct_columns
+from fbeta._validation import check_choice, check_takes_weight
+from fbeta.estimators.base import all_or_nothing, views
+from fbeta.estimators.statistics_base import FunctionLearner, Plan, StatisticsClassifier
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Learner, LinearLearner, Weight
+from fbeta.statistics.codes import Code, JointCode, MarginalCode, SizedCode
+from fbeta.statistics.encoding import constant_values, distinct_columns, read_matrix
 
-__all__ = ["ClassifierLearner", "ClassifierModel", "FBetaReduction", "fit_one", "fit_weights",
-           "predict_one", "warn_of_class_weight"]  # fmt: skip
+__all__ = ["ClassifierModel", "FBetaReduction", "SizedClassifier", "SizedModel"]
 
 CALIBRATION_FOLDS = 3
 
@@ -46,53 +45,39 @@ class ClassifierModel:
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities of the targets, of shape (n, M)."""
-        columns = Parallel(n_jobs=self.n_jobs)(
-            delayed(predict_one)(estimator, X, constant)
-            for estimator, constant in zip(self.estimators, self.constant, strict=True)
-        )
-        return np.stack(columns, axis=1)[:, self.place]
+        distinct = _predict_each(self.estimators, X, self.constant, self.n_jobs)
+        return distinct[:, self.place]
 
 
 @dataclass(frozen=True)
-class ClassifierLearner(Learner):
-    """One copy of a classifier of scikit-learn for each distinct target that is not constant."""
+class SizedModel:
+    """Classifiers of the labels, and one of the size of label sets."""
 
-    estimator: Any  # with predict_proba, or with decision_function, which is then calibrated
-    n_jobs: int | None = None  # classifiers that are fitted at the same time
+    labels: list[Any]  # of all distinct labels at once, or one for each; None for a constant one
+    together: bool  # whether there is one for all
+    constant: NDArray[np.float64]  # (m,), the value of a constant distinct label, else NaN
+    place: NDArray[np.intp]  # (s,), the distinct label that each label equals
+    size: Any  # of the place of the size among the C seen ones; None where there is nothing to tell
+    n_sizes: int  # C
 
-    def __post_init__(self) -> None:
-        known = hasattr(self.estimator, "predict_proba")
-        if not known and not hasattr(self.estimator, "decision_function"):
-            raise TypeError(
-                "estimator needs predict_proba or decision_function, which "
-                f"{type(self.estimator).__name__} does not have"
-            )
+    def probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities of labels and sizes, of shape (n, s + C)."""
+        n = _num_samples(X)
+        if self.together:
+            distinct = np.tile(self.constant, (n, 1))
+            distinct[:, np.isnan(self.constant)] = read_matrix(self.labels[0].predict_proba(X))
+        else:
+            distinct = _predict_each(self.labels, X, self.constant, 1)
+        sizes = np.full((n, self.n_sizes), 1.0 if self.size is None else 0.0)
+        if self.size is not None:
+            sizes[:, self.size.classes_] = self.size.predict_proba(X)
+        return np.concatenate([distinct[:, self.place], sizes], axis=1)
 
-    def fit(
-        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any = None, name: Names = str
-    ) -> ClassifierModel:
-        """Fit to targets of shape (n, M); how strongly is for the classifier to say."""
-        weights = fit_weights(self.estimator, weight)
-        place, first = distinct_columns(targets)
-        constant = constant_values(targets[:, first])
-        estimators = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_one)(self.estimator, X, targets[:, [c]].toarray()[:, 0], weights)
-            for c in first
-        )
-        return ClassifierModel(estimators, constant, place, self.n_jobs)
-
-    def add(
-        self, model: ClassifierModel | None, X: Any, targets: sp.csc_array, weight: Weight
-    ) -> ClassifierModel:
-        """Go on with more rows, with a classifier for each target, also where targets are equal."""
-        check_takes_weight(self.estimator, weight)
-        count = targets.shape[1]
-        before = [clone(self.estimator)] * count if model is None else model.estimators
-        estimators = Parallel(n_jobs=self.n_jobs)(
-            delayed(_add_one)(before[c], X, targets[:, [c]].toarray()[:, 0], weight)
-            for c in range(count)
-        )
-        return ClassifierModel(estimators, np.full(count, np.nan), np.arange(count), self.n_jobs)
+    @property
+    def most_iter(self) -> int:
+        """Most iterations of a classifier, 1 where none of them says."""
+        fitted = [*self.labels, self.size]
+        return max([1, *(int(np.max(getattr(f, "n_iter_", 1))) for f in fitted)])
 
 
 def _takes_more(reduction: Any) -> bool:
@@ -157,17 +142,9 @@ class FBetaReduction(StatisticsClassifier):
     cardinalities: str = "seen"
     n_jobs: int | None = None
 
+    _passes_on = True
+
     (estimators_,) = views("_model", "estimators")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags = get_tags(self.estimator).input_tags
-        return tags
-
-    _encodes_tables = False
-
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        return pass_features_on(self, X, reset=reset)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return what becomes of the weights of the rows: they are used here and passed on.
@@ -208,39 +185,152 @@ class FBetaReduction(StatisticsClassifier):
         return self
 
     def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
-        first, y = not hasattr(self, "_model"), materialise(y)
-        if first:
-            form = form_of(y, "y")
-            if classes is not None and form.kind in ("sets", "single"):
-                form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
-        else:
-            form, before = self._label_form, cast(ClassifierModel, self._model)
-            place = np.arange(len(before.place))
-            if None in before.estimators or not np.array_equal(before.place, place):
+        before = cast(ClassifierModel, getattr(self, "_model", None))
+        if before is not None:
+            each = np.array_equal(before.place, np.arange(len(before.place)))
+            if None in before.estimators or not each:
                 raise ValueError("partial_fit does not go on from fit: use a new estimator")
-        check_beta(self.beta)
-        Y, rows = form.read(y, "y"), self._validate_X(X, reset=first)
-        if _num_samples(rows) != Y.shape[0]:
-            raise ValueError(f"X has {_num_samples(rows)} rows and y has {Y.shape[0]}")
-        code = self._make_code(Y) if first else self._code
+        X, Y, weight = self._read_more(X, y, classes, sample_weight)
+        code = self._make_code(Y) if before is None else self._code
         strange = np.setdiff1d(np.diff(Y.indptr), [0, *code.cardinalities])
         if len(strange):
             raise ValueError(
                 f"y has a label set of size {strange[0]}, which the first call did not: use "
                 'cardinalities="all"'
             )
-        weight = check_sample_weight(sample_weight, Y.shape[0])
-        model = None if first else cast(ClassifierModel, self._model)
-        self._model = self._make_learner().add(model, rows, code.targets(Y), weight)
-        self._code, self._label_form, self.classes_ = code, form, form.classes
-        self.n_labels_ = form.n_labels
+        check_classifier(self.estimator, "predict_proba")
+        check_takes_weight(self.estimator, weight)
+        targets = code.targets(Y)
+        count = targets.shape[1]
+        # a classifier for each target, also where targets are equal
+        old = [clone(self.estimator)] * count if before is None else before.estimators
+        estimators = Parallel(n_jobs=self.n_jobs)(
+            delayed(_add_one)(old[c], X, targets[:, [c]].toarray()[:, 0], weight)
+            for c in range(count)
+        )
+        nan, every = np.full(count, np.nan), np.arange(count)
+        self._code, self._model = code, ClassifierModel(estimators, nan, every, self.n_jobs)
 
     def _make_code(self, Y: Indicator) -> JointCode:
         return JointCode.of(Y, self.cardinalities)
 
-    def _make_learner(self) -> ClassifierLearner:
-        warn_of_class_weight(self.estimator)
-        return ClassifierLearner(self.estimator, self.n_jobs)
+    def _make_learner(self) -> Learner:
+        check_classifier(self.estimator, "predict_proba", "decision_function")
+        return FunctionLearner(self._fit_each)
+
+    def _fit_each(
+        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
+    ) -> ClassifierModel:
+        weights = fit_weights(self.estimator, weight)
+        place, first = distinct_columns(targets)
+        distinct = targets[:, first]
+        estimators = _fit_columns(self.estimator, X, distinct, weights, self.n_jobs)
+        return ClassifierModel(estimators, constant_values(distinct), place, self.n_jobs)
+
+
+@dataclass(eq=False, repr=False)
+class SizedClassifier(StatisticsClassifier):
+    """Labels that are independent given their number, with a model of that number.
+
+    One logistic regression for each label, and one for each size of label sets that was seen,
+    against all others; the probabilities of the sizes are normalised. ``P(|y| = k, y_j = 1 | x)``
+    is the probability of the size k times that of label j among k independent labels (the
+    conditional Bernoulli law). That are s + C problems instead of the ``1 + K s`` of
+    :class:`fbeta.FBetaClassifier`, each with all the positives of a label or of a size.
+
+    With an ``estimator``, both are from copies of it: s + 1 fits, or two where it takes all labels
+    at once, as trees and nearest neighbours do.
+
+    Parameters
+    ----------
+    beta : float > 0
+        The measure to be optimal for.
+    alpha : float >= 0
+        Each binary problem minimises the SUM of its losses plus ``alpha / 2 |w|^2``.
+    estimator : classifier, optional
+        Any classifier or pipeline with ``predict_proba``, in place of logistic regression. X is
+        passed on as it is, and alpha, fit_intercept, tol and max_iter have no effect.
+    sizes : {"model", "independent"}
+        Whether the number of labels has a model of its own, or is that of independent labels.
+    fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`.
+    n_jobs : int, optional
+        Copies of the estimator that are fitted at the same time, as in joblib.
+
+    Attributes
+    ----------
+    classes_, cardinalities_, n_iter_
+        As for :class:`fbeta.FBetaClassifier`.
+    coef_ : ndarray of shape (m, d)
+        Coefficients of the distinct binary problems, labels first.
+    intercept_ : ndarray of shape (m,)
+        Their intercepts, infinite where the target is constant.
+
+    Examples
+    --------
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> clf = SizedClassifier(alpha=0.1).fit(X, Y)
+    >>> clf.predict([[0.5], [2.5]])
+    [['sea'], ['sea', 'sky']]
+    >>> clf.predict_statistics([[0.5]])
+    <LabelStatistics of 1 instances, 2 labels, 2 cardinalities, factored>
+    """
+
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    estimator: Any = None
+    sizes: str = "model"
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+    n_jobs: int | None = None
+
+    _any_array = True
+    _streams = property(lambda self: self.estimator is None)
+    _passes_on = property(lambda self: self.estimator is not None)
+
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
+
+    def _make_code(self, Y: Indicator) -> Code:
+        check_choice("sizes", self.sizes, ("model", "independent"))
+        return SizedCode.of(Y) if self.sizes == "model" else MarginalCode.of(Y)
+
+    def _make_learner(self) -> Learner:
+        if self.estimator is None:
+            return LinearLearner(self.fit_intercept, self.tol, self.max_iter)
+        check_classifier(self.estimator, "predict_proba")
+        return FunctionLearner(partial(self._fit_copies, 0))
+
+    def plan(self, Y: Indicator) -> Plan:
+        """Return code, learner and names of targets in warnings, for label sets Y (n, s)."""
+        code, learner, name = super().plan(Y)
+        if self.estimator is not None:
+            learner = FunctionLearner(partial(self._fit_copies, code.n_labels))
+        return code, learner, name
+
+    def _fit_copies(
+        self, n_labels: int, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
+    ) -> SizedModel:
+        """Fit to labels and, where there are more columns, to which size each row has."""
+        weights = fit_weights(self.estimator, weight)
+        labels, sizes = targets[:, :n_labels], targets[:, n_labels:]
+        place, first = distinct_columns(labels)
+        distinct = labels[:, first]
+        constant = constant_values(distinct)
+        varies = np.flatnonzero(np.isnan(constant))
+        together = len(varies) > 1 and bool(get_tags(self.estimator).classifier_tags.multi_label)
+        if together:
+            Y = distinct[:, varies].toarray().astype(np.int8)
+            fitted = [clone(self.estimator).fit(X, Y, **weights)]
+        else:
+            fitted = _fit_columns(self.estimator, X, distinct, weights, self.n_jobs)
+        size = None
+        if sizes.shape[1] > 1:
+            which = np.asarray(sizes.toarray().argmax(axis=1))
+            size = clone(self.estimator).fit(X, which, **weights)
+        return SizedModel(fitted, together, constant, place, size, sizes.shape[1])
 
 
 def _router(estimator: Any, owner: Any) -> MetadataRouter:
@@ -268,8 +358,11 @@ def fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
     return dict(router.route_params(caller="fit", params=given).estimator.fit)
 
 
-def warn_of_class_weight(estimator: Any) -> None:
-    """Say that probabilities of reweighted classes are not those which the decode needs."""
+def check_classifier(estimator: Any, *methods: str) -> None:
+    """Raise unless a classifier has one of the methods, and warn of reweighted classes."""
+    if not [name for name in methods if hasattr(estimator, name)]:
+        name = type(estimator).__name__
+        raise TypeError(f"estimator needs {' or '.join(methods)}, which {name} does not have")
     for name, value in estimator.get_params().items():
         if name.rpartition("__")[2] == "class_weight" and value is not None:
             warnings.warn(
@@ -281,7 +374,16 @@ def warn_of_class_weight(estimator: Any) -> None:
             )
 
 
-def fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str, Any]) -> Any:
+def _fit_columns(
+    estimator: Any, X: Any, targets: sp.csc_array, weights: dict[str, Any], n_jobs: int | None
+) -> list[Any]:
+    """Fit a copy of a classifier to each column of targets (n, m)."""
+    columns = (targets[:, [c]].toarray()[:, 0] for c in range(targets.shape[1]))
+    fit = delayed(_fit_one)
+    return list(Parallel(n_jobs=n_jobs)(fit(estimator, X, column, weights) for column in columns))
+
+
+def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str, Any]) -> Any:
     """Fit a copy of the classifier to one 0/1 target, or to none where the target is constant."""
     if target.min() == target.max():
         return None
@@ -300,7 +402,16 @@ def _add_one(estimator: Any, X: Any, target: NDArray[np.int8], weight: Weight) -
     return deepcopy(estimator).partial_fit(X, target, classes=np.array([0, 1]), **weights)
 
 
-def predict_one(estimator: Any, X: Any, constant: float) -> NDArray[np.float64]:
+def _predict_each(
+    estimators: list[Any], X: Any, constants: NDArray[np.float64], n_jobs: int | None
+) -> NDArray[np.float64]:
+    """Return P(target = 1 | x) for each classifier, None where a target is constant: (n, m)."""
+    predict, pairs = delayed(_predict_one), zip(estimators, constants, strict=True)
+    columns = Parallel(n_jobs=n_jobs)(predict(fitted, X, constant) for fitted, constant in pairs)
+    return np.stack(columns, axis=1)
+
+
+def _predict_one(estimator: Any, X: Any, constant: float) -> NDArray[np.float64]:
     """Return P(target = 1 | x) for each row."""
     if estimator is None:
         return np.full(_num_samples(X), constant)

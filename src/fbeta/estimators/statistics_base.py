@@ -1,39 +1,46 @@
-"""What every estimator of label statistics shares: a code, a model of its targets and a rule."""
+"""Base of the estimators of label statistics: a code, a model of its targets and a rule."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
+import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from fbeta._array import concat
-from fbeta._validation import check_beta
+from fbeta._validation import check_beta, check_sample_weight
 from fbeta.decoding.exact import ExactDecode, StatisticsRule
 from fbeta.decoding.measures import Measure
-from fbeta.estimators.base import Fold, HeldOutPath, MultiLabelClassifier, views
-from fbeta.estimators.decisions import HeldOut
-from fbeta.estimators.features import in_blocks
-from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Alphas, Learner, Model, Weight, take_rows
+from fbeta.estimators.base import FittedPath, MultiLabelClassifier, in_blocks, views
+from fbeta.estimators.features import answer_blocks
+from fbeta.labels.forms import Indicator, form_of, materialise
+from fbeta.linear.learner import Alphas, Learner, Model, Names, Rows, Weight
 from fbeta.statistics.codes import Code, Estimates
 from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["Plan", "StatisticsClassifier"]
+__all__ = ["FunctionLearner", "StatisticsClassifier"]
+
+Plan: TypeAlias = tuple[Code, Learner, Names]
 
 
-class Plan(NamedTuple):
-    """What an estimator fits to label sets: a code, a learner, and names of targets in warnings."""
+@dataclass(frozen=True)
+class FunctionLearner(Learner):
+    """Learner of a model that the solver does not fit: a function of X, targets, weight, alpha."""
 
-    code: Code
-    learner: Learner
-    name: Callable[[int], str]
+    function: Callable[[Any, Any, Weight, Any], Model]
+
+    def fit(self, X: Any, targets: Any, weight: Weight, alpha: Any, name: Names = str) -> Model:
+        """Call the function."""
+        return self.function(X, targets, weight, alpha)
 
 
 class StatisticsClassifier(MultiLabelClassifier):
@@ -63,11 +70,11 @@ class StatisticsClassifier(MultiLabelClassifier):
         return self._code
 
     def plan(self, Y: Indicator) -> Plan:
-        """Return what is fitted to label sets Y, of shape (n, s)."""
+        """Return code, learner and names of targets in warnings, for label sets Y (n, s)."""
         learner, code = self._make_learner(), self._make_code(Y)
         # a 1-D binary target has two classes and one label, the second of them
         names = self.classes_[-self.n_labels_ :] if hasattr(self, "classes_") else None
-        return Plan(code, learner, partial(code.name, labels=names))
+        return code, learner, partial(code.name, labels=names)
 
     def adopt(self, code: Code, model: Any) -> Self:
         """Set the code and a model that was fitted elsewhere, and return the estimator."""
@@ -83,6 +90,14 @@ class StatisticsClassifier(MultiLabelClassifier):
         self.scan(source)
         self.fit_scanned(source)
 
+    def scan(self, source: RowSource) -> None:
+        """Read blocks of rows for the first time, and set the attributes that describe them."""
+        from fbeta.blocks.problems import scan
+
+        check_beta(self.beta)
+        scan(source, self._make_learner(), self._make_code)
+        self._set_scanned(source)
+
     def fit_scanned(self, source: RowSource) -> Self:
         """Fit to blocks of rows after :meth:`scan`, and return the estimator."""
         from fbeta.blocks.problems import BlockProblems
@@ -95,35 +110,42 @@ class StatisticsClassifier(MultiLabelClassifier):
         problems = BlockProblems(source, code, learner)
         return self.adopt(code, problems.fit(getattr(self, "alpha", None), name))
 
-    def scan(self, source: RowSource) -> None:
-        """Read blocks of rows for the first time, and remember the form of the labels."""
-        from fbeta.blocks.problems import scan
-
+    def _read_more(
+        self, X: Any, y: Any, classes: Any, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Indicator, Weight]:
+        """Validate rows of ``partial_fit``; the first call fixes the form of y and the labels."""
         check_beta(self.beta)
-        scan(source, self._make_learner(), self._make_code)
-        self._remember(source)
+        y, first = materialise(y), not hasattr(self, "_model")
+        if first:
+            form = form_of(y, "y")
+            if classes is not None and form.kind in ("sets", "single"):
+                form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
+            self._set_labels(form)
+        Y, X = self._label_form.read(y, "y"), self._validate_X(X, reset=first)
+        if _num_samples(X) != Y.shape[0]:
+            raise ValueError(f"X has {_num_samples(X)} rows and y has {Y.shape[0]}")
+        return X, Y, check_sample_weight(sample_weight, Y.shape[0])
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return X in coordinates that all folds and alphas of a search share."""
         return self._make_learner().share(X, weight)
 
     def alpha_path(
-        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
-    ) -> HeldOutPath:
-        """Follow the path of the learner on the training rows of a fold."""
-        train, test = fold
-        (code, learner, _), held = self.plan(Y[train]), take_rows(shared, test)
-        for alpha, model in learner.path(shared, code.targets(Y[train]), weight, train, alphas):
-            yield alpha, HeldOut(clone(self).adopt(code, model), held)
+        self, shared: Any, Y: Indicator, weight: Weight, rows: Rows, alphas: Alphas
+    ) -> FittedPath:
+        """Follow the path of the learner on some rows."""
+        code, learner, _ = self.plan(Y[rows])
+        for alpha, model in learner.path(shared, code.targets(Y[rows]), weight, rows, alphas):
+            yield alpha, clone(self).adopt(code, model)
 
-    def _output(self, X: Any) -> Estimates:
+    def _output(self, X: Any) -> Any:
         return Estimates(self._code, self._model.probabilities(X))
 
     def _row_bytes(self) -> int:
         return 8 * self._code.width()
 
     def _decide(
-        self, rule: Any, output: Estimates, beta: float, expected: bool, **goal: Any
+        self, rule: Any, output: Any, beta: float, expected: bool, **goal: Any
     ) -> tuple[Any, Any]:
         if not expected:
             return rule(output, beta, **goal), None
@@ -184,7 +206,8 @@ class StatisticsClassifier(MultiLabelClassifier):
             ``P(no labels | x)`` and ``P(|y| = k, y_j = 1 | x)`` for n instances.
         """
         if in_blocks(X):
-            return cast(LabelStatistics, self._answer("predict_statistics", X, "statistics"))
+            found = answer_blocks(self, "predict_statistics", X, "statistics")
+            return cast(LabelStatistics, found)
         return LabelStatistics.concatenate([part.statistics() for part in self.estimates(X)])
 
     def predict_proba(self, X: Any) -> Any:
@@ -203,9 +226,12 @@ class StatisticsClassifier(MultiLabelClassifier):
             scikit-learn.
         """
         if in_blocks(X):
-            return self._answer("predict_proba", X, "matrix")
+            return answer_blocks(self, "predict_proba", X, "matrix")
         marginals = concat([part.marginals() for part in self.estimates(X)])
-        return self._framed(self._by_class(marginals), X)
+        if self._label_form.kind == "single":
+            both = concat([1 - marginals, marginals], axis=1)
+            marginals = both if len(self.classes_) > 1 else 0 * marginals + 1
+        return self._framed(marginals, X)
 
     def expected_fbeta(
         self,
@@ -238,7 +264,7 @@ class StatisticsClassifier(MultiLabelClassifier):
     def _expected(self, X: Any, beta: float | None, calibrated: bool, goal: dict[str, Any]) -> Any:
         if in_blocks(X):
             options = {"calibrated": calibrated} if self.calibration_ is not None else {}
-            return self._answer("expected_fbeta", X, "vector", beta=beta, **options, **goal)
+            return answer_blocks(self, "expected_fbeta", X, "vector", beta=beta, **options, **goal)
         check_is_fitted(self)
         beta = check_beta(self.beta if beta is None else beta)
         return self.decide(X, [beta], calibrated=calibrated, **goal).expected[beta]

@@ -17,11 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from fbeta._array import is_tensor, optional_import, to_numpy
-from fbeta._validation import check_choice, check_count, check_number, check_sample_weight
-from fbeta.estimators.base import views
-from fbeta.estimators.features import all_or_nothing
+from fbeta._validation import check_choice, check_count, check_number
+from fbeta.estimators.base import all_or_nothing, views
 from fbeta.estimators.statistics_base import StatisticsClassifier
-from fbeta.labels.forms import Indicator, form_of
+from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 from fbeta.nn._inputs import Statistics
 from fbeta.nn.decoding import decode
@@ -280,15 +279,7 @@ class FBetaNet(StatisticsClassifier):
 
     def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         first = not hasattr(self, "_model")
-        if first:
-            form = form_of(y, "y")
-            if classes is not None and form.kind in ("sets", "single"):
-                form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
-            self._label_form, self.classes_, self.n_labels_ = form, form.classes, form.n_labels
-        X, Y = self._validate_X(X, reset=first), self._label_form.read(y, "y")
-        if X.shape[0] != Y.shape[0]:
-            raise ValueError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}")
-        weight = check_sample_weight(sample_weight, X.shape[0])
+        X, Y, weight = self._read_more(X, y, classes, sample_weight)
         if first:
             self._code = self._make_code(Y)
         X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)

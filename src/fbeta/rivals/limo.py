@@ -18,10 +18,9 @@ from sklearn.utils import check_consistent_length, check_random_state
 from fbeta._array import Array
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.decoding.exact import check_same_beta
-from fbeta.estimators.base import Fold, HeldOutPath, MultiLabelClassifier, views
-from fbeta.estimators.decisions import HeldOut
+from fbeta.estimators.base import FittedPath, MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator, read_labels
-from fbeta.linear.learner import Alphas, LinearScores, Weight, take_rows
+from fbeta.linear.learner import Alphas, LinearScores, Rows, Weight, take_rows
 from fbeta.metrics import best_thresholds
 
 __all__ = ["Limo", "limo_path"]
@@ -158,16 +157,15 @@ class Limo(MultiLabelClassifier):
         self._rule = ScoreThresholds.fit(scores, Y.toarray(), self.threshold, beta)
 
     def alpha_path(
-        self, shared: Any, Y: Indicator, weight: Weight, fold: Fold, alphas: Alphas
-    ) -> HeldOutPath:
-        """Learn all strengths in one pass over some rows, and look at others."""
-        train, test = fold
-        X, held = take_rows(shared, train), take_rows(shared, test)
-        for alpha, coef in zip(alphas, self._path(X, Y[train], alphas), strict=True):
+        self, shared: Any, Y: Indicator, weight: Weight, rows: Rows, alphas: Alphas
+    ) -> FittedPath:
+        """Learn all alphas in one pass over some rows."""
+        X = take_rows(shared, rows)
+        for alpha, coef in zip(alphas, self._path(X, Y[rows], alphas), strict=True):
             model = clone(self)
             model.n_labels_ = Y.shape[1]
-            model._keep(X, Y[train], coef)
-            yield alpha, HeldOut(model, held)
+            model._keep(X, Y[rows], coef)
+            yield alpha, model
 
 
 def limo_path(

@@ -19,8 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fbeta._validation import check_beta, check_count, check_sample_weight
 from fbeta.decoding.exact import TIE
-from fbeta.estimators.base import views
-from fbeta.estimators.features import all_or_nothing, drop_weightless, validate_features
+from fbeta.estimators.base import all_or_nothing, drop_weightless, validate_features, views
 from fbeta.labels.forms import Indicator, LabelForm, form_of, read_labels
 from fbeta.linear.learner import LinearLearner
 from fbeta.losses import Loss, get_loss

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from fbeta import FBetaForest, LabelStatistics
-from fbeta.estimators.neighbours import NeighboursClassifier
+from fbeta.estimators.forest import NeighboursClassifier
 from fbeta.storage.model_files import load_model, save_model
 
 RNG = np.random.default_rng(0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from fbeta import LabelStatistics
-from fbeta.estimators import stacking
-from fbeta.estimators.stacking import stacked_weights
+from fbeta.estimators import members
+from fbeta.estimators.members import stacked_weights
 
 
 def what_a_decoder_sees(q, beta, largest):
@@ -57,7 +57,7 @@ def test_they_are_those_of_a_general_solver(s, m, seed, beta):
 def test_blocks_of_rows_change_nothing(monkeypatch):
     Y, parts, share = make(40, 3, 3, 0)
     whole = stacked_weights(parts, Y, 1.0, share)
-    monkeypatch.setattr(stacking, "NUMBERS", 1)
+    monkeypatch.setattr(members, "STACKED_NUMBERS", 1)
     np.testing.assert_allclose(stacked_weights(parts, Y, 1.0, share), whole, atol=1e-9)
 
 
