@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.multioutput import MultiOutputClassifier
 
 from fbeta import FBetaClassifierCV, FBetaReduction, LabelStatistics, decode
-from fbeta.datasets.synthetic import all_label_sets
+from fbeta.datasets.benchmarks import all_label_sets
 from fbeta.decoding.exact import expected_fbeta
 
 SETS = all_label_sets(3)

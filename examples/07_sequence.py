@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fbeta import CardinalityClassifier, FBetaClassifier, LabelStatistics, decode, fbeta_score
-from fbeta.datasets.synthetic import all_label_sets
+from fbeta.datasets.benchmarks import all_label_sets
 
 LENGTH = 9
 START, ENTER, LEAVE = 0.15, 0.15, 0.3  # of a Markov chain: marked positions come in runs

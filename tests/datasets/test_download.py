@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 
 from fbeta.datasets import DatasetError, benchmarks, load
-from fbeta.datasets.benchmarks import Benchmark
 
 pytest.importorskip("pooch", reason="pooch is not installed")
 pytest.importorskip("arff", reason="liac-arff is not installed")
@@ -29,8 +28,8 @@ FILES = {
 @pytest.fixture
 def server(monkeypatch) -> Iterator[SimpleNamespace]:
     """A benchmark called toy and a server that has it; `damage` spoils the test file."""
-    sha256 = {name: hashlib.sha256(body).hexdigest() for name, body in FILES.items()}
-    monkeypatch.setattr(benchmarks, "BENCHMARKS", {"toy": Benchmark(3, 1, 1, 1, sha256)})
+    sha256 = tuple(hashlib.sha256(body).hexdigest() for body in FILES.values())
+    monkeypatch.setattr(benchmarks, "BENCHMARKS", {"toy": ((3, 1, 1, 1), sha256)})
     for variable in ("FBETA_DATA", "FBETA_DATA_URL", "FBETA_CACHE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

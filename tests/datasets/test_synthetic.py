@@ -5,7 +5,7 @@ import pytest
 
 from fbeta import FBetaClassifier, decode
 from fbeta.datasets import CalibratedLaw, make_calibrated
-from fbeta.datasets.synthetic import all_label_sets
+from fbeta.datasets.benchmarks import all_label_sets
 from fbeta.decoding.exact import expected_fbeta
 from fbeta.losses import LogisticLoss
 

@@ -13,7 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, SizedClassifier, fbeta_score
 from fbeta.datasets import CalibratedLaw, make_calibrated
-from fbeta.datasets.synthetic import all_label_sets
+from fbeta.datasets.benchmarks import all_label_sets
 from fbeta.estimators.folds import (
     ALPHAS,
     LINE_ROWS,

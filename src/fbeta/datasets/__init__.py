@@ -4,11 +4,16 @@ Every reader returns a `Dataset` or a `TableData`, or raises `DatasetError` nami
 line and what was expected there.
 """
 
-from fbeta.datasets.benchmarks import list_datasets, load
+from fbeta.datasets.benchmarks import (
+    CalibratedLaw,
+    CalibratedSample,
+    list_datasets,
+    load,
+    make_calibrated,
+)
 from fbeta.datasets.dataset import Dataset, DatasetError, join_split
 from fbeta.datasets.mulan import read_meka, read_mulan
 from fbeta.datasets.svmlight import read_svmlight
-from fbeta.datasets.synthetic import CalibratedLaw, CalibratedSample, make_calibrated
 from fbeta.datasets.table_encoder import TableEncoder
 from fbeta.datasets.tables import TableData, read_csv, read_parquet, read_table
 

@@ -33,27 +33,13 @@ _MAX_LIST_CHARACTERS = 1_000_000
 
 @dataclass(frozen=True)
 class TableLabels:
-    """Labels of a table.
+    """Labels of a table, and notes for the user."""
 
-    Attributes
-    ----------
-    Y : int8 ndarray of shape (n, s)
-    names : tuple of str, length s
-    tags : mapping
-        How a column of tags is written: ``is_list`` and ``delimiter``.
-    unknown : mapping from str to int
-        How many rows have a label that is not among those that may occur.
-    extra : int8 ndarray of shape (n, len(unknown))
-        Where these are.
-    notes : tuple of str
-        What a user should know.
-    """
-
-    Y: Labels
+    Y: Labels  # of shape (n, s)
     names: tuple[str, ...]
-    tags: Mapping[str, Any] = field(default_factory=dict)
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    extra: Any = None
+    tags: Mapping[str, Any] = field(default_factory=dict)  # "is_list" and "delimiter"
+    unknown: Mapping[str, int] = field(default_factory=dict)  # rows by label that must not occur
+    extra: Any = None  # where these are, of shape (n, len(unknown))
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -73,33 +59,15 @@ class TableLabels:
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """Where the labels of a table are: 0/1 columns by name or prefix, or one column of tags.
-
-    Attributes
-    ----------
-    columns : sequence of str, optional
-        Names of 0/1 columns.
-    prefix : str, optional
-        What the names of 0/1 columns begin with.
-    column : str, optional
-        The column that lists the labels of each row by name.
-    delimiter : str, optional
-        What separates the names in ``column``; inferred by default.
-    names : sequence of str, optional
-        The labels that may occur in ``column``; by default those that do, sorted.
-    words : bool
-        Whether ``yes``, ``x`` and blanks are read in 0/1 columns, and ``NA`` is no tag.
-    join : bool
-        Whether tags that differ in case or blanks only are one label.
-    """
+    """Where the labels of a table are: 0/1 columns by name or prefix, or one column of tags."""
 
     columns: Sequence[str] | None = None
     prefix: str | None = None
     column: str | None = None
-    delimiter: str | None = None
-    names: Sequence[str] | None = None
-    words: bool = True
-    join: bool = False
+    delimiter: str | None = None  # between the tags in ``column``; inferred by default
+    names: Sequence[str] | None = None  # that may occur in ``column``; by default those that do
+    words: bool = True  # whether ``yes``, ``x`` and blanks are 0/1, and ``NA`` is no tag
+    join: bool = False  # whether tags that differ in case or blanks only are one label
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):

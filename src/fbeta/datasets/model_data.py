@@ -80,25 +80,11 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Labelled data, and what is stored with a model for reading later files alike.
+    """Labelled data, and what is stored with a model for reading later files alike."""
 
-    Attributes
-    ----------
-    data : Dataset
-        Features as the classifier takes them, and labels.
-    remembered : dict
-        How the file was read.
-    encoder : TableEncoder or None
-        From the columns of a table to ``data.X``.
-    columns : tuple of ColumnKind
-        What the columns of a table were found to hold.
-    notes : tuple of str
-        What a user should know.
-    """
-
-    data: Dataset
-    remembered: dict[str, Any]
-    encoder: TableEncoder | None = None
+    data: Dataset  # features as the classifier takes them, and labels
+    remembered: dict[str, Any]  # how the file was read
+    encoder: TableEncoder | None = None  # from the columns of a table to ``data.X``
     columns: tuple[ColumnKind, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -224,23 +210,11 @@ def remember(
 
 @dataclass(frozen=True)
 class InputRows:
-    """Rows of a file for a model.
+    """Rows of a file for a model."""
 
-    Attributes
-    ----------
-    X : array, sparse matrix or DataFrame of n rows
-        As the model takes them.
-    labels : TableLabels or None
-        With the labels of the model; others are counted apart.
-    kept : mapping from str to sequence
-        Columns to be written with predictions.
-    notes : tuple of str
-        What a user should know.
-    """
-
-    X: Any
-    labels: TableLabels | None = None
-    kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    X: Any  # array, sparse matrix or DataFrame of n rows
+    labels: TableLabels | None = None  # with the labels of the model; others are counted apart
+    kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # written with predictions
     notes: tuple[str, ...] = ()
 
     @property
