@@ -27,7 +27,7 @@ from fbeta._array import optional_import
 from fbeta._files import write_atomically
 from fbeta.datasets import TableEncoder
 from fbeta.decoding.exact import ExactDecode
-from fbeta.estimators.decisions import Decisions, decide
+from fbeta.estimators.base import Decisions
 from fbeta.methods import part_name
 from fbeta.statistics.codes import MarginalCode
 from fbeta.storage.archive import (
@@ -136,9 +136,11 @@ class StoredModel:
         if limits is not None:
             self._check_has("predict_statistics", "label statistics")
             options |= {"min_labels": limits[0], "max_labels": limits[1], "rule": ExactDecode()}
+        rows = self.features(X)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _UNNAMED_COLUMNS)
-            return decide(self.estimator, X, betas, marginals=marginals, **options)
+            found: Decisions = self.classifier.decide(rows, betas, marginals=marginals, **options)
+        return found
 
     def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
         """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
