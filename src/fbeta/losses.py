@@ -31,10 +31,14 @@ class Loss(ABC):
         The name that estimators take.
     strength : float
         The strong-properness constant lambda.
+    self_concordance : float
+        A number that the third derivative, relative to the second, never exceeds. The solver's
+        certificate relies on it; it is 1 unless a loss says otherwise.
     """
 
     name: str
     strength: float
+    self_concordance: float = 1.0
 
     def value(self, y: Array, u: Array) -> Array:
         """Return ``phi(y, u)``."""
@@ -172,6 +176,7 @@ class SquaredLoss(Loss):
 
     name = "squared"
     strength = 8.0
+    self_concordance = 0.0
 
     def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
         """Return value, first and second derivative together."""

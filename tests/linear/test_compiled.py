@@ -264,6 +264,7 @@ def raw(n=3000, p=61, m=400, **changes):
         "tol": 1e-12,
         "tol_share": 0.0,
         "objective_floor": 0.0,
+        "certified_radius": 0.4,
         "unchecked_decrease": 0.0,
         "forcing": 1e-6,
         "max_forcing": 1e-6,
@@ -303,7 +304,7 @@ def test_sizes_are_checked_before_anything_is_read(change, message):
 def test_no_setting_may_be_missing(monkeypatch):
     monkeypatch.delitem(compiled.CONSTANTS, "forcing")
     monkeypatch.delitem(compiled.CONSTANTS, "max_trials")
-    with pytest.raises(ValueError, match="expected 33 settings, got 32"):
+    with pytest.raises(ValueError, match="expected 38 settings, got 37"):
         raw()
 
 

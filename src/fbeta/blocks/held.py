@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fbeta._array import Array
 from fbeta.blocks.summary import MAX_OVERFULL, CheckedRows, Summary, random_bits
 from fbeta.linear.batch import Evaluation, ProblemBatch, columns_of, take_problems
+from fbeta.linear.certificate import certified
 from fbeta.linear.conjugate import Directions, conjugate_gradients
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.driver import Oracle, State, StepRule, objective_floor
@@ -337,8 +338,16 @@ class HeldRows(Oracle):
         batch, share = self._batch(state), self.weighted(state.fold)[2]
         with np.errstate(all="ignore"):
             there = replace(batch.evaluate(at.W, state.cautious), gradient=at.gradient)
-            found = _newton(batch, there, limit * share, state.cautious)
-        found.upper = found.upper / share
+            kind = PRECONDITIONERS[batch.objective.preconditioners[0]]
+            found, _ = certified(
+                state,
+                batch,
+                there,
+                limit,
+                lambda own: kind.build(batch, own, None, None),
+                lambda own, made, goal: _newton(batch, own, made, goal, state.cautious),
+                share,
+            )
         state.curvature_sum = there.curvature_sum
         state.pairs = state.pairs.copy()
         state.pairs[-1, 2] = state.newton - found.direction
@@ -349,15 +358,15 @@ class HeldRows(Oracle):
         return found
 
 
-def _newton(batch: ProblemBatch, at: Evaluation, limit: Array, cautious: Array) -> Directions:
+def _newton(
+    batch: ProblemBatch, at: Evaluation, made: Any, limit: Array, cautious: Array
+) -> Directions:
     """Return Newton directions; where conjugate gradients fail, by factorised Hessians."""
     order = at.W.shape[0] * batch.width
     steps = max(MIN_CG_STEPS, order // 4) if order <= MAX_FACTORISED else 2 * order
-    usual, *others = batch.objective.preconditioners
-    made = PRECONDITIONERS[usual].build(batch, at, None, None)
     found = conjugate_gradients(batch, at, made, limit, cautious, steps, forcing=FORCING)
     hard = (found.upper > limit) & ((found.steps >= steps) | (found.lower <= limit)) & ~cautious
-    if "factorised" not in others or order > MAX_FACTORISED:
+    if "factorised" not in batch.objective.preconditioners or order > MAX_FACTORISED:
         return found
     names = np.flatnonzero(hard)
     count = max(1, FACTORISED_BYTES // (16 * order**2))

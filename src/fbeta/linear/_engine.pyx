@@ -54,7 +54,9 @@ cdef class Problems:
         for name, length in (("mean", p - 1), ("weight", n)):
             if name in arrays:
                 self._point_to(name, "d", length)
-        for name in ("penalty", "variance", "mean_square"):
+        self._point_to("distance", "d", n)
+        self._point_to("middle", "d", 1)
+        for name in ("penalty", "variance", "mean_square", "centre"):
             self._point_to(name, "d", p)
         self._point_to_targets(n, p, m, numbers["loss"] == LOSSES["softmax"], numbers["width"])
         self.q.queued = len(arrays["queue"])

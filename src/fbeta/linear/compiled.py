@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._threads import cancellable, n_threads, run_threaded
-from fbeta.linear import conjugate, driver, in_memory, objectives, preconditioners
+from fbeta.linear import certificate, conjugate, driver, in_memory, objectives, preconditioners
 from fbeta.linear.design import Design
 from fbeta.losses import LOSSES, Loss
 
@@ -46,6 +46,10 @@ CERTIFIED, HARD = 1, 2
 CONSTANTS = {
     "forcing": conjugate.FORCING,
     "max_forcing": conjugate.MAX_FORCING,
+    "dropped_curvature": certificate.DROPPED_CURVATURE,
+    "goal_factor": certificate.GOAL_FACTOR,
+    "max_lowered": certificate.MAX_LOWERED,
+    "max_tentative": certificate.MAX_TENTATIVE,
     "residual_share": conjugate.LIMIT_SHARE,
     "far_decrease": driver.FAR_DECREASE,
     "slope_before": in_memory.STEP_RULE.slope_before,
@@ -145,6 +149,8 @@ class Compiled:
             return None
         if not operations or operations < SMALLEST or entries > MAX_ENTRIES:
             return None
+        for name, part in zip(("centre", "distance", "middle"), design.distances, strict=True):
+            arrays[name] = _doubles(part)
         arrays["variance"] = _doubles(design.spread)
         arrays["mean_square"] = _doubles(design.moments[1])
         if sp.issparse(matrix):
@@ -198,7 +204,7 @@ class Compiled:
         for single in (True, False):
             numbers |= {
                 "single": single,
-                "tol_share": max(AIM, FINEST / tol) if single else 1.0,
+                "tol_share": max(AIM, FINEST / tol) if single else certificate.CERTIFIED_SHARE,
                 "cold": cold and single,
             }
             for lanes in np.unique(width[problems]):
@@ -218,8 +224,12 @@ class Compiled:
         (n, p), single, width = self.design.matrix.shape, numbers["single"], numbers["width"]
         double_entries = not single and "double" in self.values
         shape = {"n_rows": n, "n_columns": p, "n_problems": len(self.counts)}
+        concordance = LOSSES[self.loss].self_concordance if self.loss in LOSSES else 1.0
         kind = {
             "loss": _engine.LOSSES[self.loss],
+            "certified_radius": certificate.CERTIFIED_RADIUS / concordance
+            if concordance
+            else np.inf,
             "intercept": self.design.intercept,
             "double_entries": double_entries,
         }

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from fbeta._array import Array, array_namespace, astype
 from fbeta._threads import one_blas_thread
-from fbeta.linear.batch import RowTiles
+from fbeta.linear.batch import RowTiles, row_distances
 
 __all__ = ["Design", "check_squares", "rotation_pays", "round_coefficients"]
 
@@ -238,6 +238,11 @@ class Design:
         """The weighted variance of each coordinate, (p, 1)."""
         mean, square = self.moments
         return self.xp.clip(square - mean * mean, 0.0, None)
+
+    @cached_property
+    def distances(self) -> tuple[Array, Array, float]:
+        """See :func:`fbeta.linear.batch.row_distances`."""
+        return row_distances(self)
 
     @cached_property
     def total_weight(self) -> float:

@@ -22,6 +22,11 @@ enum Status { OPEN, CERTIFIED, HARD }; // HARD: the Hessian has to be factorised
     DO(int, cold)                  /* 1: the start may be far from the optimum */                  \
     DO(double, tol)                /* relative tolerance of the objective */                       \
     DO(double, tol_share)          /* share of the tolerance to reach */                           \
+    DO(double, certified_radius)   /* change of scores within which a decrement is a bound */      \
+    DO(double, dropped_curvature)  /* share of a Hessian that rows beyond it may have */           \
+    DO(double, goal_factor)        /* by which goals fall while rows beyond it have more */        \
+    DO(int, max_lowered)                                                                           \
+    DO(int, max_tentative)         /* first points at which rows beyond it are left out */         \
     DO(double, objective_floor)    /* added to objectives that decreases are compared with */      \
     DO(double, forcing)            /* share of the Newton decrement that a direction may leave */  \
     DO(double, max_forcing)        /* the same near the optimum */                                 \
@@ -56,6 +61,9 @@ enum Status { OPEN, CERTIFIED, HARD }; // HARD: the Hessian has to be factorised
     DO(const void, column_value)                                                                   \
     DO(const double, mean)    /* (n_columns - 1,) subtracted from the columns */                   \
     DO(const double, weight)  /* (n_rows,) */                                                      \
+    DO(const double, distance) /* (n_rows,) from the centre, (n_columns,), in penalised columns */ \
+    DO(const double, centre)                                                                       \
+    DO(const double, middle) /* (1,) median of the distances */                                    \
     DO(const double, penalty) /* (n_columns,) alpha, 0 for the intercept */                        \
     DO(const double, variance) /* (n_columns,) */                                                  \
     DO(const double, mean_square) /* (n_columns,) */                                               \

@@ -10,13 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fbeta._array import Array, product_precision
 from fbeta.linear.batch import Evaluation, Losses, ProblemBatch
+from fbeta.linear.certificate import certified
 from fbeta.linear.conjugate import FORCING, Directions, conjugate_gradients
-from fbeta.linear.driver import Evaluator, Oracle, State, StepRule, effective_tol, minimise
-from fbeta.linear.preconditioners import PRECONDITIONERS, Preconditioner
+from fbeta.linear.driver import (
+    Evaluator,
+    Oracle,
+    State,
+    StepRule,
+    effective_tol,
+    minimise,
+)
+from fbeta.linear.preconditioners import PRECONDITIONERS, Factorised, Preconditioner
 
 __all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "solve_batch"]
 
@@ -79,20 +88,26 @@ class ArrayOracle(Evaluator, Oracle):
 
     def direction(self, state: ArrayState, at: Evaluation, limit: Array) -> Directions:
         """Return Newton directions by conjugate gradients."""
-        batch, cautious = self.batch, state.cautious
-        self.preconditioner = self.kind.build(batch, at, self.preconditioner, self.steps)
-        radius = self.unseen_radius
+        batch, cautious, radius = self.batch, state.cautious, self.unseen_radius
+
+        def build(there: Evaluation) -> Preconditioner:
+            return self.kind.build(batch, there, self.preconditioner, self.steps)
+
+        def search(there: Evaluation, made: Preconditioner, limit: Array) -> Directions:
+            self.preconditioner = made if self.factorised else None
+            return conjugate_gradients(batch, there, made, limit, cautious, self.max_steps, radius)
+
         with product_precision(batch.xp, batch.design.device, full=radius == 0):
-            found = conjugate_gradients(
-                batch, at, self.preconditioner, limit, cautious, self.max_steps, radius
-            )
+            if radius:  # estimates are no certificates
+                found = search(at, build(at), limit)
+            else:
+                renew = partial(Factorised.renewed, batch) if self.factorised else None
+                found, limit = certified(state, batch, at, limit, build, search, renew=renew)
         self.steps = found.steps
         if not self.factorised:
             # stopped before the bounds met, or after too many steps
-            uncertified = (found.lower <= limit) & ~(found.upper <= (1 + FORCING) * found.lower)
-            hard = (found.steps >= self.max_steps) | uncertified
-            found.abandoned = ~(found.upper <= limit) & hard & ~cautious
-            self.preconditioner = None
+            hard = (found.steps >= self.max_steps) | ((1 + FORCING) * found.lower <= limit)
+            found.abandoned = (found.upper == batch.xp.inf) & hard & ~cautious
         return found
 
     def keep(self, problems: Array) -> None:

@@ -40,6 +40,7 @@ class Multinomial(Objective):
 
     kind = "multinomial"
     always_rotates = True
+    outcome_distance = 2.0
 
     def __init__(self, class_counts: NDArray[np.intp], width: int | None = None) -> None:
         self.class_counts = class_counts
@@ -104,6 +105,10 @@ class Multinomial(Objective):
         p, v = self._split(curvature), self._split(v)
         mean = array_namespace(v).sum(p * v, axis=-1, keepdims=True)
         return self._join(p * (v - mean))
+
+    def masses(self, curvature: Array) -> Array:
+        """Return ``p / 2``: two classes with p or more differ by at most ``sqrt(2 v' H v / p)``."""
+        return curvature / 2
 
     def diagonal(self, curvature: Array) -> Array:
         """Return ``p (1 - p)``."""
@@ -309,6 +314,7 @@ class LabelSets(Multinomial):
     def __init__(self, sets: sp.csr_array) -> None:
         super().__init__(np.array([sets.shape[0]]))
         self.sets = sets
+        self.outcome_distance = max(2.0, 2.0 * float(np.diff(sets.indptr).max(initial=0)))
 
     @classmethod
     def of(cls, targets: Any) -> Self:

@@ -45,6 +45,7 @@ template <class S, int LANES> class Newton final : public Solver {
     Mask searching{}, centring{}, ready{}; // stages at the last pass; slots that begin to search
     double small[LANES][LANES]; // rows of a slot's matrix of its intercepts' inverse Hessian
     Slot slot[LANES];
+    double farthest = 0; // distance of a row
 
     // ---- lanes and slots ----
 
@@ -361,8 +362,11 @@ template <class S, int LANES> class Newton final : public Solver {
                     accepted[l + c] = -1;
             k.stalled += k.started && value > k.value - q.stall_rounding * EPS * std::fabs(value);
             k.iteration += k.started;
-            k.started = 1;
             k.value = value;
+            k.set_goal(q);
+            if (!SINGLE && !k.far && (k.iteration < q.max_tentative || k.iteration % 2 == 0))
+                truncate(s);
+            k.started = 1;
             k.stage = Stage::CENTRE;
             k.centred = SINGLE && k.steps <= q.few_steps ? looks(k) : 0;
             for (int c = 0; c < width; c++)
@@ -416,9 +420,105 @@ template <class S, int LANES> class Newton final : public Solver {
                 invert_intercepts(s, (const S *)&largest, (const S *)&rough);
     }
 
+    // Weighted curvature of a row that bounds changes of its scores, as in objectives.py.
+    INLINE double mass(int i, int lane) const {
+        double own = K[i][lane];
+        return !multinomial ? own : weight.empty() ? 0.5 * own : 0.5 * weight[i] * own;
+    }
+
+    // Leave out curvature of rows whose scores may change by more than a radius, and lower the goal
+    // until the share of what is left out is small. As in driver.py.
+    void truncate(int s) {
+        Slot &k = slot[s];
+        int C = k.classes, lane = s * width;
+        double alpha = std::max(q.penalty[0], q.smallest_pivot), pair = multinomial ? 2 : 1;
+        double radius = q.certified_radius * q.certified_radius;
+        auto far = [&](int i) {
+            double distance = q.distance[i] + *q.middle;
+            return pair * distance * distance / alpha * k.goal > radius;
+        };
+        if (!std::isfinite(radius))
+            return;
+        for (int trial = 0; trial <= q.max_lowered; trial++, k.goal /= q.goal_factor) {
+            double lost = 0, total = 0;
+            bool last = trial == q.max_lowered;
+            for (int i = 0; i < n; i++) {
+                double gone = 0, all_ = 0;
+                for (int c = 0; c < C; c++) {
+                    double own = mass(i, lane + c);
+                    all_ += own;
+                    gone += far(i) && radius * own < k.goal ? own : 0;
+                }
+                if (multinomial)
+                    lost = std::max(lost, gone / std::max(all_, q.smallest_pivot)), total = 1;
+                else
+                    lost += gone, total += all_;
+            }
+            if (last || lost > q.dropped_curvature * total)
+                continue;
+            for (int i = 0; lost > 0 && i < n; i++) {
+                S rest = 0;
+                if (!far(i))
+                    continue;
+                for (int c = 0; c < C; c++) {
+                    if (radius * mass(i, lane + c) < k.goal)
+                        K[i][lane + c] = 0;
+                    rest += K[i][lane + c];
+                }
+                for (int c = 0; multinomial && c < C; c++)
+                    K[i][lane + c] /= rest;
+            }
+            return;
+        }
+    }
+
+    // Up to which size g' H^-1 g bounds what is left to gain, at most a limit. As in driver.py.
+    double certifiable(int s, double limit) const {
+        int C = slot[s].classes, lane = s * width;
+        double alpha = std::max(q.penalty[0], q.smallest_pivot), gap = 0, base = 0, worst = 0;
+        for (int a = 0; q.intercept && a < C; a++) {
+            double square = 0;
+            for (int c = 0; c < C; c++)
+                for (int j = 0; j < p - 1; j++) {
+                    double rest = c == a ? -q.centre[j] : 0;
+                    for (int b = 0; b < C; b++)
+                        rest += B[(size_t)b * p + j][lane + c] * small[lane + b][a];
+                    square += rest * rest;
+                }
+            gap = std::max(gap, square), base = std::max(base, small[lane + a][a]);
+        }
+        double pair = multinomial ? 2 : 1, radius = q.certified_radius * q.certified_radius;
+        gap = std::sqrt(pair * gap / alpha), base *= pair * pair;
+        auto reach = [&](double distance) {
+            double change = distance / std::sqrt(alpha) + gap;
+            return pair * change * change + base;
+        };
+        if (reach(farthest) * limit <= radius)
+            return limit;
+        int count = 0;
+        for (bool counted : {false, true})
+            for (int i = 0; i < n; i++) {
+                double most = reach(q.distance[i]);
+                if (most * limit <= radius)
+                    continue;
+                for (int c = 0; c < C; c++) {
+                    double part = mass(i, lane + c);
+                    double own = std::min(most, 1 / std::max(part, q.smallest_pivot));
+                    if (own * limit <= radius)
+                        continue;
+                    count += !counted;
+                    if (counted && part > 0 && !(2 * part * most * count <= q.dropped_curvature))
+                        worst = std::max(worst, own);
+                }
+            }
+        return worst > 0 ? std::min(limit, radius / worst) : limit;
+    }
+
     void first_bounds(int s, double size, double most) {
         Slot &k = slot[s];
         k.stage = Stage::SEARCH;
+        if (!SINGLE && !k.far)
+            k.goal = certifiable(s, k.goal);
         k.begin_search(q, size, most);
         if (!k.far && k.upper <= k.limit)
             finish(s, CERTIFIED);
@@ -670,6 +770,8 @@ template <class S, int LANES> class Newton final : public Solver {
         copy(weight, q.weight, n);
         copy(penalty, q.penalty, p);
         copy(variance, q.variance, p);
+        for (int i = 0; i < n; i++)
+            farthest = std::max(farthest, q.distance[i]);
         for (S value : penalty)
             inverse_penalty.push_back(S(1) / value);
         for (int s = 0; s < slots; s++)

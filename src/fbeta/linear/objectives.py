@@ -46,6 +46,8 @@ class Objective(ABC):
         Scores c of a problem.
     intercept_penalty, min_alpha : float
         Penalty of intercepts and the least one of others, where losses do not bound them.
+    outcome_distance : float
+        Largest squared distance between the effects of two outcomes on a row's scores.
     """
 
     kind: ClassVar[str]
@@ -56,6 +58,7 @@ class Objective(ABC):
     width: int = 1
     intercept_penalty: float = 0.0
     min_alpha: float = 0.0
+    outcome_distance: float = 1.0
 
     @classmethod
     def of(cls, targets: Any) -> Self:
@@ -94,6 +97,19 @@ class Objective(ABC):
     @abstractmethod
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply the Hessian of each row's loss with a change of its scores, (rows, m c)."""
+
+    def certified_radius(self, radius: float) -> float:
+        """Return the change of scores that multiplies no curvature by more than exp(radius)."""
+        return radius
+
+    def masses(self, curvature: Array) -> Array | None:
+        """Return what bounds the changes of scores of each row from above by its curvature.
+
+        Where a row's Hessian gives ``v' H v``, two outcomes change their scores by v by no more
+        than ``sqrt(v' H v / mass)``; outcomes left out of a row take at most 2 mass times the
+        square of that change from ``v' H v``. (rows, m c), or None where nothing is known.
+        """
+        return None
 
     @abstractmethod
     def diagonal(self, curvature: Array) -> Array:
@@ -201,6 +217,14 @@ class Binary(Objective):
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply."""
         return curvature * v
+
+    def certified_radius(self, radius: float) -> float:
+        """Return the radius by the loss's own bound."""
+        return radius / self.loss.self_concordance if self.loss.self_concordance else float("inf")
+
+    def masses(self, curvature: Array) -> Array:
+        """Return the second derivative."""
+        return curvature
 
     def diagonal(self, curvature: Array) -> Array:
         """Return the second derivative, which is the curvature."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, to_numpy
 from fbeta.linear.batch import Evaluation, ProblemBatch, RowTiles, take_problems
 
-__all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
+__all__ = ["PRECONDITIONERS", "TINY", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
 
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
@@ -52,6 +53,13 @@ class Preconditioner(ABC):
         """Return ``M^-1 r``, (p, M), ``r' M^-1 r``, (m,), and what ``r' H^-1 r`` is at most, (m,).
 
         The last is infinite where nothing is known but the lower end of the spectrum.
+        """
+
+    @abstractmethod
+    def reaches(self, needed: Array) -> list[Array]:
+        """Return bounds of the squared changes of scores by v with ``v' H v = 1``.
+
+        Those of all rows and any two outcomes, (rows, m) tiles; of problems that are ``needed``.
         """
 
     def take(self, problems: Array) -> Self:
@@ -164,6 +172,22 @@ class Eliminating(Preconditioner):
         size = total(xp.sum(rest * z, axis=0)) + of_last
         return xp.concat([z[:-1, :], offset], axis=0), size, self._most(rest[:-1, :]) + of_last
 
+    def reaches(self, needed: Array) -> list[Array]:
+        """Return bounds by the distance of rows from the means b c^-1, and by c^-1."""
+        batch, xp, m, C = self.batch, self.batch.xp, self.smallest.shape[0], self.batch.width
+        if not batch.design.intercept:
+            return _reaches_by_distance(batch, xp.zeros_like(self.smallest), 0.0)
+        centre, gaps = batch.design.distances[0], []
+        for k in range(C):
+            own = xp.asarray(np.tile(np.arange(C) == k, m), device=centre.device)
+            gap = self._combine(self.small[:, :, k]) - centre * xp.astype(own, centre.dtype)
+            gap = gap * batch.design.penalised
+            gaps.append(batch.total(xp.sum(gap * gap, axis=0)))
+        # two classes: each has a score of its own, and what they differ by is in two coordinates
+        factor, largest = (1 if C == 1 else 2), xp.max(xp.linalg.diagonal(self.small), axis=-1)
+        gap = xp.sqrt(factor * xp.max(xp.stack(gaps), axis=0))
+        return _reaches_by_distance(batch, gap, factor**2 * largest)
+
     def _most(self, rest: Array) -> Array:
         """Return the squares of penalised coordinates over their penalty, (m,)."""
         alpha = self.batch.alpha
@@ -199,6 +223,15 @@ class Diagonal(Preconditioner):
         size = self.batch.total(self.batch.xp.sum(r * z, axis=0))
         return project(z), size, self.batch.xp.full_like(size, self.batch.xp.inf)
 
+    def reaches(self, needed: Array) -> list[Array]:
+        """Return bounds by the penalties."""
+        batch, xp = self.batch, self.batch.xp
+        loss, none = batch.objective, xp.zeros_like(self.smallest)
+        base = loss.outcome_distance / loss.intercept_penalty if batch.design.intercept else 0.0
+        return _reaches_by_distance(
+            batch, xp.linalg.vector_norm(batch.design.distances[0]) + none, base + none
+        )
+
 
 @dataclass
 class Factorised(Preconditioner):
@@ -216,7 +249,7 @@ class Factorised(Preconditioner):
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
-        """Make one for a point, or keep the one before where few steps were taken with it."""
+        """Make one for a point, or keep that of problems for which it took few steps."""
         if before is None:
             every = np.arange(at.value.shape[0])
             inverses, sound = _inverse_hessians(batch, at, every)
@@ -226,6 +259,12 @@ class Factorised(Preconditioner):
             made._renew(at, np.flatnonzero(to_numpy(steps) > MAX_STALE_STEPS))
         made.smallest = made.sound * _least_ratio(batch, at.curvature, made.curvature)
         return made
+
+    @classmethod
+    def renewed(cls, batch: ProblemBatch, at: Evaluation, before: Any, problems: Array) -> Self:
+        """Return one with Hessians factorised at this point for some problems, bool (m,)."""
+        steps = batch.xp.astype(problems, batch.xp.int64) * (MAX_STALE_STEPS + 1)
+        return cls.build(batch, at, before, steps)
 
     def _renew(self, at: Evaluation, problems: NDArray[np.intp]) -> None:
         """Factorise the Hessians of some problems."""
@@ -249,6 +288,28 @@ class Factorised(Preconditioner):
         z = xp.reshape(self.inverses @ flat, (r.shape[1], r.shape[0])).T
         size = self.batch.total(xp.sum(r * z, axis=0))
         return z, size, xp.full_like(size, xp.inf)
+
+    def reaches(self, needed: Array) -> list[Array]:
+        """Return the squares by the inverses themselves."""
+        batch, xp, C = self.batch, self.batch.xp, self.batch.width
+        p, design = batch.penalty.shape[0], self.batch.design
+        least, factor = xp.clip(self.smallest, TINY, None), 1 if C == 1 else 4
+        parts, out = [slice(c * p, (c + 1) * p) for c in range(C)], []
+        for tile in batch.tiles:
+            rows = design.backward((tile.toarray() if sp.issparse(tile) else tile).T)
+            columns = [xp.zeros_like(rows[0, :])] * self.inverses.shape[0]
+            for k in np.flatnonzero(to_numpy(needed)):
+                own = [xp.sum(rows * (self.inverses[k, s, s] @ rows), axis=0) for s in parts]
+                columns[k] = factor * xp.max(xp.stack(own), axis=0)
+            out.append(xp.stack(columns, axis=-1) / least)
+        return out
+
+
+def _reaches_by_distance(batch: ProblemBatch, gap: Array, base: Any) -> list[Array]:
+    """Return bounds for centres of the rows that are by a gap, (m,), from that of the design."""
+    tiles, alpha = batch.tiles.split(batch.design.distances[1]), max(batch.alpha, TINY)
+    norm = batch.objective.outcome_distance / alpha
+    return [norm * (own + gap) ** 2 + base for own in tiles]
 
 
 #: By the names that objectives declare.

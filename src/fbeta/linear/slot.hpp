@@ -13,9 +13,14 @@ enum class Stage { IDLE, MOVE, GRADE, CENTRE, SEARCH };
 struct Slot {
     Stage stage;
     int problem, classes, iteration, steps, stalled, started, far, centred, known;
-    double value, slope, lower, upper, gamma, smallest, limit, share, scale, rz, loss;
+    double value, slope, lower, upper, gamma, smallest, limit, share, scale, rz, loss, goal;
 
     bool moves() const { return stage == Stage::MOVE || stage == Stage::GRADE; }
+
+    // Set the size that the Newton decrement has to reach.
+    void set_goal(const Problems &q) {
+        goal = far ? 0 : 2 * q.tol_share * q.tol * (value + q.objective_floor);
+    }
 
     // Bounds of the Newton decrement before conjugate gradients, where the residual R, scaled to
     // R' M^-1 R = 1, had the squared norm `size` and R' H^-1 R is at most `most`.
@@ -27,7 +32,7 @@ struct Slot {
         bool bounded = smallest > 0 && size > 0;
         gamma = bounded ? 1 / smallest : INFINITY;
         upper = bounded ? std::min(gamma, most / size) : INFINITY;
-        limit = far ? 0 : 2 * q.tol_share * q.tol * (value + q.objective_floor) / (scale * scale);
+        limit = goal / (scale * scale);
         share = std::min(std::max(q.residual_share * limit, q.forcing), q.max_forcing);
     }
 
