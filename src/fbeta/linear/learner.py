@@ -129,18 +129,6 @@ def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
 
 
 @dataclass(frozen=True)
-class Solved:
-    """A model in the coordinates in which its problems were solved."""
-
-    problems: Any
-    solution: Any
-
-    def probabilities(self, X: Design) -> Any:
-        """Return the probabilities of the targets, of shape (n, M)."""
-        return self.problems.probabilities(self.solution, X)
-
-
-@dataclass(frozen=True)
 class SolverLearner(Learner):
     """Models that :mod:`fbeta.linear` solves for.
 
@@ -188,7 +176,7 @@ class SolverLearner(Learner):
         problems = self.problems_of(shared.take(rows), self.make_objective(targets), targets)
         for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
             problems.warn_if_not_converged(solution, alpha, self.max_iter)
-            yield alpha, Solved(problems, solution)
+            yield alpha, solution
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,11 @@ class Solution:
     W: Array
     n_iter: NDArray[np.intp]
     converged: NDArray[np.bool_]
+    problems: Problems = field(repr=False)
+
+    def probabilities(self, design: Design) -> Array:
+        """Return the probabilities of the targets for n rows in the same coordinates, (n, M)."""
+        return self.problems.probabilities(self, design)
 
 
 class Problems:
@@ -111,8 +116,11 @@ class Problems:
         Solution
         """
         xp, cold = self.design.xp, start is None
-        first = self.bound.start(self.design, self.targets, alpha) if cold else None
-        W = xp.asarray(start, copy=True) if first is None else first
+        W = (
+            self.bound.start(self.design, self.targets, alpha)
+            if cold
+            else xp.asarray(start, copy=True)
+        )
         W = xp.astype(W, xp.float64, copy=False)
         run = _Run(self, W, alpha, tol, max_iter, cold)
         left = self.unsolved if self.design.shape[1] else self.unsolved[:0]
@@ -126,16 +134,14 @@ class Problems:
         for factorised in (False, True) if self._factorises else (False,):
             run.solve(left[run.abandoned[left] == factorised], factorised)
             left, run.cold_start = left[~run.converged[left]], False
-        return Solution(W, run.n_iter, run.converged & self._resolved(W))
+        return Solution(W, run.n_iter, run.converged & self._resolved(W), self)
 
     def _resolved(self, W: Array) -> NDArray[np.bool_]:
-        """Tell for each problem whether the rounding of X hardly changes its scores.
-
-        It may where dense X in single precision is large, and was centred or rotated.
-        """
+        """Tell for each problem whether the rounding of X hardly changes its scores, (m,)."""
         matrix, xp = self.design.matrix, self.design.xp
         if sp.issparse(matrix) or matrix.dtype == xp.float64 or not len(self):
             return np.ones(len(self), np.bool_)
+        # large X in single precision was centred or rotated
         largest = xp.maximum(xp.max(matrix, axis=0), -xp.min(matrix, axis=0))
         change = to_numpy(xp.astype(largest, xp.float64) @ xp.abs(W))
         change = change * float(xp.finfo(matrix.dtype).eps)
@@ -207,8 +213,7 @@ class Problems:
     def expanded(self, solution: Solution, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return finite coefficients of every column of the targets, (p, M), as arrays of NumPy.
 
-        ``mean``, (M,), has the means of the targets over more rows than those of the design, for
-        columns that are constant on these.
+        ``mean``, (M,), is over more rows, for columns that are constant on those of the design.
         """
         return np.asarray(to_numpy(solution.W))
 
@@ -219,10 +224,7 @@ class Problems:
         return self.objective.probabilities(scores)
 
     def coefficients(self, solution: Solution) -> tuple[Array, Array]:
-        """Return coefficients (M, d) and intercepts (M,) in the coordinates of X.
-
-        They have the type of X, unless rounding to it would change the scores.
-        """
+        """Return coefficients (M, d) and intercepts (M,) in the coordinates of X."""
         with one_blas_thread(self.is_small()):
             return self.design.rounded_coefficients(solution.W)
 
@@ -306,8 +308,7 @@ def independent_start(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit a logistic regression to each column of targets, (n, M), roughly.
 
-    Returns the coefficients in the coordinates of the design, (p, M), and the values of constant
-    columns, which have none, NaN elsewhere.
+    Returns the coefficients, (p, M), and the values of constant columns, NaN elsewhere.
     """
     problems = LinearProblems(design, sp.csc_array(targets), LogisticLoss())
     W = to_numpy(problems.solve(alpha, tol=START_TOL).W)[:, problems.problem]
@@ -316,23 +317,19 @@ def independent_start(
 
 @dataclass
 class _Run:
-    """One solve of all problems, and what is known of each so far; ``W`` is written to.
-
-    ``cold_start`` tells whether W is far from the optimum; ``abandoned`` problems, (m,), need their
-    Hessians factorised.
-    """
+    """One solve of all problems, and what is known of each so far."""
 
     problems: Problems
-    W: Array
+    W: Array  # is written to
     alpha: float
     tol: float
     max_iter: int
-    cold_start: bool
+    cold_start: bool  # whether W is far from the optimum
 
     def __post_init__(self) -> None:
         m = len(self.problems)
         self.n_iter, self.converged = np.zeros(m, np.intp), np.ones(m, np.bool_)
-        self.abandoned = np.zeros(m, np.bool_)
+        self.abandoned = np.zeros(m, np.bool_)  # problems that need their Hessians factorised
 
     def solve(self, names: NDArray[np.intp], factorised: bool) -> None:
         """Solve some problems on arrays, in batches, and store the results."""
