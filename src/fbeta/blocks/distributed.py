@@ -133,8 +133,8 @@ class Distributed(RowSource):
             names = np.asarray(X.columns, dtype=object)
             self.feature_names = names if all(isinstance(n, str) for n in names) else None
         self._n_features = len(X.columns) if hasattr(X, "columns") else int(X.shape[1])
-        self._labels = _aligned(y, X, len(parts), "y")
-        self._parts = list(zip(range(len(parts)), parts, self._labels, weights, strict=True))
+        labels = _aligned(y, X, len(parts), "y")
+        self._parts = list(zip(range(len(parts)), parts, labels, weights, strict=True))
         self._form: LabelForm | None = None
         self._rows: list[Any] = []
 
@@ -150,7 +150,8 @@ class Distributed(RowSource):
     def form(self) -> LabelForm:
         """Return the form of the labels, for which each chunk is asked."""
         if self._form is None:
-            found = self.dask.compute(*self._on_each(_form_of_chunk, list(enumerate(self._labels))))
+            labels = [(number, Y) for number, _, Y, _ in self._parts]
+            found = self.dask.compute(*self._on_each(_form_of_chunk, labels))
             forms = [form for form in found if form is not None]
             if not forms:
                 raise ValueError("X has no rows: at least one is required")
@@ -163,7 +164,7 @@ class Distributed(RowSource):
         """Check the chunks, count their labels, and pick the rows to be held."""
         check = partial(_check_chunk, form=self.form(), n_features=self._n_features)
         self._rows = list(self.dask.persist(*self._on_each(check, self._parts)))
-        self._parts, self._labels = [], []
+        self._parts = []
         super().scan(by_size=by_size)
 
     def total(self, work: Callable[[CheckedRows], Any], add: Callable[[Any, Any], Any]) -> Any:

@@ -6,13 +6,14 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.datasets import load_svmlight_file
 
 from fbeta._array import optional_import
 from fbeta._files import make_folder, write_atomically
@@ -26,6 +27,7 @@ from fbeta.datasets.table_files import FileFormat, Table
 __all__ = ["BlockResults", "open_files"]
 
 _NUMPY_SUFFIXES = (".npy", ".npz")
+_EXTENT_ROWS = 4096  # of a block in the pass that finds the features and labels of SVMlight files
 
 
 def open_files(path: Any, **options: Any) -> tuple[list[Part], dict[str, Any]]:
@@ -167,48 +169,34 @@ def _svmlight(
 ) -> tuple[list[Part], dict[str, Any]]:
     """Read text with ``label,label index:value ...`` in each line."""
     if n_features is None or label_names is None:
-        width, names = _svmlight_extent(files, zero_based)
+        width, labels = 0, set[str]()
+        for file in files:  # once, for the number of features and the names of labels
+            for X, sets, _ in _svmlight_blocks(file, _EXTENT_ROWS, None, zero_based):
+                width, labels = max(width, X.shape[1]), labels.union(*sets)
         n_features = width if n_features is None else n_features
-        label_names = names if label_names is None else label_names
+        label_names = sorted(labels, key=int) if label_names is None else label_names
     read = partial(_svmlight_blocks, n_features=n_features, zero_based=zero_based)
     return [(file.name, partial(read, file)) for file in files], {"classes": tuple(label_names)}
 
 
-def _lines(path: Path, rows: int) -> Iterator[list[bytes]]:
-    with path.open("rb") as file:
-        lines = (row for line in file if (row := line.partition(b"#")[0]).strip())
-        while some := list(islice(lines, rows)):
-            yield some
-
-
-def _svmlight_extent(files: list[Path], zero_based: bool) -> tuple[int, list[str]]:
-    """Go through the files once for the largest index and the names of the labels."""
-    largest, labels = -1, set()
-    for line in chain.from_iterable(chain.from_iterable(_lines(f, 4096) for f in files)):
-        words = line.split()
-        if words and b":" in words[-1]:
-            largest = max(largest, int(words[-1].partition(b":")[0]))
-        if words and not line[:1].isspace() and b":" not in words[0]:
-            labels |= set(words[0].split(b","))
-    return largest + int(zero_based), [str(label) for label in sorted(map(int, labels))]
-
-
 def _svmlight_blocks(
-    path: Path, rows: int, *, n_features: int, zero_based: bool
+    path: Path, rows: int, n_features: int | None, zero_based: bool
 ) -> Iterator[Arrays]:
-    from sklearn.datasets import load_svmlight_file
-
-    for number, lines in enumerate(_lines(path, rows)):
-        try:
-            X, sets = load_svmlight_file(
-                io.BytesIO(b"".join(line.rstrip(b"\r\n") + b"\n" for line in lines)),
-                multilabel=True,
-                n_features=n_features,
-                zero_based=zero_based,
-            )
-        except ValueError as error:
-            raise ValueError(f"{path}, rows {number * rows} and after: {error}") from error
-        yield sp.csr_array(X), [[str(int(label)) for label in own] for own in sets], None
+    with path.open("rb") as file:
+        lines = (row.rstrip() for line in file if (row := line.partition(b"#")[0]).strip())
+        start = 0
+        while some := list(islice(lines, rows)):
+            try:
+                X, sets = load_svmlight_file(
+                    io.BytesIO(b"\n".join(some)),
+                    multilabel=True,
+                    n_features=n_features,
+                    zero_based=zero_based,
+                )
+            except ValueError as error:
+                raise ValueError(f"{path}, rows {start} and after: {error}") from error
+            yield sp.csr_array(X), [[str(int(label)) for label in own] for own in sets], None
+            start += len(some)
 
 
 class BlockResults:

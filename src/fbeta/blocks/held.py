@@ -168,8 +168,7 @@ class HeldRows(Oracle):
 
     The design has no weights and every coordinate. Each row was drawn with the probability
     ``chance``; ``fold`` holds it out; ``totals`` has for each fold, and last for all, the total
-    weight of the rows that count; ``memory`` is that of the work, in bytes; ``scale``, (d,), the
-    spread of the features.
+    weight of the rows that count; ``memory`` is that of the work, in bytes.
     """
 
     rule = STEP_RULE
@@ -183,7 +182,6 @@ class HeldRows(Oracle):
     totals: NDArray[np.float64]
     memory: int
     objective: Objective
-    scale: Array
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)  # designs, by fold
 
     @classmethod
@@ -205,28 +203,24 @@ class HeldRows(Oracle):
         X = rows.X if sp.issparse(rows.X) else rows.X.astype(summary.dtype, copy=False)
         rotate = rotation_pays(X.shape, n_targets)
         design = Design.of(X, intercept=intercept, rotate=rotate, complete=True)
-        mean = design.mean
-        if mean is not None:
+        if design.mean is not None:
             # as many digits as X has: then differences to it are as exact as X
-            mean = np.asarray(mean, summary.dtype).astype(np.float64)
+            mean = np.asarray(design.mean, summary.dtype).astype(np.float64)
             design = replace(design, mean=mean)
         if design.rotation is not None:
             design = replace(design, rotation=np.asarray(design.rotation, np.float64))
-        centre = np.zeros(summary.n_features) if mean is None else mean
-        square = summary.squares - 2 * centre * summary.sums + summary.n * centre**2
-        scale = np.sqrt(np.clip(square / summary.n, 0, None))
         own = (targets(rows.Y), rows.weights, summary.chance(rows.Y), rows.fold)
-        return cls(design, *own, totals, memory, objective, scale)
+        return cls(design, *own, totals, memory, objective)
 
     @property
-    def coordinates(self) -> tuple[Design, Array]:
-        """The design without rows, and the scale of the features."""
-        return self.design.take(np.zeros(0, np.intp)), self.scale
+    def coordinates(self) -> Design:
+        """The design without rows."""
+        return self.design.take(np.zeros(0, np.intp))
 
     def renew(self, rows: CheckedRows, chance: NDArray[np.float64]) -> HeldRows:
         """Return other rows, with their targets, in the same coordinates."""
         design, others = self.design.of_rows(rows.X), (rows.Y, rows.weights, chance, rows.fold)
-        return HeldRows(design, *others, self.totals, self.memory, self.objective, self.scale)
+        return HeldRows(design, *others, self.totals, self.memory, self.objective)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_made": {}}

@@ -21,6 +21,7 @@ from fbeta.blocks.held import Draw, Drawn, HeldRows, Sums, TrialPoint
 from fbeta.blocks.rows import Block, RowBlocks
 from fbeta.blocks.summary import CheckedRows, Summary, Tally, check_block
 from fbeta.labels.forms import Indicator, LabelForm
+from fbeta.linear.design import Design
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LogisticLoss, Loss
 
@@ -297,11 +298,12 @@ class RowSource(ABC):
         work = partial(tally_folds, n_folds=int(folds.max()) + 1)
         return list(self.fetch(list, self.total(work, add_lists)))
 
-    def hold(self, build: Callable[[Summary], HeldRows]) -> Any:
-        """Build the held rows; return their design without rows, and the scale of the features."""
+    def hold(self, build: Callable[[Summary], HeldRows]) -> Design:
+        """Build the held rows; return their design without rows."""
         self._held = self.apply(build, self._summary)
         self._summary = None
-        return self.fetch(operator.attrgetter("coordinates"), self._held)
+        design: Design = self.fetch(operator.attrgetter("coordinates"), self._held)
+        return design
 
     def evaluate(
         self, targets: Any, points: Sequence[TrialPoint], dtype: Any, draw: Draw | None = None
@@ -349,7 +351,9 @@ class Streamed(RowSource):
             nonlocal done
             task, count = waiting.popleft()
             found, done = task.result(), done + count
-            self._report(done)
+            if self.blocks.progress is not None:
+                news = {"passes": self.passes, "rows": done, "n_rows": self.blocks.n_rows}
+                self.blocks.progress(news | {"open": self.n_open})
             return found
 
         def run(block: Block, number: int, start: int, n_features: int | None) -> Found:
@@ -381,11 +385,6 @@ class Streamed(RowSource):
                     yield finish()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-    def _report(self, rows: int) -> None:
-        if self.blocks.progress is not None:
-            news = {"passes": self.passes, "rows": rows, "n_rows": self.blocks.n_rows}
-            self.blocks.progress(news | {"open": self.n_open})
 
     def set_folds(self, folds: NDArray[Any]) -> None:
         """Set the fold that holds each row out, (n,), from now on."""

@@ -24,7 +24,7 @@ from fbeta.blocks.passes import RowSource
 from fbeta.blocks.summary import CheckedRows, Tally, random_bits
 from fbeta.labels.forms import Indicator
 from fbeta.linear.batch import take_problems
-from fbeta.linear.design import Design, check_squares, round_coefficients
+from fbeta.linear.design import check_squares, round_coefficients
 from fbeta.linear.driver import Evaluator, check_requirements, minimise, objective_floor
 from fbeta.linear.driver import warn_if_not_converged as warn
 from fbeta.linear.learner import Model
@@ -101,8 +101,10 @@ class BlockProblems(Evaluator):
             memory=source.memory // WORKING_SHARE,
             totals=np.array([tally.total_weight for tally in tallies]),
         )
-        self.design: Design
-        self.design, self.scale = source.hold(build)
+        self.design = source.hold(build)
+        centre = 0.0 if self.design.mean is None else self.design.mean
+        square = summary.squares - 2 * centre * summary.sums + summary.n * centre**2
+        self.scale = np.sqrt(np.clip(square / summary.n, 0, None))  # spread of features, (d,)
 
     def _means(self, tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the mean of each distinct target, and its value where it has only one."""
@@ -215,9 +217,8 @@ class BlockProblems(Evaluator):
 
     def _trial_point(self, state: GroupState) -> TrialPoint:
         coef, offset = self.design.centred_coefficients(state.trial)
-        objective, names = self.objective.take(state.names, narrow=True), state.names
-        mean, curvature_sum = self.design.mean, state.curvature_sum
-        return TrialPoint(objective, names, coef, offset, mean, curvature_sum, state.fold)
+        objective, more = self.objective.take(state.names, narrow=True), (state.names, coef, offset)
+        return TrialPoint(objective, *more, self.design.mean, state.curvature_sum, state.fold)
 
     def _dtype(self, states: Sequence[GroupState], points: Sequence[TrialPoint]) -> Any:
         """Return the type of a pass: single where neither X nor the certificates need more."""
