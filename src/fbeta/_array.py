@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 Array: TypeAlias = Any
 _NAMESPACES: dict[type, ModuleType] = {}  # cache, by the type of an array
@@ -157,10 +158,10 @@ def host_integers(array: Any) -> list[int]:
     return [int(array[i]) for i in range(array.shape[0])]
 
 
-def to_numpy(array: Any) -> np.ndarray[Any, Any]:
-    """Return an array of any library, on any device, as one of NumPy on the host."""
+def to_numpy(array: Any) -> Any:
+    """Return an array of any library and device as one of NumPy; sparse matrices stay."""
     if not is_tensor(array):
-        return np.asarray(array)
+        return array if sparse.issparse(array) else np.asarray(array)
     if hasattr(array, "detach"):  # a tensor of PyTorch may have a gradient record
         return np.asarray(array.detach().cpu())
     info = array_namespace(array).__array_namespace_info__()
@@ -168,8 +169,12 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
 
 
 def concat(parts: Sequence[Array], axis: int = 0) -> Array:
-    """Join arrays of one library."""
-    return parts[0] if len(parts) == 1 else array_namespace(*parts).concat(list(parts), axis=axis)
+    """Join arrays of one library, or the rows of sparse matrices."""
+    if len(parts) == 1:
+        return parts[0]
+    if sparse.issparse(parts[0]):
+        return sparse.csr_array(sparse.vstack(parts))
+    return array_namespace(*parts).concat(list(parts), axis=axis)
 
 
 def as_array(xp: Any, device: Any, values: Any) -> Array:

@@ -350,6 +350,8 @@ class ExactDecode(StatisticsRule):
     def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
         """Return the label sets, and the value that the decoder maximises."""
         labels, expected = decode(output.statistics(), beta, return_expected=True, **goal)
+        if sp.issparse(labels):
+            return labels.astype(np.bool_), expected
         xp = array_namespace(labels)
         return xp.astype(labels, xp.bool), expected
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -399,6 +400,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_is_fitted(self)
         truth = self._label_form.read(y, "y", unseen=True)
         beta = check_beta(self.beta)
-        predicted = to_numpy(self.decide(X, [beta], expected=False).labels[beta])
-        predicted = np.pad(predicted, ((0, 0), (0, truth.shape[1] - predicted.shape[1])))
+        found = to_numpy(self.decide(X, [beta], expected=False).labels[beta])
+        predicted = sp.csr_array(found, dtype=np.int8)
+        predicted.resize(truth.shape)
         return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)

@@ -8,20 +8,27 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from fbeta._array import array_namespace, to_numpy
+from fbeta._array import array_namespace, concat, to_numpy
 from fbeta._validation import check_choice, check_count, check_number
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds
+from fbeta.estimators.listed import (
+    ListedMarginals,
+    ListedRecalibration,
+    fit_listed,
+    read_lists,
+)
 from fbeta.estimators.members import fit_member
-from fbeta.estimators.recalibration import Recalibration, fit_recalibration
+from fbeta.estimators.recalibration import fit_recalibration
 from fbeta.estimators.reduction import SizedClassifier
 from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight, take_rows
-from fbeta.statistics.codes import CardinalityCode
+from fbeta.statistics.codes import CardinalityCode, Estimates
 from fbeta.statistics.encoding import Targets, read_matrix
 
 __all__ = ["FBetaDecoder", "FBetaDecoderCV"]
@@ -39,6 +46,11 @@ class FBetaDecoder(StatisticsClassifier):
     and how many labels there are: potentials of the number of labels, which also depend on how many
     are expected. Both together are the cardinality model of :class:`fbeta.CardinalityClassifier`
     on logits; its exact statistics are decoded.
+
+    A sparse matrix holds the scores of labels that are listed for each row, out of any number of
+    labels: the curve and the lines are then fitted label by label, the potentials are of the number
+    of listed labels, and labels that are not listed have one mean number for all rows. Time and
+    memory grow with the listed scores; predictions and probabilities are sparse.
 
     Parameters
     ----------
@@ -105,8 +117,10 @@ class FBetaDecoder(StatisticsClassifier):
         return self._least
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        """Return logits of the labels, of shape (n, s)."""
-        P = read_matrix(self._in_order(X, reset))
+        """Return logits of the labels, of shape (n, s), sparse where P is."""
+        lists = read_lists(X) if sp.issparse(X) else None
+        P = read_matrix(self._in_order(X, reset)) if lists is None else lists.data[None]
+        n, columns = P.shape if lists is None else lists.shape
         xp = array_namespace(P)
         if not bool(xp.all(xp.isfinite(P))):
             raise ValueError("P contains NaN or infinity")
@@ -115,21 +129,32 @@ class FBetaDecoder(StatisticsClassifier):
             check_choice("inputs", self.inputs, ("auto", "probabilities", "logits"))
             found = "probabilities" if inside else "logits"
             self.inputs_ = found if self.inputs == "auto" else self.inputs
-            self.n_features_in_ = int(P.shape[1])
-            self._least = 0.5 / max(1, int(P.shape[0]))
-        if P.shape[1] != self.n_features_in_:
+            self.n_features_in_ = int(columns)
+            self._least, self._lists = 0.5 / max(1, int(n)), lists is not None
+        self._check_form(columns, lists is not None, inside)
+        if self.inputs_ == "logits":
+            logits = xp.clip(P, -LARGEST_LOGIT, LARGEST_LOGIT)
+        else:
+            P = xp.clip(xp.astype(P, xp.float64, copy=False), self._least, 1 - self._least)
+            logits = xp.log(P / (1 - P))
+        if lists is None:
+            return logits
+        return sp.csr_array((logits[0], lists.indices, lists.indptr), shape=lists.shape)
+
+    def _check_form(self, columns: int, sparse: bool, inside: bool) -> None:
+        """Raise where P has another form than in fit."""
+        if columns != self.n_features_in_:
             raise ValueError(
-                f"P has {P.shape[1]} columns, but the decoder was fitted with "
+                f"P has {columns} columns, but the decoder was fitted with "
                 f"{self.n_features_in_}: one for each label"
             )
-        if self.inputs_ == "logits":
-            return xp.clip(P, -LARGEST_LOGIT, LARGEST_LOGIT)
-        if not inside:
+        if sparse != self._lists:
+            kinds = ("a dense array", "a sparse matrix of listed labels")
+            raise ValueError(f"P must be {kinds[self._lists]}, as in fit, not {kinds[sparse]}")
+        if self.inputs_ != "logits" and not inside:
             raise ValueError(
                 "P must hold probabilities in [0, 1], as in fit; for logits say inputs='logits'"
             )
-        P = xp.clip(xp.astype(P, xp.float64, copy=False), self._least, 1 - self._least)
-        return xp.log(P / (1 - P))
 
     def _in_order(self, X: Any, reset: bool) -> Any:
         """Match the columns of a data frame by name: in fit with those of y, later with those."""
@@ -151,6 +176,14 @@ class FBetaDecoder(StatisticsClassifier):
             raise ValueError(f"P has {X.shape[1]} columns, but y has {Y.shape[1]} labels")
         super()._fit(to_numpy(X), Y, weight)
 
+    def _output(self, X: Any) -> Any:
+        found = self._model.probabilities(X)
+        return found if isinstance(found, ListedMarginals) else Estimates(self._code, found)
+
+    def _row_bytes(self) -> int:
+        model = self._model
+        return 8 * (model.longest if isinstance(model, ListedRecalibration) else self._code.width())
+
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return the logits, which are the same for all folds and strengths of a search."""
         return to_numpy(copy(self)._validate_X(X, reset=True))
@@ -163,9 +196,12 @@ class FBetaDecoder(StatisticsClassifier):
         check_count("max_iter", self.max_iter)
         return FunctionLearner(self._recalibrate)
 
-    def _recalibrate(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> Recalibration:
+    def _recalibrate(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> Any:
         alpha = check_number("alpha", alpha, strict=True)
         solver: Any = {"weight": weight, "tol": self.tol, "max_iter": self.max_iter}
+        if sp.issparse(X):
+            Y = sp.csr_array(targets.values[:, : X.shape[1]])
+            return fit_listed(X, Y, alpha, **solver)
         return fit_recalibration(X, targets.values, targets.structure, alpha, **solver)
 
 
@@ -228,15 +264,21 @@ class FBetaDecoderCV(StatisticsClassifier):
         for train, test in make_folds(self.cv, X, Y, weight):
             part = None if weight is None else weight[train]
             fitted = fit_member(classifier, take_rows(X, train), Y[train], part)
-            parts.append(read_matrix(fitted.predict_proba(take_rows(X, test))))
+            parts.append(_marginals(fitted, take_rows(X, test)))
             rows.append(test)
         index = np.concatenate(rows)
         weights = {} if weight is None else {"sample_weight": weight[index]}
         decoder = FBetaDecoder(self.beta, self.alpha, inputs="probabilities")
-        self.decoder_ = decoder.fit(np.concatenate(parts), Y[index], **weights)
+        self.decoder_ = decoder.fit(concat(parts), Y[index], **weights)
         self.estimator_ = fit_member(classifier, X, Y, weight)
 
     def estimates(self, X: Any, *, checked: bool = False) -> Iterator[Any]:
         """Yield the estimates of the decoder, some rows at a time."""
         X = X if checked else self._read_features(X)
-        yield from self.decoder_.estimates(read_matrix(self.estimator_.predict_proba(X)))
+        yield from self.decoder_.estimates(_marginals(self.estimator_, X))
+
+
+def _marginals(fitted: Any, X: Any) -> Any:
+    """Return the marginals of a fitted classifier, (n, s), sparse where it lists labels."""
+    found = fitted.predict_proba(X)
+    return found if sp.issparse(found) else read_matrix(found)

@@ -141,13 +141,17 @@ class LabelForm:
             )
         return [place[name_key(label)] for label in (*self.classes, *unknown)]
 
-    def write(self, predicted: NDArray[np.bool_], index: Any = None) -> Any:
-        """Write predictions, booleans of shape (n, s), in this form.
+    def write(self, predicted: Any, index: Any = None) -> Any:
+        """Write predictions, booleans or a csr_array of shape (n, s), in this form.
 
         ``index`` is the pandas Index of the rows, for DataFrame and Series.
         """
         if is_tensor(predicted):
             return self._write_tensor(predicted)
+        rows: Any = predicted
+        if sp.issparse(predicted):
+            rows = np.split(predicted.indices, predicted.indptr[1:-1])
+            predicted = predicted if self.kind in ("sparse", "sets") else predicted.toarray()
         if self.kind == "array":
             return predicted.astype(np.int8).astype(self.dtype)
         if self.kind == "sparse":
@@ -157,7 +161,7 @@ class LabelForm:
         names, dtype = None, self.dtype
         if self.kind == "sets":
             make, dtype = (dtype, None) if isinstance(dtype, type) else (list, dtype)
-            out: Any = [make(self.classes[row].tolist()) for row in predicted]
+            out: Any = [make(self.classes[row].tolist()) for row in rows]
             names = type(self.classes[0])
         else:
             # with one class seen, it is the class of every row

@@ -1,0 +1,166 @@
+"""Recalibration of short lists of scores, against plain loops, SciPy and laws that are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from fbeta import AlphaSearchCV, FBetaDecoder, LabelStatistics, decode
+from fbeta.estimators.listed import fit_lines, fit_potentials, log_size_law
+from fbeta.metrics import fbeta_score
+
+
+def draw(rng, n=400, s=60, listed=8):
+    """Lists of logits, and labels: listed ones by these, and sometimes another."""
+    columns = np.stack([rng.permutation(s)[:listed] for _ in range(n)])
+    z = rng.normal(-1, 1.5, size=(n, listed))
+    present = rng.random((n, listed)) < expit(1.4 * z + 0.3)
+    Y = np.zeros((n, s), dtype=np.int8)
+    np.put_along_axis(Y, columns, present, axis=1)
+    indptr = np.arange(0, n * listed + 1, listed)
+    logits = sp.csr_array((z.ravel(), columns.ravel(), indptr), shape=(n, s))
+    logits.sort_indices()
+    Y[np.arange(n), rng.integers(0, s, n)] |= rng.random(n) < 0.2
+    return logits, sp.csr_array(Y)
+
+
+def test_lines_of_the_labels():
+    rng = np.random.default_rng(0)
+    label, m = rng.integers(0, 3, 300), rng.normal(size=300)
+    y, weight = (rng.random(300) < expit(2 * m - label)).astype(float), rng.random(300) + 0.5
+    slope, offset, _ = fit_lines(m, y, weight, label, 4, 0.7, 1e-10, 100)
+    assert (slope[3], offset[3]) == (1, 0)  # a label that is not listed
+    for j in range(3):
+        own = label == j
+
+        def objective(w, own=own):
+            u = w[0] * m[own] + w[1]
+            losses = np.logaddexp(0, u) - y[own] * u
+            return weight[own] @ losses + 0.35 * ((w[0] - 1) ** 2 + w[1] ** 2)
+
+        right = minimize(objective, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-9}).x
+        np.testing.assert_allclose([slope[j], offset[j]], right, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1, 30])
+def test_lines_converge_from_afar(scale):
+    rng = np.random.default_rng(1)
+    m = scale * rng.normal(size=100)
+    y = (m < 0).astype(float)  # the opposite of what the logits say
+    slope, _, n_iter = fit_lines(m, y, np.ones(100), np.zeros(100, dtype=int), 1, 1.0, 1e-6, 100)
+    assert slope[0] < 0
+    assert n_iter < 80
+
+
+def test_law_of_the_number_of_listed_labels():
+    rng = np.random.default_rng(0)
+    P = rng.random((3, 5)) * (rng.random((3, 5)) < 0.7)
+    sizes = np.array([0, 2, 3])
+    for row, found in zip(P, log_size_law(sp.csr_array(P), sizes), strict=True):
+        law = np.array([1.0])
+        for p in row:
+            law = np.convolve(law, [1 - p, p])
+        np.testing.assert_allclose(np.exp(found), law[sizes], atol=1e-12)
+
+
+def test_potentials_of_the_sizes():
+    rng = np.random.default_rng(0)
+    law, number = np.log(rng.dirichlet(np.ones(4), size=200)), rng.normal(size=200)
+    place, weight = rng.integers(0, 4, 200), rng.random(200)
+
+    def objective(w):
+        scores = law + w[:4] + number[:, None] * w[4:]
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        return -weight @ scores[np.arange(200), place] + 0.5 * w @ w
+
+    found = fit_potentials(law, number, place, weight, 1.0, 1e-8)
+    right = minimize(objective, np.zeros(8), method="BFGS", options={"gtol": 1e-7})
+    np.testing.assert_allclose(found.ravel(), right.x, atol=1e-4)
+
+
+def test_decoder_of_lists_beats_cuts_and_the_lists_as_they_are():
+    rng = np.random.default_rng(0)
+    logits, Y = draw(rng, n=3000)
+    train, test = slice(0, 2000), slice(2000, 3000)
+    decoder = FBetaDecoder(inputs="logits").fit(logits[train], Y[train])
+    assert sp.issparse(decoder.predict(logits[test]))
+    own = decoder.score(logits[test], Y[test])
+    raw = sp.csr_array((expit(logits.data), logits.indices, logits.indptr), logits.shape)[test]
+    as_they_are = fbeta_score(Y[test], decode(LabelStatistics.from_marginals(raw)))
+    cuts = []
+    for t in np.linspace(-2, 1, 13):
+        cut = logits[test]
+        cut.data = (cut.data > t).astype(float)
+        cut.eliminate_zeros()
+        cuts.append(fbeta_score(Y[test], cut.astype(np.int8)))
+    assert own > max(as_they_are, *cuts)
+    expected = decoder.expected_fbeta(logits[test])
+    assert expected.mean() == pytest.approx(own, abs=0.02)
+
+
+def test_forms_of_lists():
+    rng = np.random.default_rng(0)
+    logits, Y = draw(rng)
+    P = sp.csr_array((expit(logits.data), logits.indices, logits.indptr), logits.shape)
+    decoder = FBetaDecoder().fit(P, Y)
+    assert decoder.inputs_ == "probabilities"
+    marginals = decoder.predict_proba(P)
+    assert sp.issparse(marginals)
+    np.testing.assert_array_equal(marginals.indices, P.indices)
+    q = decoder.predict_statistics(P)
+    assert (decode(q) != decoder.predict(P)).nnz == 0
+    names = [[f"t{j}" for j in row] for row in np.split(Y.indices, Y.indptr[1:-1])]
+    columns = sorted({name for row in names for name in row})
+    seen = [int(name[1:]) for name in columns]
+    named = FBetaDecoder().fit(sp.csr_array(P[:, seen]), names)
+    sets = named.predict(sp.csr_array(P[:, seen])[:3])
+    assert all(set(row) <= set(columns) for row in sets)
+    assert named.score(sp.csr_array(P[:, seen]), names) > 0.4
+    weight = np.ones(P.shape[0])
+    weight[::2] = 0
+    weighted = FBetaDecoder().fit(P, Y, sample_weight=weight)
+    half = FBetaDecoder().fit(P[1::2], Y[1::2])
+    np.testing.assert_allclose(weighted.slope_, half.slope_, atol=1e-6)
+
+
+def test_labels_that_were_never_listed_and_rows_without_lists():
+    rng = np.random.default_rng(0)
+    logits, Y = draw(rng)
+    wide = sp.csr_array((logits.data, logits.indices, logits.indptr), shape=(400, 200))
+    labels = sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(400, 200))
+    decoder = FBetaDecoder(inputs="logits").fit(wide, labels)
+    new = sp.csr_array((np.array([3.0]), np.array([150]), np.array([0, 1, 1])), shape=(2, 200))
+    found = decoder.predict(new)
+    assert found.indices.tolist() == [150]
+    assert np.isfinite(decoder.expected_fbeta(new)).all()
+
+
+def test_what_lists_refuse():
+    rng = np.random.default_rng(0)
+    logits, Y = draw(rng, n=50)
+    P = sp.csr_array((expit(logits.data), logits.indices, logits.indptr), logits.shape)
+    decoder = FBetaDecoder().fit(P, Y)
+    with pytest.raises(ValueError, match="columns"):
+        decoder.predict(P[:, :10])
+    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
+        decoder.predict(logits)
+    with pytest.raises(ValueError, match="sparse"):
+        decoder.predict(P.toarray())
+    twice = sp.csr_array((np.array([0.1, 0.2]), np.array([3, 3]), np.array([0, 2])), (1, 60))
+    with pytest.raises(ValueError, match="twice"):
+        decoder.predict(twice)
+    bad = P.copy()
+    bad.data[3] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        FBetaDecoder().fit(bad, Y)
+
+
+def test_alphas_by_cross_validation():
+    rng = np.random.default_rng(0)
+    logits, Y = draw(rng, n=200)
+    P = sp.csr_array((expit(logits.data), logits.indices, logits.indptr), logits.shape)
+    found = AlphaSearchCV(FBetaDecoder(), alphas=[0.1, 10.0], cv=2).fit(P, Y)
+    assert found.alpha_ in (0.1, 10.0)
