@@ -24,6 +24,7 @@ _PLACES = {
     "fbeta.estimators.average": "AverageModel",
     "fbeta.estimators.folds": "Calibration",
     "fbeta.estimators.forest": "ForestModel NeighboursClassifier NeighboursModel SizedSetsCode",
+    "fbeta.estimators.listed": "ListedLinearModel ListedRecalibration",
     "fbeta.estimators.recalibration": "Recalibration",
     "fbeta.estimators.reduction": "ClassifierModel SizedModel",
     "fbeta.labels.forms": "LabelForm",

@@ -7,10 +7,19 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
 
-from fbeta import AlphaSearchCV, FBetaDecoder, LabelStatistics, decode
+from fbeta import (
+    AlphaSearchCV,
+    FBetaDecoder,
+    FBetaDecoderCV,
+    LabelStatistics,
+    SizedClassifier,
+    decode,
+)
 from fbeta.estimators.listed import fit_lines, fit_potentials, log_size_law
 from fbeta.metrics import fbeta_score
+from fbeta.storage import load_model, save_model
 
 
 def draw(rng, n=400, s=60, listed=8):
@@ -164,3 +173,59 @@ def test_alphas_by_cross_validation():
     P = sp.csr_array((expit(logits.data), logits.indices, logits.indptr), logits.shape)
     found = AlphaSearchCV(FBetaDecoder(), alphas=[0.1, 10.0], cv=2).fit(P, Y)
     assert found.alpha_ in (0.1, 10.0)
+
+
+def draw_text(rng, n=300, words=80, s=40):
+    """Sparse counts, and labels of which each has words of its own; the last one has no rows."""
+    counts = sp.random_array((n, words), density=0.1, rng=rng, format="csr")
+    weights = rng.normal(size=(words, s)) * (rng.random((words, s)) < 0.1) * 8
+    Y = (rng.random((n, s)) < expit(counts @ weights - 2.5)).astype(np.int8)
+    Y[:, -1] = 0
+    return counts, sp.csr_array(Y)
+
+
+@pytest.mark.parametrize("sizes", ["model", "independent"])
+def test_lists_of_linear_models_are_those_of_dense_ones(sizes, monkeypatch):
+    monkeypatch.setattr("fbeta.estimators.listed.BATCH_BYTES", 8 * 80 * 7)  # seven labels at once
+    monkeypatch.setattr("fbeta.estimators.listed.CHUNK_BYTES", 8 * 40 * 50)  # fifty rows at once
+    monkeypatch.setattr("fbeta.estimators.listed.MAX_SCORE_CHANGE", 0.0)
+    X, Y = draw_text(np.random.default_rng(0))
+    dense = SizedClassifier(sizes=sizes, tol=1e-12).fit(X, Y)
+    lists = SizedClassifier(sizes=sizes, tol=1e-12, max_listed=40).fit(X, Y)
+    assert lists.coef_.shape == (40, 80)
+    assert np.isneginf(lists.intercept_[-1])
+    labels, expected = (dense.predict(X), dense.expected_fbeta(X))
+    assert (lists.predict(X) != labels).nnz == 0
+    np.testing.assert_allclose(lists.expected_fbeta(X), expected, atol=1e-6)
+    short = SizedClassifier(sizes=sizes, tol=1e-12, max_listed=5).fit(X, Y)
+    P, all_of_them = short.predict_proba(X), dense.predict_proba(X)
+    assert np.diff(P.indptr).max() == 5
+    if sizes == "independent":
+        least = np.sort(all_of_them, axis=1)[:, -5]
+        np.testing.assert_allclose(
+            P.toarray(), np.where(all_of_them >= least[:, None], all_of_them, 0), atol=1e-6
+        )
+
+
+def test_dropped_coefficients_change_scores_by_no_more_than_is_said():
+    X, Y = draw_text(np.random.default_rng(1))
+    dense = SizedClassifier(alpha=3.0, sizes="independent").fit(X, Y)
+    lists = SizedClassifier(alpha=3.0, sizes="independent", max_listed=39).fit(X, Y)
+    assert 0 < lists.coef_.nnz < dense.coef_.size
+    full = X @ dense.coef_[:39].T + dense.intercept_[:39]
+    found = (X @ sp.csr_array(lists.coef_.T)).toarray()[:, :39] + lists.intercept_[:39]
+    assert np.abs(full - found).max() < 0.05 + 1e-4
+
+
+def test_linear_lists_with_a_decoder_and_in_a_file(tmp_path):
+    X, Y = draw_text(np.random.default_rng(2))
+    model = FBetaDecoderCV(SizedClassifier(max_listed=10), cv=2).fit(X, Y)
+    assert sp.issparse(model.predict(X))
+    for name, fitted in {"lists": SizedClassifier(max_listed=10).fit(X, Y), "cv": model}.items():
+        save_model(tmp_path / name, fitted)
+        again = load_model(tmp_path / name).estimator
+        assert (again.predict(X) != fitted.predict(X)).nnz == 0
+    with pytest.raises(ValueError, match="max_listed"):
+        SizedClassifier(max_listed=0).fit(X, Y)
+    with pytest.raises(ValueError, match="estimator must be None"):
+        SizedClassifier(estimator=LogisticRegression(), max_listed=5).fit(X, Y)

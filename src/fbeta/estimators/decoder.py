@@ -15,12 +15,7 @@ from fbeta._validation import check_choice, check_count, check_number
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.listed import (
-    ListedMarginals,
-    ListedRecalibration,
-    fit_listed,
-    read_lists,
-)
+from fbeta.estimators.listed import fit_listed, read_lists
 from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import fit_recalibration
 from fbeta.estimators.reduction import SizedClassifier
@@ -28,7 +23,7 @@ from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifi
 from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight, take_rows
-from fbeta.statistics.codes import CardinalityCode, Estimates
+from fbeta.statistics.codes import CardinalityCode
 from fbeta.statistics.encoding import Targets, read_matrix
 
 __all__ = ["FBetaDecoder", "FBetaDecoderCV"]
@@ -175,14 +170,6 @@ class FBetaDecoder(StatisticsClassifier):
         if X.shape[1] != Y.shape[1]:
             raise ValueError(f"P has {X.shape[1]} columns, but y has {Y.shape[1]} labels")
         super()._fit(to_numpy(X), Y, weight)
-
-    def _output(self, X: Any) -> Any:
-        found = self._model.probabilities(X)
-        return found if isinstance(found, ListedMarginals) else Estimates(self._code, found)
-
-    def _row_bytes(self) -> int:
-        model = self._model
-        return 8 * (model.longest if isinstance(model, ListedRecalibration) else self._code.width())
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return the logits, which are the same for all folds and strengths of a search."""

@@ -1,4 +1,4 @@
-"""Recalibration of short lists of scores, out of any number of labels.
+"""Short lists of labels, out of any number: recalibration of scores, and linear models.
 
 The curve for all labels and the line for each are those of :mod:`fbeta.estimators.recalibration`,
 fitted label by label. The number of listed labels has potentials, and the number of labels that are
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,26 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
+from fbeta._validation import check_number
 from fbeta.estimators.recalibration import fit_curve
+from fbeta.linear.design import Design
+from fbeta.linear.learner import Learner, LinearLearner, LinearProbabilities, Names, Weight
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["ListedMarginals", "ListedRecalibration", "fit_listed", "read_lists"]
+__all__ = [
+    "ListedLearner",
+    "ListedLinearModel",
+    "ListedMarginals",
+    "ListedRecalibration",
+    "fit_listed",
+    "read_lists",
+]
 
 ROWS_AT_ONCE = 1 << 14  # rows whose size laws are computed together
 MIN_LOG_PROBABILITY = -700.0  # of a size under independent labels
+BATCH_BYTES = 1 << 27  # of the coefficients of labels that are fitted together
+CHUNK_BYTES = 1 << 27  # of the scores of rows that are predicted together
+MAX_SCORE_CHANGE = 0.05  # of a training row, by coefficients that are dropped
 
 
 @dataclass(frozen=True)
@@ -32,8 +46,8 @@ class ListedMarginals:
     """Marginals of listed labels, the law of their number, and the mean number of the others."""
 
     P: sp.csr_array  # (n, s)
-    sizes: NDArray[np.float64]  # (n, m + 1)
-    unlisted: NDArray[np.float64]  # (n,)
+    sizes: NDArray[np.float64] | None  # (n, m + 1)
+    unlisted: NDArray[np.float64] | None  # (n,)
 
     def statistics(self) -> LabelStatistics:
         """Return the label statistics of n rows."""
@@ -58,7 +72,7 @@ class ListedRecalibration:
     scale: float
     sizes: NDArray[np.intp]  # (C,), numbers of listed labels that were seen
     unlisted: float  # mean number of labels that are not listed
-    longest: int  # largest number of listed labels of a training row
+    list_length: int  # largest number of listed labels of a training row
     most_iter: int
 
     @property
@@ -247,3 +261,105 @@ def fit_potentials(
         options={"maxiter": 1000, "ftol": 0.01 * tol, "gtol": 0.0},
     )
     return np.asarray(found.x).reshape(2, C)
+
+
+@dataclass(frozen=True)
+class ListedLinearModel:
+    """Linear models of any number of labels, which list the likely ones, and of the sizes."""
+
+    values: NDArray[np.float64]  # of the sparse coefficients, (s, d), by rows,
+    columns: NDArray[np.intp]  # their features,
+    starts: NDArray[np.intp]  # (s + 1,), and where each label begins
+    n_features: int  # d
+    intercept: NDArray[np.float64]  # (s,), -inf for labels without rows
+    sizes: NDArray[np.intp]  # (C,), those seen; empty where sizes have no model
+    of_size: LinearProbabilities | None  # of the C sizes
+    list_length: int  # labels that are listed for each row, at most
+    most_iter: int
+
+    @property
+    def coef(self) -> sp.csr_array:
+        """Coefficients of the labels, of shape (s, d)."""
+        shape = len(self.intercept), self.n_features
+        return sp.csr_array((self.values, self.columns, self.starts), shape=shape)
+
+    def probabilities(self, X: Any) -> ListedMarginals:
+        """Return the likely labels of n rows, and the law of the number of labels."""
+        transposed, parts = sp.csc_array(self.coef.T), []
+        rows = max(1, CHUNK_BYTES // (8 * len(self.intercept)))
+        for start in range(0, max(X.shape[0], 1), rows):
+            scores = X[start : start + rows] @ transposed
+            scores = scores.toarray() if sp.issparse(scores) else np.asarray(scores)
+            parts.append(likely_labels(scores + self.intercept, self.list_length))
+        P = sp.csr_array(sp.vstack(parts))
+        P.data = expit(P.data)
+        if self.of_size is None:
+            return ListedMarginals(P, None, None)
+        law = np.zeros((X.shape[0], int(self.sizes[-1]) + 1))
+        found = self.of_size.probabilities(X)
+        law[:, self.sizes] = found / found.sum(axis=1, keepdims=True)
+        return ListedMarginals(P, law, None)
+
+
+def likely_labels(scores: NDArray[np.float64], max_listed: int) -> sp.csr_array:
+    """Return the largest scores of each row, at most ``max_listed`` and above -inf, as CSR."""
+    n, s = scores.shape
+    if max_listed < s:
+        place = np.argpartition(-scores, max_listed - 1, axis=1)[:, :max_listed]
+    else:
+        place = np.broadcast_to(np.arange(s), (n, s))
+    place = np.sort(place, axis=1)
+    values = np.take_along_axis(scores, place, axis=1)
+    kept = values > -np.inf
+    indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    return sp.csr_array((values[kept], place[kept], indptr), shape=(n, s))
+
+
+@dataclass(frozen=True)
+class ListedLearner(Learner):
+    """Linear models of the labels, some labels at a time, whose small coefficients are dropped."""
+
+    solver: LinearLearner
+    n_labels: int
+    sizes: NDArray[np.intp]
+    max_listed: int
+
+    def fit(
+        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
+    ) -> ListedLinearModel:
+        """Fit to labels and, where there are more columns, to the sizes."""
+        alpha = check_number("alpha", alpha)
+        design = Design.of(X, weight, intercept=self.solver.fit_intercept, rotate=False)
+        smallest = MAX_SCORE_CHANGE / max(float(abs(X).sum(axis=1).max()), 1e-300)
+        coef, intercept, most = [], np.full(self.n_labels, -np.inf), 0
+        labels = np.flatnonzero(np.diff(targets.indptr)[: self.n_labels])
+        at_once = max(1, BATCH_BYTES // (8 * X.shape[1]))
+        for start in range(0, len(labels), at_once):
+            batch = labels[start : start + at_once]
+            model = self._solve(design, targets[:, batch], alpha, partial(_named, name, batch))
+            some = model.coef[model.problem]
+            coef.append(sp.csr_array(np.where(np.abs(some) < smallest, 0.0, some)))
+            intercept[batch], most = model.intercept[model.problem], max(most, model.most_iter)
+        empty = sp.csr_array((1, X.shape[1]))
+        place = np.full(self.n_labels, len(labels))
+        place[labels] = np.arange(len(labels))
+        stacked = sp.csr_array(sp.csr_array(sp.vstack([*coef, empty]))[place])
+        of_size = None
+        if len(self.sizes):
+            columns = targets[:, self.n_labels :]
+            places = np.arange(self.n_labels, targets.shape[1])
+            of_size = self._solve(design, columns, alpha, partial(_named, name, places))
+        arrays = stacked.data, stacked.indices, stacked.indptr, X.shape[1], intercept
+        return ListedLinearModel(*arrays, self.sizes, of_size, self.max_listed, most)
+
+    def _solve(self, design: Design, targets: Any, alpha: float, name: Names) -> Any:
+        solver = self.solver
+        problems = solver.problems_of(design, solver.make_objective(targets), targets)
+        solution = problems.solve(alpha, tol=solver.tol, max_iter=solver.max_iter)
+        problems.warn_if_not_converged(solution, alpha, solver.max_iter, name)
+        return problems.model(solution)
+
+
+def _named(name: Names, columns: NDArray[np.intp], column: int) -> str:
+    """Return what a column is called, of some columns of the targets."""
+    return name(int(columns[column]))

@@ -21,8 +21,9 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples
 
-from fbeta._validation import check_choice, check_takes_weight
+from fbeta._validation import check_choice, check_count, check_takes_weight
 from fbeta.estimators.base import all_or_nothing, views
+from fbeta.estimators.listed import ListedLearner
 from fbeta.estimators.statistics_base import FunctionLearner, Plan, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Learner, LinearLearner, Weight
@@ -256,6 +257,11 @@ class SizedClassifier(StatisticsClassifier):
         As for :class:`fbeta.FBetaClassifier`.
     n_jobs : int, optional
         Copies of the estimator that are fitted at the same time, as in joblib.
+    max_listed : int, optional
+        For thousands of labels: list so many likely labels for each row, of which predictions
+        consist; the others have probability 0. Labels are fitted some at a time, and coefficients
+        so small that they change no score of a training row by more than 0.05 are dropped:
+        ``coef_`` is sparse, with one row for each label, and so are predictions and probabilities.
 
     Attributes
     ----------
@@ -286,9 +292,10 @@ class SizedClassifier(StatisticsClassifier):
     tol: float = 1e-6
     max_iter: int = 100
     n_jobs: int | None = None
+    max_listed: int | None = None
 
-    _any_array = True
-    _streams = property(lambda self: self.estimator is None)
+    _any_array = property(lambda self: self.max_listed is None)
+    _streams = property(lambda self: self.estimator is None and self.max_listed is None)
     _passes_on = property(lambda self: self.estimator is not None)
 
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
@@ -298,6 +305,10 @@ class SizedClassifier(StatisticsClassifier):
         return SizedCode.of(Y) if self.sizes == "model" else MarginalCode.of(Y)
 
     def _make_learner(self) -> Learner:
+        if self.max_listed is not None:
+            check_count("max_listed", self.max_listed)
+            if self.estimator is not None:
+                raise ValueError("max_listed is for logistic regression: estimator must be None")
         if self.estimator is None:
             return LinearLearner(self.fit_intercept, self.tol, self.max_iter)
         check_classifier(self.estimator, "predict_proba")
@@ -308,6 +319,10 @@ class SizedClassifier(StatisticsClassifier):
         code, learner, name = super().plan(Y)
         if self.estimator is not None:
             learner = FunctionLearner(partial(self._fit_copies, code.n_labels))
+        elif self.max_listed is not None:
+            sizes = getattr(code, "sizes", np.zeros(0, dtype=np.intp))
+            solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
+            learner = ListedLearner(solver, code.n_labels, sizes, self.max_listed)
         return code, learner, name
 
     def _fit_copies(

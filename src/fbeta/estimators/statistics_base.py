@@ -19,6 +19,7 @@ from fbeta.decoding.exact import ExactDecode, StatisticsRule
 from fbeta.decoding.measures import Measure
 from fbeta.estimators.base import FittedPath, MultiLabelClassifier, in_blocks, views
 from fbeta.estimators.features import answer_blocks
+from fbeta.estimators.listed import ListedMarginals
 from fbeta.labels.forms import Indicator, form_of, materialise
 from fbeta.linear.learner import Alphas, Learner, Model, Names, Rows, Weight
 from fbeta.statistics.codes import Code, Estimates
@@ -139,10 +140,11 @@ class StatisticsClassifier(MultiLabelClassifier):
             yield alpha, clone(self).adopt(code, model)
 
     def _output(self, X: Any) -> Any:
-        return Estimates(self._code, self._model.probabilities(X))
+        found = self._model.probabilities(X)
+        return found if isinstance(found, ListedMarginals) else Estimates(self._code, found)
 
     def _row_bytes(self) -> int:
-        return 8 * self._code.width()
+        return 8 * int(getattr(self._model, "list_length", self._code.width()))
 
     def _decide(
         self, rule: Any, output: Any, beta: float, expected: bool, **goal: Any
