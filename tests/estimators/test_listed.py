@@ -221,10 +221,16 @@ def test_linear_lists_with_a_decoder_and_in_a_file(tmp_path):
     X, Y = draw_text(np.random.default_rng(2))
     model = FBetaDecoderCV(SizedClassifier(max_listed=10), cv=2).fit(X, Y)
     assert sp.issparse(model.predict(X))
-    for name, fitted in {"lists": SizedClassifier(max_listed=10).fit(X, Y), "cv": model}.items():
+    lists = model.estimator_.predict_proba(X)
+    stored = {
+        "lists": (SizedClassifier(max_listed=10).fit(X, Y), X),
+        "cv": (model, X),
+        "decoder": (FBetaDecoder().fit(lists, Y), lists),
+    }
+    for name, (fitted, X_new) in stored.items():
         save_model(tmp_path / name, fitted)
         again = load_model(tmp_path / name).estimator
-        assert (again.predict(X) != fitted.predict(X)).nnz == 0
+        assert (again.predict(X_new) != fitted.predict(X_new)).nnz == 0
     with pytest.raises(ValueError, match="max_listed"):
         SizedClassifier(max_listed=0).fit(X, Y)
     with pytest.raises(ValueError, match="estimator must be None"):

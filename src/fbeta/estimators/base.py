@@ -94,6 +94,12 @@ class Decisions:
     expected: dict[float, Any] = field(default_factory=dict)
     marginals: Any = None  # (n, s), the probability of each label, where it was asked for
 
+    def dense(self) -> Decisions:
+        """Return dense label sets and marginals, also of models that list labels."""
+        labels = {b: y.toarray() if sp.issparse(y) else y for b, y in self.labels.items()}
+        P = self.marginals
+        return Decisions(labels, self.expected, P.toarray() if sp.issparse(P) else P)
+
 
 class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: reads X and Y, writes predictions in the form Y came in.

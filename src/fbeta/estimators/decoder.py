@@ -66,6 +66,8 @@ class FBetaDecoder(StatisticsClassifier):
         As for :class:`fbeta.FBetaClassifier`.
     inputs_ : str
         What the numbers in ``fit`` were taken for.
+    listed_ : bool
+        Whether ``fit`` had a sparse matrix of listed labels.
     curve_ : tuple of two ndarrays of shape (B,)
         Logits, and what they are worth on average over all labels.
     slope_, offset_ : ndarray of shape (s,)
@@ -125,7 +127,7 @@ class FBetaDecoder(StatisticsClassifier):
             found = "probabilities" if inside else "logits"
             self.inputs_ = found if self.inputs == "auto" else self.inputs
             self.n_features_in_ = int(columns)
-            self._least, self._lists = 0.5 / max(1, int(n)), lists is not None
+            self._least, self.listed_ = 0.5 / max(1, int(n)), lists is not None
         self._check_form(columns, lists is not None, inside)
         if self.inputs_ == "logits":
             logits = xp.clip(P, -LARGEST_LOGIT, LARGEST_LOGIT)
@@ -143,9 +145,9 @@ class FBetaDecoder(StatisticsClassifier):
                 f"P has {columns} columns, but the decoder was fitted with "
                 f"{self.n_features_in_}: one for each label"
             )
-        if sparse != self._lists:
+        if sparse != self.listed_:
             kinds = ("a dense array", "a sparse matrix of listed labels")
-            raise ValueError(f"P must be {kinds[self._lists]}, as in fit, not {kinds[sparse]}")
+            raise ValueError(f"P must be {kinds[self.listed_]}, as in fit, not {kinds[sparse]}")
         if self.inputs_ != "logits" and not inside:
             raise ValueError(
                 "P must hold probabilities in [0, 1], as in fit; for logits say inputs='logits'"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy
+import scipy.sparse as sp
 import sklearn
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
@@ -140,7 +141,7 @@ class StoredModel:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _UNNAMED_COLUMNS)
             found: Decisions = self.classifier.decide(rows, betas, marginals=marginals, **options)
-        return found
+        return found.dense()
 
     def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
         """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
@@ -168,7 +169,8 @@ class StoredModel:
         first = getattr(getattr(first, "best_estimator_", first), "table_encoder_", first)
         if isinstance(first, TableEncoder):
             return first.blank_row()
-        return np.zeros((1, int(self.estimator.n_features_in_)))
+        shape = (1, int(self.estimator.n_features_in_))
+        return sp.csr_array(shape) if getattr(first, "listed_", False) else np.zeros(shape)
 
     def _check_has(self, method: str, what: str) -> None:
         if not hasattr(self.classifier, method):
