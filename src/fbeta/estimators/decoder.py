@@ -145,9 +145,10 @@ class FBetaDecoder(StatisticsClassifier):
                 f"P has {columns} columns, but the decoder was fitted with "
                 f"{self.n_features_in_}: one for each label"
             )
-        if sparse != self.listed_:
+        listed = getattr(self, "listed_", False)  # older model files do not have it
+        if sparse != listed:
             kinds = ("a dense array", "a sparse matrix of listed labels")
-            raise ValueError(f"P must be {kinds[self.listed_]}, as in fit, not {kinds[sparse]}")
+            raise ValueError(f"P must be {kinds[listed]}, as in fit, not {kinds[sparse]}")
         if self.inputs_ != "logits" and not inside:
             raise ValueError(
                 "P must hold probabilities in [0, 1], as in fit; for logits say inputs='logits'"
