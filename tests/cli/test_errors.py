@@ -72,9 +72,10 @@ def test_a_bug_is_told_apart(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
 
 
 @settings(
-    max_examples=100, deadline=None,
+    max_examples=100,
+    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+)
 @given(st.data())
 def test_fuzzed_models_end_with_a_clean_line(
     model: Path, tmp_path: Path, run: Run, data: st.DataObject

@@ -55,18 +55,33 @@ def formats(folder: Path) -> dict[str, tuple[Path, Path, list[str]]]:
     xml.write_text("<labels>" + "".join(f'<label name="{n}"/>' for n in LABELS) + "</labels>")
     tags = ["--label-column", "tags", "--delimiter", "|", "--drop", "id"]
     return {
-        "csv": (write_csv(folder / "a.csv", *TRAIN), write_csv(folder / "b.csv", *TEST),
-                ["--label-columns", "is_sea,is_sky,is_sun"]),
-        "tsv": (write_csv(folder / "a.tsv", *TRAIN, sep="\t"),
-                write_csv(folder / "b.tsv", *TEST, sep="\t"), ["--label-prefix", "is_"]),
+        "csv": (
+            write_csv(folder / "a.csv", *TRAIN),
+            write_csv(folder / "b.csv", *TEST),
+            ["--label-columns", "is_sea,is_sky,is_sun"],
+        ),
+        "tsv": (
+            write_csv(folder / "a.tsv", *TRAIN, sep="\t"),
+            write_csv(folder / "b.tsv", *TEST, sep="\t"),
+            ["--label-prefix", "is_"],
+        ),
         "sets": (write_sets(folder / "c.csv", *TRAIN), write_sets(folder / "d.csv", *TEST), tags),
-        "mulan": (write_arff(folder / "a.arff", *TRAIN), write_arff(folder / "b.arff", *TEST),
-                  ["--labels", str(xml)]),
-        "meka": (write_arff(folder / "c.arff", *TRAIN, "toy: -C 3"),
-                 write_arff(folder / "d.arff", *TEST, "toy: -C 3"), []),
-        "svmlight": (write_svmlight(folder / "a.svm", *TRAIN),
-                     write_svmlight(folder / "b.svm", *TEST), []),
-    }  # fmt: skip
+        "mulan": (
+            write_arff(folder / "a.arff", *TRAIN),
+            write_arff(folder / "b.arff", *TEST),
+            ["--labels", str(xml)],
+        ),
+        "meka": (
+            write_arff(folder / "c.arff", *TRAIN, "toy: -C 3"),
+            write_arff(folder / "d.arff", *TEST, "toy: -C 3"),
+            [],
+        ),
+        "svmlight": (
+            write_svmlight(folder / "a.svm", *TRAIN),
+            write_svmlight(folder / "b.svm", *TEST),
+            [],
+        ),
+    }
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "sets", "mulan", "meka", "svmlight"])
@@ -137,8 +152,9 @@ def test_predict_an_arff_file_whose_labels_are_unknown(tmp_path: Path, run: Run)
 def test_predict_forms(model: Path, tmp_path: Path, run: Run) -> None:
     test = write_csv(tmp_path / "t.csv", TEST[0])
     fitted, new = reference(), scaled(TEST[0])
-    code, out, _ = run("predict", model, test, "--form", "sets", "--delimiter", "/", "--expected",
-                       "--beta", 2)  # fmt: skip
+    code, out, _ = run(
+        "predict", model, test, "--form", "sets", "--delimiter", "/", "--expected", "--beta", 2
+    )
     assert code == 0
     rows = list(csv.DictReader(io.StringIO(out)))
     sets = [{f"is_{LABELS[j]}" for j in np.flatnonzero(row)} for row in fitted.predict(new, beta=2)]

@@ -118,8 +118,19 @@ def test_predictions_have_types(tmp_path: Path, run: Run) -> None:
     found: dict[str, Any] = {}
     for suffix in (".jsonl", ".parquet", ".xlsx"):
         out = tmp_path / f"out{suffix}"
-        code, _, err = run("predict", model, new, "--form", "sets", "--proba", "--expected",
-                           "--keep", "share", "-o", out)  # fmt: skip
+        code, _, err = run(
+            "predict",
+            model,
+            new,
+            "--form",
+            "sets",
+            "--proba",
+            "--expected",
+            "--keep",
+            "share",
+            "-o",
+            out,
+        )
         assert code == 0, err
         read = {
             ".jsonl": lambda p: pd.read_json(p, lines=True, dtype={"sku": str}),
@@ -162,8 +173,9 @@ def test_blocks_take_text_categories_and_dates(tmp_path: Path, run: Run) -> None
     assert out.read_text() == whole
     frame = messy(300, 0)
     frame.loc[250, "price"] = "on request"
-    code, _, err = run("fit", write(train, frame), *FIT, "-o", model, "--memory", "1MB",
-                       "--numeric", "price")  # fmt: skip
+    code, _, err = run(
+        "fit", write(train, frame), *FIT, "-o", model, "--memory", "1MB", "--numeric", "price"
+    )
     assert code == 2
     assert "'price', line 252: expected a number, found 'on request'" in err
 

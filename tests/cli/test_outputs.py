@@ -48,8 +48,9 @@ def test_inputs_are_never_outputs(model: Path, tmp_path: Path, run: Run) -> None
     os.link(train, tmp_path / "hard.csv")
     for output in (train, tmp_path / "link.csv", tmp_path / "hard.csv"):
         for command in (
-            ("fit", train, *FIT, "-o", output), ("predict", model, train, "-o", output)
-        ):  # fmt: skip
+            ("fit", train, *FIT, "-o", output),
+            ("predict", model, train, "-o", output),
+        ):
             code, out, err = run(*command)
             assert (code, out) == (2, "")
             assert "is an input of the same command" in err
@@ -122,8 +123,9 @@ def test_a_full_disk_is_told_in_a_line(model: Path, tmp_path: Path) -> None:
     test = write_csv(tmp_path / "t.csv", *TEST)
     device = os.stat("/dev/full")
     for command in (
-        ("predict", model, test, "-o", "/dev/full"), ("fit", test, *FIT, "-o", "/dev/full")
-    ):  # fmt: skip
+        ("predict", model, test, "-o", "/dev/full"),
+        ("fit", test, *FIT, "-o", "/dev/full"),
+    ):
         done = program(*command)
         assert done.returncode == 2
         assert "/dev/full: No space left on device" in one_line(done.stderr)
@@ -169,9 +171,12 @@ def test_too_little_memory_is_told_in_a_line(tmp_path: Path, method: tuple[str, 
     options = ["--method", *method, "--json", "-o", output]
     command = [sys.executable, "-c", LIMITED, "fit", data, *options]
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, timeout=120, check=False,
+        list(map(str, command)),
+        capture_output=True,
+        timeout=120,
+        check=False,
         env=unwatched() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 2, done.stderr
     assert "out of memory" in one_line(done.stderr)
     assert [path.name for path in tmp_path.iterdir()] == ["a.svm"]

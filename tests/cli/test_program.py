@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,11 @@ pytest.importorskip("skops", reason="skops is not installed")
 def program(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "fbeta.cli", *map(str, arguments)],
-        capture_output=True, text=True, timeout=60, env={**os.environ, **environment},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
 
 
 def test_without_the_extra_it_says_how_to_get_it(tmp_path: Path) -> None:
@@ -83,12 +87,23 @@ def complete(line: str) -> str:
     return program(_FBETA_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(words)).stdout
 
 
+def suggestions(command: Any, option: str, incomplete: str) -> list[str]:
+    """What the shell is given for an option, without a process of its own."""
+    context = command.make_context("fbeta", [], resilient_parsing=True)
+    (parameter,) = [p for p in command.params if option in p.opts]
+    return [item.value for item in parameter.shell_complete(context, incomplete)]
+
+
 def test_names_are_in_help_and_completed(run: Run) -> None:
+    from fbeta.cli.app import load_commands
+
     for command in ("fit", "compare", "reproduce table2"):
         out = " ".join(run(*command.split(), "--help")[1].replace("│", " ").split())
         for name in ("fbeta-all", "limo", "chain"):
             assert name in out, command
     assert "medical" in run("reproduce", "table2", "--help")[1]
     assert complete("fbeta fit --method li").split() == ["limo"]
-    assert complete("fbeta compare --methods br,li").split() == ["br,limo"]
-    assert complete("fbeta reproduce table2 --datasets scene,ye").split() == ["scene,yeast"]
+    commands = load_commands()
+    assert suggestions(commands["compare"], "--methods", "br,li") == ["br,limo"]
+    table2 = commands["reproduce"].commands["table2"]
+    assert suggestions(table2, "--datasets", "scene,ye") == ["scene,yeast"]

@@ -15,8 +15,19 @@ pytest.importorskip("skops", reason="skops is not installed")
 
 
 def test_reproduce_table2_resumes(tmp_path: Path, run: Run) -> None:
-    command = ["reproduce", "table2", "--datasets", "calibrated", "--alphas", "1", "--cv", 2,
-               "--json", "-o", tmp_path]  # fmt: skip
+    command = [
+        "reproduce",
+        "table2",
+        "--datasets",
+        "calibrated",
+        "--alphas",
+        "1",
+        "--cv",
+        2,
+        "--json",
+        "-o",
+        tmp_path,
+    ]
     code, out, err = run(*command, "--methods", "fbeta")
     assert (code, err) == (0, "")
     assert json.loads(out)["computed"] == 1
@@ -69,8 +80,9 @@ def test_the_report_says_what_was_left_out(
         return real("calibrated")
 
     monkeypatch.setattr(benchmark, "load_dataset", only_scene)
-    code, _, err = run("reproduce", "table2", "--methods", "fbeta", "--alphas", 1, "--cv", 2,
-                       "-o", tmp_path)  # fmt: skip
+    code, _, err = run(
+        "reproduce", "table2", "--methods", "fbeta", "--alphas", 1, "--cv", 2, "-o", tmp_path
+    )
     assert code == 0, err
     assert "mediamill is left out: mediamill: not here" in err
     report = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -91,8 +103,20 @@ def test_a_cell_that_fails_is_a_bug_but_the_rest_is_kept(
         return real(cell, **options)
 
     monkeypatch.setattr(benchmark, "compute_benchmark", fail_once)
-    code, _, err = run("reproduce", "table2", "--datasets", "calibrated", "--alphas", 1, "--cv", 2,
-                       "--methods", "fbeta-all,fbeta", "-o", tmp_path)  # fmt: skip
+    code, _, err = run(
+        "reproduce",
+        "table2",
+        "--datasets",
+        "calibrated",
+        "--alphas",
+        1,
+        "--cv",
+        2,
+        "--methods",
+        "fbeta-all,fbeta",
+        "-o",
+        tmp_path,
+    )
     assert code == 1
     assert "ZeroDivisionError: oh" in err
     assert "0." in (tmp_path / "table2.md").read_text()
@@ -121,6 +145,8 @@ def test_demo(tmp_path: Path, run: Run) -> None:
     assert "F_beta (instances)" in out
     following = out.splitlines()[-3:]
     assert [line.split()[:2] for line in following] == [
-        ["fbeta", "fit"], ["fbeta", "evaluate"], ["fbeta", "predict"],
-    ]  # fmt: skip
+        ["fbeta", "fit"],
+        ["fbeta", "evaluate"],
+        ["fbeta", "predict"],
+    ]
     assert "30,000" in out

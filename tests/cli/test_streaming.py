@@ -93,9 +93,21 @@ def test_search_and_checkpoint(files, tmp_path, capsys):
     path, options = files
     model = tmp_path / "m.skops"
     run(
-        "fit", path, *options, "--alphas", "0.1,1000", "--cv", 2, "-o", model, "--memory", "150kB",
-        "--checkpoint", tmp_path / "state.npz", "--json",
-    )  # fmt: skip
+        "fit",
+        path,
+        *options,
+        "--alphas",
+        "0.1,1000",
+        "--cv",
+        2,
+        "-o",
+        model,
+        "--memory",
+        "150kB",
+        "--checkpoint",
+        tmp_path / "state.npz",
+        "--json",
+    )
     assert json.loads(capsys.readouterr().out)["alpha"] == 0.1
     assert not list(tmp_path.glob("state*"))
 

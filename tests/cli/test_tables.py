@@ -37,18 +37,24 @@ def rows(n: int, seed: int = 0) -> list[dict[str, Any]]:
         tags = [
             name
             for name, on in (
-                ("big", size > 3), ("red", colour == "red"), ("sea", words[0] == "boat"),
+                ("big", size > 3),
+                ("red", colour == "red"),
+                ("sea", words[0] == "boat"),
                 ("winter", month in (12, 1, 2)),
             )
             if on
-        ]  # fmt: skip
+        ]
         found.append(
             {
-                "photo": f"img{seed}{i:04d}", "size": size if i % 9 else None, "colour": colour,
+                "photo": f"img{seed}{i:04d}",
+                "size": size if i % 9 else None,
+                "colour": colour,
                 "note": f"a {words[0]} in the {words[1]} of {1900 + i}, seen from there",
-                "taken": f"2023-{month:02d}-{1 + i % 28:02d}", "unit": "cm", "tags": tags,
+                "taken": f"2023-{month:02d}-{1 + i % 28:02d}",
+                "unit": "cm",
+                "tags": tags,
             }
-        )  # fmt: skip
+        )
     return found
 
 
@@ -92,8 +98,14 @@ def test_columns_are_shown_before_the_fit_and_used(table: Path, tmp_path: Path, 
     code, out, err = run("fit", table, *TAGS, "-o", path)
     assert (code, err) == (0, "")
     shown = {line.split()[1]: line for line in out.splitlines() if line.startswith("│")}
-    kinds = {"photo": "id", "size": "numeric", "colour": "categorical", "note": "text",
-             "taken": "date", "unit": "constant"}  # fmt: skip
+    kinds = {
+        "photo": "id",
+        "size": "numeric",
+        "colour": "categorical",
+        "note": "text",
+        "taken": "date",
+        "unit": "constant",
+    }
     for name, kind in kinds.items():
         assert f" {kind} " in shown[name], name
     assert " 17 " in shown["size"], "the number of gaps"
@@ -105,18 +117,35 @@ def test_columns_are_shown_before_the_fit_and_used(table: Path, tmp_path: Path, 
 
 
 def test_the_user_decides(table: Path, tmp_path: Path, run: Run) -> None:
-    options = ("--text", "colour", "--categorical", "note", "--id", "taken", "--drop", "photo",
-               "--numeric", "size")  # fmt: skip
+    options = (
+        "--text",
+        "colour",
+        "--categorical",
+        "note",
+        "--id",
+        "taken",
+        "--drop",
+        "photo",
+        "--numeric",
+        "size",
+    )
     code, out, _ = run("fit", table, *TAGS, *options, "-o", tmp_path / "m.skops", "--json")
     assert code == 0
     found = {c["name"]: c["kind"] for c in json.loads(out)["columns"]}
-    assert found == {"size": "numeric", "colour": "text", "note": "categorical", "taken": "id",
-                     "unit": "constant"}  # fmt: skip
+    assert found == {
+        "size": "numeric",
+        "colour": "text",
+        "note": "categorical",
+        "taken": "id",
+        "unit": "constant",
+    }
     for wrong, words in (
-        (("--text", "x,y"), "'x', 'y'"), (("--drop", "colour", "--text", "colour"), "two uses"),
-        (("--text", "size", "--id", "size"), "it is in --text"), (("--drop", "tags"), "two uses"),
+        (("--text", "x,y"), "'x', 'y'"),
+        (("--drop", "colour", "--text", "colour"), "two uses"),
+        (("--text", "size", "--id", "size"), "it is in --text"),
+        (("--drop", "tags"), "two uses"),
         (("--numeric", "colour,note"), "expected a number"),
-    ):  # fmt: skip
+    ):
         code, out, err = run("fit", table, *TAGS, *wrong, "-o", tmp_path / "m.skops")
         assert (code, out) == (2, "")
         assert words in err
@@ -281,8 +310,10 @@ def test_options_that_do_not_apply_are_errors(
 
 
 def test_labels_are_counted_and_rare_ones_pointed_out(tmp_path: Path, run: Run) -> None:
-    data = [{**row, "tags": [*row["tags"], *(["once"] if i == 3 else [])]}
-            for i, row in enumerate(TRAIN)]  # fmt: skip
+    data = [
+        {**row, "tags": [*row["tags"], *(["once"] if i == 3 else [])]}
+        for i, row in enumerate(TRAIN)
+    ]
     train = write(tmp_path / "a.csv", data, tags="; ")
     code, out, _ = run("fit", train, *TAGS, "-o", tmp_path / "m.skops")
     assert code == 0
@@ -309,8 +340,9 @@ def test_tags_that_are_odd_are_shown(cell: str, words: str, tmp_path: Path, run:
 def test_labels_that_were_never_seen_are_counted_in_both_forms(
     model: Path, tmp_path: Path, run: Run
 ) -> None:
-    data = [{**row, "tags": [*row["tags"], *(["new"] if i < 6 else [])]}
-            for i, row in enumerate(TEST)]  # fmt: skip
+    data = [
+        {**row, "tags": [*row["tags"], *(["new"] if i < 6 else [])]} for i, row in enumerate(TEST)
+    ]
     code, out, err = run("evaluate", model, write(tmp_path / "t.csv", data), "--json")
     assert code == 0
     assert "6 rows have labels that the model has never seen" in err
@@ -325,8 +357,10 @@ def test_labels_that_were_never_seen_are_counted_in_both_forms(
         for row in data:
             on = {f"is_{label}": int(label in row["tags"]) for label in labels}
             rows.append({**{k: v for k, v in row.items() if k != "tags"}, **on})
-        text = "\n".join(",".join("" if v is None else str(v) for v in row.values())
-                         for row in [dict(zip(rows[0], rows[0], strict=True)), *rows])  # fmt: skip
+        text = "\n".join(
+            ",".join("" if v is None else str(v) for v in row.values())
+            for row in [dict(zip(rows[0], rows[0], strict=True)), *rows]
+        )
         path.write_text(text.replace(", seen", " seen"))
         return path
 
@@ -385,8 +419,10 @@ def test_terminal_escapes_are_shown(
     assert "\x1b" not in out
     assert r"\x1b[31mred\x1b]0;title\x07" in out
     assert "\x1b" not in run("evaluate", path, train)[1]
-    for command in (("fit", train, "--label-column", ESCAPES, "-o", path),
-                    ("predict", path, write(tmp_path / "b.csv", TEST))):  # fmt: skip
+    for command in (
+        ("fit", train, "--label-column", ESCAPES, "-o", path),
+        ("predict", path, write(tmp_path / "b.csv", TEST)),
+    ):
         code, out, err = run(*command)
         assert code == 2
         assert "\x1b" not in err
@@ -417,11 +453,17 @@ def test_formulas_can_be_made_harmless(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--beta", "1e200"), "1e200"), (("--beta", "nan"), "nan"), (("--beta", "\u0661"), "beta"),
-        (("--beta", "1_0"), "1_0"), (("--alphas", "nan"), "--alphas"), (("--cv", "\u0663"), "cv"),
-        (("--alphas", ","), "--alphas"), (("--alphas", "inf"), "inf"), (("--jobs", "1.5"), "1.5"),
+        (("--beta", "1e200"), "1e200"),
+        (("--beta", "nan"), "nan"),
+        (("--beta", "\u0661"), "beta"),
+        (("--beta", "1_0"), "1_0"),
+        (("--alphas", "nan"), "--alphas"),
+        (("--cv", "\u0663"), "cv"),
+        (("--alphas", ","), "--alphas"),
+        (("--alphas", "inf"), "inf"),
+        (("--jobs", "1.5"), "1.5"),
     ],
-)  # fmt: skip
+)
 def test_odd_numbers_are_refused(
     table: Path, tmp_path: Path, run: Run, options: tuple[str, ...], words: str
 ) -> None:

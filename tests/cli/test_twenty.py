@@ -76,45 +76,102 @@ def real(k: int, i: int) -> str:
 
 
 FILES: dict[str, File] = {
-    "reviews": File({"review_id": lambda k, i: f"R{i:05d}", "text": lambda k, i: sentence(k),
-                     "stars": lambda k, i: int(RNG.integers(1, 6))}, tags=", "),
-    "sensors": File({"time": lambda k, i: f"2024-02-{1 + i % 28:02d} {i % 24:02d}:30:00",
-                     "temp": real, "status": lambda k, i: pick("ok", "warn")}, sep=";"),
-    "german": File({"Groesse": lambda k, i: real(k, i).replace(".", ","),
-                    "Stra\u00dfe": lambda k, i: f"M\u00fcllerstra\u00dfe {i % 9}",
-                    "Datum": lambda k, i: f"{1 + i % 28}.{1 + i % 12}.2023"},
-                   label="Stichw\u00f6rter", sep=";", tags=", ", encoding="cp1252",
-                   names=("gr\u00fcn", "blau", "rot", "wei\u00df")),
-    "excel": File({"Item No": lambda k, i: i + 1, "Weight (kg)": real,
-                   "Unit": lambda k, i: "kg"}, sep=";", before="sep=;\n", newline="\r\n"),
-    "utf16": File({"name": lambda k, i: pick("\u65e5\u672c", "\u4e2d\u56fd"), "x": real},
-                  sep="\t", encoding="utf-16", suffix=".tsv"),
-    "pandas": File({"": lambda k, i: i, "x": real, "flag": lambda k, i: pick("True", "False")},
-                   tags=""),
+    "reviews": File(
+        {
+            "review_id": lambda k, i: f"R{i:05d}",
+            "text": lambda k, i: sentence(k),
+            "stars": lambda k, i: int(RNG.integers(1, 6)),
+        },
+        tags=", ",
+    ),
+    "sensors": File(
+        {
+            "time": lambda k, i: f"2024-02-{1 + i % 28:02d} {i % 24:02d}:30:00",
+            "temp": real,
+            "status": lambda k, i: pick("ok", "warn"),
+        },
+        sep=";",
+    ),
+    "german": File(
+        {
+            "Groesse": lambda k, i: real(k, i).replace(".", ","),
+            "Stra\u00dfe": lambda k, i: f"M\u00fcllerstra\u00dfe {i % 9}",
+            "Datum": lambda k, i: f"{1 + i % 28}.{1 + i % 12}.2023",
+        },
+        label="Stichw\u00f6rter",
+        sep=";",
+        tags=", ",
+        encoding="cp1252",
+        names=("gr\u00fcn", "blau", "rot", "wei\u00df"),
+    ),
+    "excel": File(
+        {"Item No": lambda k, i: i + 1, "Weight (kg)": real, "Unit": lambda k, i: "kg"},
+        sep=";",
+        before="sep=;\n",
+        newline="\r\n",
+    ),
+    "utf16": File(
+        {"name": lambda k, i: pick("\u65e5\u672c", "\u4e2d\u56fd"), "x": real},
+        sep="\t",
+        encoding="utf-16",
+        suffix=".tsv",
+    ),
+    "pandas": File(
+        {"": lambda k, i: i, "x": real, "flag": lambda k, i: pick("True", "False")}, tags=""
+    ),
     "json lists": File({"x": real, "uuid": lambda k, i: f"{i:032x}"}, tags="json"),
     "python lists": File({"x": real, "note": lambda k, i: sentence(k)}, tags="python"),
-    "gaps": File({"age": lambda k, i: gap(real(k, i), 0.3, "NA"),
-                  "city": lambda k, i: gap(pick("Oslo", "Rome", "Lima"), 0.2, ""),
-                  "when": lambda k, i: gap(f"2020-01-{1 + i % 28:02d}", 0.2, "null")}),
-    "odd words": File({"x": lambda k, i: "unknown" if i == 5 else real(k, i),
-                       "y": lambda k, i: gap(real(k, i), 0.05, "-")}),
-    "american": File({"date": lambda k, i: f"{1 + i % 12}/{1 + i % 28}/2022", "amount": real,
-                      "zip": lambda k, i: f"{10000 + 37 * (i % 20)}"}),
-    "bars": File({"x": real, "kind": lambda k, i: pick("a", "b"),
-                  "text": lambda k, i: sentence(k)}, sep="|", tags=","),
-    "quotes": File({"text": lambda k, i: f'He said "{WORDS[k]}", twice;\nthen left {i % 7}',
-                    "x": real}),
+    "gaps": File(
+        {
+            "age": lambda k, i: gap(real(k, i), 0.3, "NA"),
+            "city": lambda k, i: gap(pick("Oslo", "Rome", "Lima"), 0.2, ""),
+            "when": lambda k, i: gap(f"2020-01-{1 + i % 28:02d}", 0.2, "null"),
+        }
+    ),
+    "odd words": File(
+        {
+            "x": lambda k, i: "unknown" if i == 5 else real(k, i),
+            "y": lambda k, i: gap(real(k, i), 0.05, "-"),
+        }
+    ),
+    "american": File(
+        {
+            "date": lambda k, i: f"{1 + i % 12}/{1 + i % 28}/2022",
+            "amount": real,
+            "zip": lambda k, i: f"{10000 + 37 * (i % 20)}",
+        }
+    ),
+    "bars": File(
+        {"x": real, "kind": lambda k, i: pick("a", "b"), "text": lambda k, i: sentence(k)},
+        sep="|",
+        tags=",",
+    ),
+    "quotes": File(
+        {"text": lambda k, i: f'He said "{WORDS[k]}", twice;\nthen left {i % 7}', "x": real}
+    ),
     "trailing": File({"x": real, "c": lambda k, i: pick("u", "v")}, tags=";;end"),
-    "long numbers": File({"big": lambda k, i: f"{k * 1e12 + i:.0f}",
-                          "small": lambda k, i: f"{(k + 1) * 1e-9:.3e}", "x": real}),
+    "long numbers": File(
+        {
+            "big": lambda k, i: f"{k * 1e12 + i:.0f}",
+            "small": lambda k, i: f"{(k + 1) * 1e-9:.3e}",
+            "x": real,
+        }
+    ),
     "constant": File({"version": lambda k, i: "1.0", "empty": lambda k, i: "", "x": real}),
-    "names": File({"email": lambda k, i: f"{WORDS[i % 20]}{i % 50}@{WORDS[k]}.example",
-                   "country": lambda k, i: pick("DE", "NO", "NA", "IT")}),
-    "spaces": File({" first col ": real, "second col": lambda k, i: pick(" a ", "b ")},
-                   tags=" ; ", newline="\r"),
+    "names": File(
+        {
+            "email": lambda k, i: f"{WORDS[i % 20]}{i % 50}@{WORDS[k]}.example",
+            "country": lambda k, i: pick("DE", "NO", "NA", "IT"),
+        }
+    ),
+    "spaces": File(
+        {" first col ": real, "second col": lambda k, i: pick(" a ", "b ")},
+        tags=" ; ",
+        newline="\r",
+    ),
     "marks": File({"x": real, "text": lambda k, i: sentence(k)}, encoding="utf-8-sig"),
     "many": File({f"f{j}": real for j in range(30)}, names=tuple(f"label {j}" for j in range(4))),
-}  # fmt: skip
+}
 
 
 def cell(tags: list[str], form: str) -> str:
@@ -189,8 +246,15 @@ def test_their_columns_are_what_one_would_say(name: str, tmp_path: Path, run: Ru
     file, train = FILES[name], tmp_path / f"a{FILES[name].suffix}"
     write(train, file, N)
     code, out, _ = run(
-        "fit", train, "--label-column", file.label, "--alpha", 1, "-o", tmp_path / "m.skops",
+        "fit",
+        train,
+        "--label-column",
+        file.label,
+        "--alpha",
+        1,
+        "-o",
+        tmp_path / "m.skops",
         "--json",
-    )  # fmt: skip
+    )
     assert code == 0
     assert {c["name"]: c["kind"] for c in json.loads(out)["columns"]} == KINDS[name]

@@ -8,8 +8,12 @@ import pytest
 from fbeta.experiments.cells import Cell, Record, ResultStore
 
 PARAMETERS = {
-    "beta": 1.0, "alphas": [0.1, 1.0], "intercepts": [True, False], "cv": 2, "options": {},
-}  # fmt: skip
+    "beta": 1.0,
+    "alphas": [0.1, 1.0],
+    "intercepts": [True, False],
+    "cv": 2,
+    "options": {},
+}
 
 
 def score_record(
@@ -23,10 +27,12 @@ def score_record(
         "cv": None,
         "scores": {"fbeta": score},
         "betas": {"0.5": score - 0.1, "1": score, "2": score + 0.1},
-        "calibration": [{"expected": 0.3, "actual": 0.4, "count": 5},
-                        {"expected": 0.7, "actual": 0.6, "count": 5}],
+        "calibration": [
+            {"expected": 0.3, "actual": 0.4, "count": 5},
+            {"expected": 0.7, "actual": 0.6, "count": 5},
+        ],
         "seconds": {"fit": 2.0, "predict": 0.1},
-    }  # fmt: skip
+    }
     return Record(cell, result, 2.5, "2024-01-02T03:04:05+00:00", {"fbeta": "0", "numpy": "2"})
 
 
@@ -46,8 +52,13 @@ def filled_store(tmp_path: Path) -> ResultStore:
 def fill_store(folder: Path) -> ResultStore:
     """Write results of both experiments."""
     store = ResultStore(folder / "results")
-    scores = {("scene", "fbeta"): 0.7435, ("scene", "br"): 0.55, ("birds", "fbeta"): 0.58,
-              ("birds", "fbeta-all"): 0.6, ("toy & <co>", "fbeta"): 0.5}  # fmt: skip
+    scores = {
+        ("scene", "fbeta"): 0.7435,
+        ("scene", "br"): 0.55,
+        ("birds", "fbeta"): 0.58,
+        ("birds", "fbeta-all"): 0.6,
+        ("toy & <co>", "fbeta"): 0.5,
+    }
     for (dataset, method), score in scores.items():
         store.write(score_record(dataset, method, score))
     for n, regret in ((100, 0.04), (1000, 0.003), (10_000, 0.0003)):

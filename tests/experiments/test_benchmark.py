@@ -36,9 +36,11 @@ def test_the_protocol_is_a_grid_search_over_shuffled_folds(toy: str) -> None:
     result = compute_benchmark(cell)
     X, Y, X_test, Y_test = load_dataset(toy).split
     search = GridSearchCV(
-        FBetaClassifier(), {"fit_intercept": [True, False], "alpha": alphas},
-        scoring=make_fbeta_scorer(), cv=KFold(3, shuffle=True, random_state=4),
-    ).fit(X, Y)  # fmt: skip
+        FBetaClassifier(),
+        {"fit_intercept": [True, False], "alpha": alphas},
+        scoring=make_fbeta_scorer(),
+        cv=KFold(3, shuffle=True, random_state=4),
+    ).fit(X, Y)
     chosen = search.cv_results_["param_fit_intercept"] == search.best_params_["fit_intercept"]
     # a solution is accurate to a tolerance: one row in ninety may have a near tie decided otherwise
     np.testing.assert_allclose(

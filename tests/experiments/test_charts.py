@@ -44,9 +44,15 @@ def test_everything_is_drawn_again_from_the_results_alone(
         assert len(content) > 5000
     assert (copy / "figure1.csv").read_text().count("\n") == 4
     assert {p.name for p in copy.iterdir()} == {
-        "cells", "figure1.csv", "figure1.png", "report.html",
-        "table2.csv", "table2.md", "table2.png", "table2.tex",
-    }  # fmt: skip
+        "cells",
+        "figure1.csv",
+        "figure1.png",
+        "report.html",
+        "table2.csv",
+        "table2.md",
+        "table2.png",
+        "table2.tex",
+    }
 
 
 def test_a_folder_without_results_is_the_users_mistake(
@@ -79,15 +85,18 @@ def test_convergence_has_means_and_seeds() -> None:
 
 def test_charts_of_a_table() -> None:
     records = [
-        score_record("scene", "fbeta", 0.7), score_record("scene", "br", 0.6),
-        score_record("toy", "br", 0.4, seed=0), score_record("toy", "br", 0.6, seed=1),
-    ]  # fmt: skip
+        score_record("scene", "fbeta", 0.7),
+        score_record("scene", "br", 0.6),
+        score_record("toy", "br", 0.4, seed=0),
+        score_record("toy", "br", 0.6, seed=1),
+    ]
     records[1].result["calibration"] = None
     (table,) = score_tables(records)
     scene, toy = score_charts(table)
     assert [(b.name, b.value, b.mark) for b in scene.bars] == [
-        ("FBeta", 0.7, 0.7445), ("BR", 0.6, 0.6009)
-    ]  # fmt: skip
+        ("FBeta", 0.7, 0.7445),
+        ("BR", 0.6, 0.6009),
+    ]
     assert [bar.name for bar in toy.bars] == ["BR"]
     # a method has one colour, whatever stands beside it
     assert toy.bars[0].colour == scene.bars[1].colour

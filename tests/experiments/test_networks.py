@@ -72,9 +72,11 @@ def test_losses_of_rivals():
         hard.append(sum(-np.log(a if b else 1 - a) for a, b in zip(q, y, strict=True)))
         low = [max(a - 0.05, 0) for a in q]
         asymmetric.append(
-            sum(-np.log(a) if b else -(m**4) * np.log(1 - m)
-                for a, b, m in zip(q, y, low, strict=True))
-        )  # fmt: skip
+            sum(
+                -np.log(a) if b else -(m**4) * np.log(1 - m)
+                for a, b, m in zip(q, y, low, strict=True)
+            )
+        )
     logits, target = torch.tensor(z), torch.tensor(Y, dtype=torch.float64)
     losses = ((soft_f1_loss, soft), (binary_loss, hard), (asymmetric_loss, asymmetric))
     for loss, expected in losses:
@@ -95,8 +97,22 @@ def test_command(tmp_path, capsys, mulan):
     from fbeta.cli import main
 
     capsys.readouterr()
-    arguments = ["reproduce", "networks", "--data", mulan, "--datasets", "yeast", "--seeds", 1,
-                 "--methods", "bce-half,cardinality", "--epochs", 1, "-o", tmp_path]  # fmt: skip
+    arguments = [
+        "reproduce",
+        "networks",
+        "--data",
+        mulan,
+        "--datasets",
+        "yeast",
+        "--seeds",
+        1,
+        "--methods",
+        "bce-half,cardinality",
+        "--epochs",
+        1,
+        "-o",
+        tmp_path,
+    ]
     assert main([*map(str, arguments), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["network"] for row in found["rows"]] == ["bce-half", "cardinality"]

@@ -381,11 +381,20 @@ def test_it_says_what_the_model_is_and_how_it_was_chosen(made: Path) -> None:
     text = text_of((made / "page.html").read_text(encoding="utf-8"))
     training = load_model(made / "m.skops").training
     today = datetime.now().astimezone().strftime("%Y-%m-%d")
-    for words in (f"30 rows, 3 labels, {today}", "Click a heading to sort.",
-                  "FBetaClassifier", "fitted to 80 rows", "measured on 30 rows", "features 4",
-                  "labels 3", "scikit-learn", "m.skops on test.csv", "49 values from 0.125 to 8",
-                  f"alpha = {training['alpha']:g} was chosen from 3 regularisation strengths",
-                  f"{training['cv_score']:.4f}, was the highest"):  # fmt: skip
+    for words in (
+        f"30 rows, 3 labels, {today}",
+        "Click a heading to sort.",
+        "FBetaClassifier",
+        "fitted to 80 rows",
+        "measured on 30 rows",
+        "features 4",
+        "labels 3",
+        "scikit-learn",
+        "m.skops on test.csv",
+        "49 values from 0.125 to 8",
+        f"alpha = {training['alpha']:g} was chosen from 3 regularisation strengths",
+        f"{training['cv_score']:.4f}, was the highest",
+    ):
         assert words in text, words
 
 

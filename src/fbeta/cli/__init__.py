@@ -24,17 +24,9 @@ def version_line() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command line on arguments, by default those of the process.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        What follows the name of the command; that of the process by default.
-
-    Returns
-    -------
-    int
-        0 if all went well, 2 for what the user can mend, 1 for a bug.
+    Returns 0 if all went well, 2 for what the user can mend, 1 for a bug.
 
     Examples
     --------

@@ -20,15 +20,8 @@ from fbeta.datasets.model_data import InputRows
 from fbeta.datasets.tables import plain_values
 from fbeta.estimators.importance import label_importances
 from fbeta.metrics import fbeta_per_instance
+from fbeta.report import evaluation
 from fbeta.report.charts import beta_chart, calibration_chart, colour_of, save_picture
-from fbeta.report.evaluation import (
-    MEASURES,
-    calibration_bins,
-    calibration_words,
-    label_scores,
-    measure,
-    scores_by_beta,
-)
 from fbeta.report.pages import evaluation_page
 from fbeta.storage.model_files import StoredModel
 
@@ -56,9 +49,11 @@ def evaluate(
     found = stored.decide(test.X, [used])
     predicted, expected = np.asarray(found.labels[used]).astype(np.int8), found.expected.get(used)
     truth, padded = test.with_unseen(predicted)
-    scores = measure(truth, padded, used)
+    scores = evaluation.measure(truth, padded, used)
     labels = _by_label([*stored.label_names, *test.unseen], truth, padded, used)
-    words = None if expected is None else calibration_words(expected, truth, padded, used)
+    words = None
+    if expected is not None:
+        words = evaluation.calibration_words(expected, truth, padded, used)
     if plots is not None:
         _draw(stored, test, predicted, expected, used, plots)
     if report is not None:
@@ -82,7 +77,7 @@ def evaluate(
     print_table(
         f"{files.model} on {test.n_samples} rows of {data}, beta = {used:g}",
         ["measure", "value"],
-        [[MEASURES[key], f"{value:.4f}"] for key, value in scores.items()],
+        [[evaluation.MEASURES[key], f"{value:.4f}"] for key, value in scores.items()],
     )
     if words is not None:
         typer.echo("\n".join(textwrap.wrap(words, 100)))
@@ -90,7 +85,7 @@ def evaluate(
 
 def _by_label(names: list[str], Y: Any, predicted: Any, beta: float) -> list[dict[str, Any]]:
     """Measure each label by itself."""
-    scores = label_scores(Y, predicted, beta)
+    scores = evaluation.label_scores(Y, predicted, beta)
     columns = zip(names, *(values.tolist() for values in scores.values()), strict=True)
     return [dict(zip(("label", *scores), column, strict=True)) for column in columns]
 
@@ -120,14 +115,14 @@ def _draw(
     """Draw F_beta against beta, and actual against expected F_beta."""
     classifier = stored.classifier
     name = type(getattr(classifier, "best_estimator_", classifier)).__name__
-    by_beta = scores_by_beta(stored, test.X, test.Y)
+    by_beta = evaluation.scores_by_beta(stored, test.X, test.Y)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
     if expected is not None:
         lines = {name: expected}
         if getattr(classifier, "calibration_", None) is not None:
             lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
         actual = fbeta_per_instance(test.Y, predicted, beta)
-        bins = {n: calibration_bins(e, actual) for n, e in lines.items()}
+        bins = {n: evaluation.calibration_bins(e, actual) for n, e in lines.items()}
         chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")
 

@@ -13,20 +13,9 @@ import typer
 from fbeta._files import STDOUT, check_output
 from fbeta.blocks import RowBlocks
 from fbeta.blocks.rows import MEMORY
+from fbeta.cli import console
 from fbeta.cli import options as o
 from fbeta.cli.app import command
-from fbeta.cli.console import (
-    MAX_ROWS_SHOWN,
-    first_of,
-    pass_words,
-    print_table,
-    printable,
-    progress_bar,
-    search_words,
-    status_line,
-    stderr,
-    unseen_words,
-)
 from fbeta.datasets import Dataset, TableEncoder
 from fbeta.datasets.dataset import quoted
 from fbeta.datasets.model_data import (
@@ -87,7 +76,7 @@ def fit(
         typer.echo(json.dumps(summary), err=printed)
         return
     shown = [[key.replace("_", " "), _shown(value)] for key, value in summary.items()]
-    print_table(f"Fitted to {data}", ["", "value"], [r for r in shown if r[1]], err=printed)
+    console.print_table(f"Fitted to {data}", ["", "value"], [r for r in shown if r[1]], err=printed)
     if summary.get("leaderboard"):
         _print_tried(summary["leaderboard"], err=printed)
 
@@ -123,7 +112,7 @@ def _print_tried(rows: list[dict[str, Any]], *, err: bool) -> None:
         for r in rows
     ]
     head = ["features: model", "F", "seconds", "weight"]
-    print_table("What was tried, by cross-validation", head, shown, err=err)
+    console.print_table("What was tried, by cross-validation", head, shown, err=err)
 
 
 def _fit_whole(
@@ -141,13 +130,15 @@ def _fit_whole(
     search.check_rows(data.n_samples)
     if not as_json:
         _print_training(train, err=str(target) == STDOUT)
-    with status_line("reading the rows") as show:
+    with console.status_line("reading the rows") as show:
 
         def on_event(event: Any) -> None:
             if event.event == "stopped":
-                stderr("fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all")
+                console.stderr(
+                    "fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all"
+                )
             else:
-                show(search_words(event))
+                show(console.search_words(event))
 
         model, found = search.fit(model, data.X, data.Y, progress=on_event)
     save_model(
@@ -177,16 +168,16 @@ def _fit_whole(
 def _print_training(train: TrainingData, err: bool) -> None:
     """Show what the columns of a table are taken for, and how often each label is there."""
     if train.columns:
-        title = f"Columns{first_of(len(train.columns))}: change what they are by --numeric, "
+        title = f"Columns{console.first_of(len(train.columns))}: change what they are by "
         rows = [
             [column.name, column.kind, f"{column.gaps:,}", f"{column.distinct:,}", column.note]
-            for column in train.columns[:MAX_ROWS_SHOWN]
+            for column in train.columns[: console.MAX_ROWS_SHOWN]
         ]
-        title += "--categorical, --text, --date, --id, --drop"
+        title += "--numeric, --categorical, --text, --date, --id, --drop"
         head = ["column", "is", "missing", "values", "note"]
-        print_table(title, head, rows, texts=(0, 1, 4), err=err)
+        console.print_table(title, head, rows, texts=(0, 1, 4), err=err)
     for note in (*_print_labels(train.data, err), *train.notes):
-        typer.echo(printable(note), err=err)
+        typer.echo(console.printable(note), err=err)
 
 
 def _print_labels(data: Dataset, err: bool) -> list[str]:
@@ -195,10 +186,10 @@ def _print_labels(data: Dataset, err: bool) -> list[str]:
     order = np.argsort(-counts, kind="stable")
     rows = [
         [data.label_names[j], f"{counts[j]:,}", f"{100 * counts[j] / data.n_samples:.1f} %"]
-        for j in order[:MAX_ROWS_SHOWN]
+        for j in order[: console.MAX_ROWS_SHOWN]
     ]
-    title = f"Labels{first_of(data.n_labels)}, {data.cardinality:.2f} in a row on average"
-    print_table(title, ["label", "rows", "share"], rows, err=err)
+    title = f"Labels{console.first_of(data.n_labels)}, {data.cardinality:.2f} in a row on average"
+    console.print_table(title, ["label", "rows", "share"], rows, err=err)
     notes = []
     always = [data.label_names[j] for j in order if counts[j] == data.n_samples]
     if always:
@@ -237,9 +228,9 @@ def _fit_blocks(
     blocks = RowBlocks.read(path, memory=MEMORY if memory is None else memory, **given)
     own = blocks.label_names
     names = [str(name) for name in (blocks.label_form().classes if own is None else own)]
-    with status_line("first pass") as show:
+    with console.status_line("first pass") as show:
         blocks.checkpoint = checkpoint
-        blocks.progress = lambda news: show(pass_words(news, time.perf_counter() - begin))
+        blocks.progress = lambda news: show(console.pass_words(news, time.perf_counter() - begin))
         model, found = search.fit(model, blocks)
     model = getattr(model, "best_estimator_", model)
     save_model(
@@ -269,7 +260,7 @@ def _table_options(
     encoder = fit_encoder(sample, columns, options.missing)
     labels = options.labels.read(sample)
     shown = ", ".join(f"{c.name} {c.kind}" for c in columns)
-    stderr(f"fbeta: columns, by the first {sample.n_rows:,} rows: {shown}")
+    console.stderr(f"fbeta: columns, by the first {sample.n_rows:,} rows: {shown}")
     given: dict[str, Any] = {
         "label_prefix": options.labels.prefix,
         "labels": options.labels.columns,
@@ -311,13 +302,13 @@ def compare(
     if not as_json:
         _print_training(training, err=False)
     rows, held_out = [], None
-    with progress_bar(len(models), "methods") as progress:
+    with console.progress_bar(len(models), "methods") as progress:
         bar = progress.task_ids[0]
         for name, model in models.items():
             progress.update(bar, description=name)
 
             def on_event(event: Any, name: str = name) -> None:
-                progress.update(bar, description=f"{name}, {search_words(event)}")
+                progress.update(bar, description=f"{name}, {console.search_words(event)}")
 
             fitted, found = search.fit(model, data.X, data.Y, always_score=True, progress=on_event)
             stored = StoredModel(
@@ -332,7 +323,7 @@ def compare(
             rows.append({"method": name, **found, **scores})
             progress.advance(bar)
     if held_out is not None and held_out.unseen:
-        stderr(f"fbeta: {unseen_words(held_out)}")
+        console.stderr(f"fbeta: {console.unseen_words(held_out)}")
     # the test file is for looking, not for choosing
     rows.sort(key=lambda row: -row["cv_score"])
     if as_json:
@@ -344,4 +335,4 @@ def compare(
     alphas = ("" if row["alpha"] is None else f"{row['alpha']:g}" for row in rows)
     shown += [["alpha", *alphas], ["seconds", *(f"{row['seconds']:.1f}" for row in rows)]]
     head = ["measure", *(method_title(row["method"]) for row in rows)]
-    print_table(f"Fitted to {train}, measured on {test}, beta = {beta:g}", head, shown)
+    console.print_table(f"Fitted to {train}, measured on {test}, beta = {beta:g}", head, shown)
