@@ -282,8 +282,7 @@ class LabelSetCode(Code):
     @classmethod
     def of(cls, Y: Indicator) -> Self:
         """Make the code of the label sets of Y, of shape (n, s)."""
-        which = _number_sets(Y)
-        first = np.unique(which, return_index=True)[1]
+        first = distinct_columns(Y.T)[1]
         return cls(observed_cardinalities(Y), Y.shape[1], sp.csr_array(Y[first]))
 
     def width(self) -> int:
@@ -292,8 +291,8 @@ class LabelSetCode(Code):
 
     def targets(self, Y: Indicator) -> Targets:
         """Return which of the sets each row has, (n, 1), and the sets; all have to be known."""
-        both = _number_sets(sp.csr_array(sp.vstack([self.sets, Y])))
-        return Targets(both[self.sets.shape[0] :, None], self.sets)
+        which = distinct_columns(sp.csr_array(sp.vstack([self.sets, Y])).T)[0]
+        return Targets(which[self.sets.shape[0] :, None], self.sets)
 
     def statistics(self, P: Any) -> LabelStatistics:
         """Return the statistics of the distribution P over the sets, of shape (n, L)."""
@@ -304,15 +303,6 @@ class LabelSetCode(Code):
         marginals = super().marginals(P)
         xp = array_namespace(marginals)
         return xp.clip(marginals, float(xp.finfo(marginals.dtype).smallest_normal), None)
-
-
-def _number_sets(Y: Indicator) -> NDArray[np.intp]:
-    """Give equal rows of an indicator equal numbers, in the order they come: (n,)."""
-    Y = Y.copy()
-    Y.sort_indices()
-    seen: dict[bytes, int] = {}
-    rows = (Y.indices[a:b].tobytes() for a, b in zip(Y.indptr[:-1], Y.indptr[1:], strict=True))
-    return np.array([seen.setdefault(row, len(seen)) for row in rows], dtype=np.intp)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -151,36 +152,17 @@ def distinct_columns(matrix: sp.csc_array) -> tuple[NDArray[np.intp], NDArray[np
         matrix = sp.csc_array(matrix, copy=True)
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
-    seen: dict[tuple[int, int], list[int]] = {}
+    seen: dict[tuple[bytes, bytes], int] = {}
+    several = bool((matrix.data != matrix.data[:1]).any())
     which = np.empty(matrix.shape[1], dtype=np.intp)
     first: list[int] = []
-    keys = zip(np.diff(matrix.indptr).tolist(), _hashes(matrix).tolist(), strict=True)
-    for m, key in enumerate(keys):
-        alike = seen.setdefault(key, [])
-        which[m] = next((k for k in alike if _equal(matrix, first[k], m)), len(first))
+    for m, (start, stop) in enumerate(pairwise(matrix.indptr.tolist())):
+        values = matrix.data[start:stop].tobytes() if several else b""
+        key = matrix.indices[start:stop].tobytes(), values
+        which[m] = seen.setdefault(key, len(first))
         if which[m] == len(first):
-            alike.append(len(first))
             first.append(m)
     return which, np.array(first, dtype=np.intp)
-
-
-def _hashes(matrix: sp.csc_array) -> NDArray[np.uint64]:
-    """Return a number for each column, equal for equal columns."""
-    rows = np.random.default_rng(0).integers(0, 2**64, size=matrix.shape[0], dtype=np.uint64)
-    terms, data = rows[matrix.indices], matrix.data
-    if len(data) and (data != data[0]).any():
-        terms = terms * (data.astype(np.float64).view(np.uint64) | np.uint64(1))
-    out = np.zeros(matrix.shape[1], np.uint64)
-    some = np.flatnonzero(np.diff(matrix.indptr))
-    if len(some):
-        out[some] = np.add.reduceat(terms, matrix.indptr[some])
-    return out
-
-
-def _equal(matrix: sp.csc_array, one: int, other: int) -> bool:
-    a, b = (slice(*matrix.indptr[m : m + 2]) for m in (one, other))
-    same = np.array_equal(matrix.indices[a], matrix.indices[b])
-    return same and np.array_equal(matrix.data[a], matrix.data[b])
 
 
 def constant_values(targets: sp.csc_array) -> NDArray[np.float64]:
