@@ -35,7 +35,7 @@ def candidates(X: Any, Y: Any, limit: float) -> tuple[list[LabelStatistics], Any
     folds = make_folds(5, X, indicator)
     rng = np.random.RandomState(0)
     trial = Trial(indicator, None, folds, 1.0, None, kept_rows(indicator, folds, rng))
-    models = auto_models(1.0, 0, X, indicator.shape[1])
+    models = auto_models(1.0, 0, X)
     clock = Clock(limit=limit)
     search = Search(X, trial, clock, print, feature_maps(X, 0), models, refine=True)
     search.run()

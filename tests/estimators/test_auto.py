@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fbeta import FBetaAuto, FBetaClassifier, FBetaClassifierCV, LabelStatistics
+from fbeta import FBetaAuto, FBetaClassifier, FBetaClassifierCV, LabelStatistics, decode
 from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.estimators import auto, members
 from fbeta.estimators import auto_search as searching
@@ -128,7 +128,7 @@ def prepared(X, Y, clock, **options):
     folds = make_folds(2, X, indicator)
     kept = members.kept_rows(indicator, folds, np.random.RandomState(0))
     trial = Trial(indicator, None, folds, 1.0, None, kept)
-    models = auto.auto_models(1.0, 0, X, indicator.shape[1])
+    models = auto.auto_models(1.0, 0, X)
     models = {name: model for name, model in models.items() if name in searching.LINEAR_NAMES}
     maps = feature_maps(X, 0)
     return Search(X, trial, clock, lambda event: None, maps, models, **options)
@@ -396,21 +396,22 @@ def test_weights_are_those_of_least_squares_unless_one_is_clearly_better(data, m
     parts = [candidate.statistics.unfolded() for candidate in candidates]
     rows, share = search.trial.kept_rows()
     truth = search.trial.Y[rows]
-    kept = stacked_weights(parts, truth, 1.0, share) >= searching.MIN_WEIGHT
+    kept = stacked_weights(parts, truth, 1.0, share) >= members.MIN_WEIGHT
     again = np.zeros(3)
     own = [part for part, keep in zip(parts, kept, strict=True) if keep]
     again[kept] = stacked_weights(own, truth, 1.0, share)
-    weights, value = search._weights(candidates)
+    weights, value = search.trial.weights(candidates)
     if (weights > 0).sum() > 1:
         np.testing.assert_allclose(weights, again)
         mean = LabelStatistics.mixture(parts, weights)
-        assert value == pytest.approx(float(search.trial.achieved(mean) @ share))
+        achieved = fbeta_per_instance(truth, decode(mean), 1.0)
+        assert value == pytest.approx(float(achieved @ share))
     # an average that is worse than the best alone by more than its standard error is not taken
     worse = LabelStatistics.from_marginals(1 - parts[0].marginals())
     object.__setattr__(candidates[0], "statistics", worse)
     object.__setattr__(candidates[0], "score", 0.0)
-    monkeypatch.setattr(type(search.trial), "stacked", lambda self, parts, of=None: np.eye(3)[0])
-    weights, value = search._weights(candidates)
+    monkeypatch.setattr(members, "stacked_weights", lambda parts, *_: np.eye(3)[0][: len(parts)])
+    weights, value = search.trial.weights(candidates)
     best = int(np.argmax([candidate.score for candidate in candidates]))
     assert weights.tolist() == np.eye(3)[best].tolist()
     assert value == pytest.approx(candidates[best].score, abs=1e-6)

@@ -218,14 +218,8 @@ class FBetaAuto(AverageClassifier):
         return tags
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-        )
+        options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+        X = validate_data(self, X, reset=reset, ensure_all_finite="allow-nan", **options)
         if reset:
             self._taken_as_sparse = not sp.issparse(X) and is_mostly_zero(X)
         return sp.csr_array(X) if getattr(self, "_taken_as_sparse", False) else X
@@ -245,7 +239,7 @@ class FBetaAuto(AverageClassifier):
         maps = feature_maps(X, seed)
         folds = self._folds(X, Y, weight, large)
         trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
-        models = {} if self.replace else auto_models(self.beta, seed, X, Y.shape[1])
+        models = {} if self.replace else auto_models(self.beta, seed, X)
         clash = [name for name in own if name in models]
         if clash:
             raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
@@ -287,7 +281,7 @@ class FBetaAuto(AverageClassifier):
         return "\n".join(lines)
 
 
-def auto_models(beta: float, seed: int, X: Any, n_labels: int) -> dict[str, Any]:
+def auto_models(beta: float, seed: int, X: Any) -> dict[str, Any]:
     """Return the models to try by name."""
     n_features, threads = X.shape[1], n_threads()
     drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
@@ -296,8 +290,8 @@ def auto_models(beta: float, seed: int, X: Any, n_labels: int) -> dict[str, Any]
         JOINT: FBetaClassifier(beta),
         "cardinality": CardinalityClassifier(beta),
         "label sets": LabelSetClassifier(beta),
+        "neighbours": NeighboursClassifier(beta),
     }
-    models["neighbours"] = NeighboursClassifier(beta)
     if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
         return models
     for leaf in (3, 1):
@@ -339,62 +333,40 @@ def _fill_gaps(X: Any) -> list[Any]:
 
 
 def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
-    with np.errstate(invalid="ignore"):
-        low, high = np.nanmin(X, axis=0, initial=np.inf), np.nanmax(X, axis=0, initial=-np.inf)
-    d = max(1, int(np.sum(high > low)))
-
-    def laplacian(gamma: float) -> Nystroem:
-        return _kernel(X, "laplacian", gamma / d, seed)
-
-    if is_large(X):
-        # distances of pairs by matrix products; the Laplacian kernel has none
-        return _scaled_once(X, {
-            "standardised": [StandardScaler()],
-            **{f"kernel {gamma:g}": [StandardScaler(), _kernel(X, "rbf", gamma / d, seed)]
-               for gamma in RBF_GAMMAS},
-            RAW: [],
-        })  # fmt: skip
-    maps: dict[str, list[Any]] = {"standardised": [StandardScaler()]}
-    maps |= {f"kernel {gamma:g}": [StandardScaler(), laplacian(gamma)] for gamma in GAMMAS}
-    normal = QuantileTransformer(
-        n_quantiles=min(QUANTILES, X.shape[0]), output_distribution="normal", random_state=seed
-    )
-    quantiles = {
-        f"quantiles, kernel {GAMMAS[0]:g}": [normal, StandardScaler(), laplacian(GAMMAS[0])]
-    }
-    first = f"kernel {GAMMAS[0]:g}"
-    maps["RBF kernel"] = [StandardScaler(), _kernel(X, "rbf", 1 / d, seed)]
-    order = [
-        "standardised",
-        first,
-        "RBF kernel",
-        *quantiles,
-        *(name for name in maps if "kernel" in name),
-    ]
-    maps |= {**quantiles, RAW: []}
-    return _scaled_once(X, {name: maps[name] for name in dict.fromkeys([*order, RAW])})
-
-
-def _scaled_once(X: Any, maps: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Leave standardised features out where the raw ones are standardised already."""
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
+        low, high = np.nanmin(X, axis=0, initial=np.inf), np.nanmax(X, axis=0, initial=-np.inf)
         mean, std = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
+    d, scale = max(1, int(np.sum(high > low))), StandardScaler()
+    maps: dict[str, list[Any]] = {"standardised": [scale]}
+    if is_large(X):
+        # distances of pairs by matrix products; the Laplacian kernel has none
+        kernels = {gamma: _kernel(X, "rbf", gamma / d, seed) for gamma in RBF_GAMMAS}
+    else:
+        kernels = {gamma: _kernel(X, "laplacian", gamma / d, seed) for gamma in GAMMAS}
+        count, first = min(QUANTILES, X.shape[0]), GAMMAS[0]
+        normal = QuantileTransformer(
+            n_quantiles=count, output_distribution="normal", random_state=seed
+        )
+        maps[f"kernel {first:g}"] = [scale, kernels[first]]
+        maps["RBF kernel"] = [scale, _kernel(X, "rbf", 1 / d, seed)]
+        maps[f"quantiles, kernel {first:g}"] = [normal, scale, kernels[first]]
+    maps |= {f"kernel {gamma:g}": [scale, kernel] for gamma, kernel in kernels.items()}
     off = np.abs(mean) + np.where(std > 0, np.abs(std - 1), 0)
-    if not bool((off < SCALED_TOLERANCE).all()):
-        return maps
-    return {RAW: [], **{name: steps for name, steps in maps.items() if name != "standardised"}}
+    if bool((off < SCALED_TOLERANCE).all()):  # the raw features are standardised already
+        del maps["standardised"]
+        return {RAW: [], **maps}
+    return {**maps, RAW: []}
 
 
 def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:
     kernel = _kernel(X, "rbf", 1.0, seed)
-    squares = np.asarray(X.multiply(X).sum(axis=1) if sp.issparse(X) else (X * X).sum(axis=1))
+    squares = np.asarray(X.multiply(X).sum(axis=1))
     if np.allclose(squares[squares != 0], 1.0):
         return {RAW: [], "kernel": [kernel]}
     maps: dict[str, list[Any]] = {"length 1": [Normalizer()]}
-    values = X.data if sp.issparse(X) else X
     # logarithms of what is no count may be below zero
-    if ((values == 0) | (values >= 1)).all():
+    if ((X.data == 0) | (X.data >= 1)).all():
         maps["TF-IDF"] = [TfidfTransformer(sublinear_tf=True)]
     return {**maps, "length 1, kernel": [Normalizer(), kernel], RAW: []}
 

@@ -13,13 +13,12 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import check_cancelled, periodic_check
 from fbeta.estimators.average import AverageModel, Progress
-from fbeta.estimators.folds import ALPHAS, difference, make_folds
+from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.members import Candidate, Trial, fit_member
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
@@ -43,7 +42,6 @@ MAX_SHORTFALL = 0.05
 MIN_GAIN, PATIENCE = 5e-4, 10
 FEW_ROWS = 200  # below, noise hides small gains, and half the patience is enough
 MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
-MIN_WEIGHT = 0.02  # below, a member is left out
 PILOT_ROWS = 2000  # of the first model, where there are more and time is short
 WIDTH_POWER = 0.7  # of the number of columns in the time of a model
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
@@ -88,7 +86,7 @@ class Search:
     refine: bool = False  # half decades, and independent labels by the marginals of sized models
     found: dict[Pair, list[Candidate]] = field(default_factory=dict)
     failed: dict[Pair, str] = field(default_factory=dict)
-    seen: dict[str, Any] = field(default_factory=dict)  # the features of the last map
+    seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # the features of the last map
     expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
     fallback: AverageModel | None = None
     idle: int = 0  # candidates in a row with which the average did not gain
@@ -150,14 +148,12 @@ class Search:
 
     def _order(self) -> Iterator[Pair]:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
-        first = next(iter(self.maps))
-        yield (first, QUICK)
+        yield (next(iter(self.maps)), QUICK)
         own = [name for name in self.models if name not in AUTO_NAMES]
         yield from ((RAW, name) for name in own)
         yield from ((RAW, JOINT), (RAW, QUICK))
         yield from ((name, QUICK) for name in self.maps)
-        scores = {name: self._score((name, QUICK)) for name in self.maps}
-        best = max(scores, key=lambda name: scores[name])
+        best = max(self.maps, key=lambda name: self._score((name, QUICK)))
         once = [
             (best if name in LINEAR_NAMES else _map_of(name, self.maps), name)
             for name in self.models
@@ -173,7 +169,8 @@ class Search:
 
     def _while_it_gains(self, pairs: Sequence[Pair]) -> Iterator[Pair]:
         """Yield pairs until the average has not gained for some of them."""
-        if self.idle >= self._patience():
+        patience = PATIENCE if self.trial.Y.shape[0] >= FEW_ROWS else PATIENCE // 2
+        if self.idle >= patience:
             return
         reached = self._average_score()
         for pair in pairs:
@@ -184,11 +181,8 @@ class Search:
                 score = self._average_score()
                 self.idle = 0 if score > reached + MIN_GAIN else self.idle + 1
                 reached = max(score, reached)
-            if self.idle >= self._patience():
+            if self.idle >= patience:
                 return
-
-    def _patience(self) -> int:
-        return PATIENCE if self.trial.Y.shape[0] >= FEW_ROWS else PATIENCE // 2
 
     def _score(self, pair: Pair) -> float:
         return max((c.score for c in self.found.get(pair, ())), default=-np.inf)
@@ -197,7 +191,7 @@ class Search:
         return max((c.score for c in self.candidates), default=0.0)
 
     def _average_score(self) -> float:
-        return self._weights(self.candidates)[1] if self.found else 0.0
+        return self.trial.weights(self.candidates)[1] if self.found else 0.0
 
     def _predicted(self, pair: Pair, best: str) -> float:
         """Return the score of a pair if maps and models add up, -inf if one is unknown."""
@@ -229,7 +223,6 @@ class Search:
     def _probe(self, pair: Pair) -> float:
         """Return the seconds that a pair will take, by those of a fit to a few rows."""
         small = self._part(PROBE_ROWS)
-        small.alphas, small.refine = (1.0,), False
         model = clone(self.models[pair[1]])
         repeats = PROBE_ALPHAS if hasattr(model, "alpha") else 1.0
         trees = [key for key in model.get_params() if key.endswith("n_estimators")]
@@ -237,7 +230,6 @@ class Search:
             count = model.get_params()[trees[0]]
             model.set_params(**{trees[0]: max(1, count // 20)})
             repeats *= count / max(1, count // 20)
-        small.models = {pair[1]: model}
         begin = self.clock.now()
         small.clock.deadline = PROBE_SHARE * float(self.clock.limit or np.inf)
         try:
@@ -317,8 +309,7 @@ class Search:
                 weights["standardscaler__sample_weight"] = self.trial.weight
             self.seen.clear()
             self.seen[name] = (mapping, mapping.fit_transform(self.X, **weights))
-        pair: tuple[Any, Any] = self.seen[name]
-        return pair
+        return self.seen[name]
 
     def average(self) -> AverageModel:
         """Choose weights, and fit what has one to all rows."""
@@ -326,7 +317,7 @@ class Search:
             return self.fallback
         pairs = [pair for pair, some in self.found.items() for _ in some]
         candidates, Y = self.candidates, self.trial.Y
-        weights, score = self._weights(candidates)
+        weights, score = self.trial.weights(candidates)
         chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: pairs[i][0])
         names = list(dict.fromkeys(pairs[i][0] for i in chosen))
         maps, members = {}, []
@@ -349,26 +340,6 @@ class Search:
             sorted(board, key=lambda row: -row["score"]),
             observed_cardinalities(Y),
         )
-
-    def _weights(self, candidates: Sequence[Candidate]) -> tuple[NDArray[np.float64], float]:
-        """Choose by least squares, unless one candidate alone has a clearly higher F_beta.
-
-        The best of many by F_beta is often only the luckiest: it has to be better by a standard
-        error.
-        """
-        parts = [candidate.statistics.unfolded() for candidate in candidates]
-        best = int(np.argmax([candidate.score for candidate in candidates]))
-        share = self.trial.kept_rows()[1]
-        alone = self.trial.achieved(parts[best])
-        if len(parts) == 1:
-            return np.ones(1), float(alone @ share)
-        weights = self.trial.stacked(parts)
-        weights = self.trial.stacked(parts, weights >= MIN_WEIGHT)
-        together = self.trial.achieved(LabelStatistics.mixture(parts, weights))
-        gain, error = difference(alone, together, share)
-        if gain > error:
-            return np.eye(len(parts))[best], float(alone @ share)
-        return weights, float(together @ share)
 
 
 def _name(pair: Pair) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -102,16 +103,14 @@ class FBetaDecoder(StatisticsClassifier):
     tol: float = 1e-4
     max_iter: int = 100
 
-    slope_, offset_, potential_, curve_, n_iter_ = views(
-        "_model", "slope", "offset", "potential", "curve", "most_iter"
-    )
+    slope_, offset_, potential_ = views("_model", "slope", "offset", "potential")
+    curve_ = property(attrgetter("_model.knots", "_model.values"))
+    (n_iter_,) = views("_model", "most_iter")
 
     _passes_on = True
 
-    @property
-    def probability_floor(self) -> float:
-        """Probabilities closer to 0 or 1 are taken for this, or for 1 less this."""
-        return self._least
+    #: Probabilities closer to 0 or 1 are taken for this, or for 1 less this.
+    probability_floor = property(attrgetter("_least"))
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         """Return logits of the labels, of shape (n, s), sparse where P is."""

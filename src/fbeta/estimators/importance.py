@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.pipeline import Pipeline
+from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from fbeta.estimators.base import MultiLabelClassifier
 from fbeta.statistics.codes import MarginalCode, SizedCode
@@ -73,10 +73,8 @@ def label_importances(
         names = list(feature_names)
     if len(names) != X.shape[1]:
         raise ValueError(f"there are {len(names)} feature_names for {X.shape[1]} features")
-    effects = _coefficients(classifier)
-    if effects is not None:
-        effects = effects * _deviations(X)
-    else:
+    effects = _coefficients(classifier, X)
+    if effects is None:
         effects = _shuffled(classifier, X, np.random.default_rng(random_state))
     labels = classifier.classes_[-len(effects) :]
     return {
@@ -92,11 +90,8 @@ def label_importances(
 def _features(model: Any, X: Any) -> tuple[Any, list[str], Any]:
     """Return the features that the classifier sees, their names, and the classifier."""
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    if isinstance(model, Pipeline):
-        *steps, (_, classifier) = model.steps
-        encoders = [step for _, step in steps if step not in (None, "passthrough")]
-    else:
-        encoders, classifier = [], model
+    *encoders, classifier = [step for _, step in getattr(model, "steps", [("", model)])]
+    encoders = [step for step in encoders if step not in (None, "passthrough")]
     classifier = getattr(classifier, "best_estimator_", classifier)
     if getattr(classifier, "table_encoder_", None) is not None:
         encoders.append(classifier.table_encoder_)
@@ -110,24 +105,22 @@ def _features(model: Any, X: Any) -> tuple[Any, list[str], Any]:
     return X, names or [f"x{j}" for j in range(X.shape[1])], classifier
 
 
-def _coefficients(classifier: MultiLabelClassifier) -> NDArray[np.float64] | None:
-    """Return the coefficients of linear models of single labels, (s, d), or None."""
+def _coefficients(classifier: MultiLabelClassifier, X: Any) -> NDArray[np.float64] | None:
+    """Return the effects of one standard deviation in linear models of labels, (s, d), or None."""
     code: Any = getattr(classifier, "code", None)
     coef = getattr(classifier, "coef_", None)
     # the scores of labels in a cardinality model are not their logits
     if coef is None or type(code) not in (MarginalCode, SizedCode):
         return None
     place = getattr(classifier.model, "problem", np.arange(len(coef)))
-    own = np.asarray(place)[: code.n_labels]
-    return np.asarray(np.asarray(coef, dtype=np.float64)[own])
+    own = np.asarray(coef, dtype=np.float64)[np.asarray(place)[: code.n_labels]]
+    return np.asarray(own * _deviations(X))
 
 
 def _deviations(X: Any) -> NDArray[np.float64]:
-    if not sp.issparse(X):
-        return np.asarray(np.nanstd(X, axis=0))
-    mean = np.asarray(X.mean(axis=0)).ravel()
-    squares = np.asarray(X.multiply(X).mean(axis=0)).ravel()
-    return np.asarray(np.sqrt(np.maximum(squares - mean**2, 0.0)))
+    if sp.issparse(X):
+        return np.asarray(np.sqrt(mean_variance_axis(sp.csr_array(X), axis=0)[1]))
+    return np.asarray(np.nanstd(X, axis=0))
 
 
 def _shuffled(classifier: Any, X: Any, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -32,6 +32,7 @@ from fbeta.statistics.codes import Estimates, MarginalCode
 __all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "stacked_weights"]
 
 HALF_DECADE = 10**0.5
+MIN_WEIGHT = 0.02  # below, a member of an average is left out
 # bytes of the statistics that are kept of all candidates, and numbers that one decode may read
 KEPT_BYTES, MAX_DECODED_NUMBERS = 1 << 29, 3e7
 EXPECTED_CANDIDATES = 24  # for which memory is planned
@@ -186,21 +187,28 @@ class Trial:
         joined = np.concatenate(share)
         return rows, joined / joined.sum()
 
-    def achieved(self, statistics: LabelStatistics) -> NDArray[np.float64]:
-        """Return the F_beta of decoded statistics of the kept rows, of each row."""
-        labels = decode(statistics, self.beta)
-        return fbeta_per_instance(self.Y[self.kept_rows()[0]], labels, self.beta)
+    def weights(self, candidates: Sequence[Candidate]) -> tuple[NDArray[np.float64], float]:
+        """Return weights of the statistics of candidates, (m,), and the F_beta of their average.
 
-    def stacked(
-        self, parts: Sequence[LabelStatistics], of: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.float64]:
-        """Return weights of statistics of the rows that are kept, zero but for some of them."""
-        rows, share = self.kept_rows()
-        chosen = np.arange(len(parts)) if of is None else np.flatnonzero(of)
+        They are those of least squares, unless one candidate alone has an F_beta that is higher by
+        more than a standard error: the best of many is often only the luckiest.
+        """
+        parts = [candidate.statistics.unfolded() for candidate in candidates]
+        (rows, share), best = self.kept_rows(), int(np.argmax([c.score for c in candidates]))
+        truth = self.Y[rows]
+        alone = fbeta_per_instance(truth, decode(parts[best], self.beta), self.beta)
+        if len(parts) == 1:
+            return np.ones(1), float(alone @ share)
+        first = stacked_weights(parts, truth, self.beta, share)
+        kept = np.flatnonzero(first >= MIN_WEIGHT)
         weights = np.zeros(len(parts))
-        own = [parts[int(i)] for i in chosen]
-        weights[chosen] = stacked_weights(own, self.Y[rows], self.beta, share)
-        return weights
+        weights[kept] = stacked_weights([parts[i] for i in kept], truth, self.beta, share)
+        average = LabelStatistics.mixture(parts, weights)
+        together = fbeta_per_instance(truth, decode(average, self.beta), self.beta)
+        gain, error = folds.difference(alone, together, share)
+        if gain > error:
+            return np.eye(len(parts))[best], float(alone @ share)
+        return weights, float(together @ share)
 
     def calibration(self, statistics: LabelStatistics) -> Calibration:
         """Compare the expected F_beta of statistics of the kept rows with what they achieve."""

@@ -23,6 +23,7 @@ from sklearn.isotonic import IsotonicRegression
 from fbeta._array import Array, array_namespace
 from fbeta._threads import check_cancelled, map_rows
 from fbeta.linear.cardinality import Cardinality
+from fbeta.statistics.cardinality_law import size_law
 from fbeta.statistics.conditional_bernoulli import conditional_law, size_ratios
 
 __all__ = ["Recalibration", "fit_recalibration"]
@@ -40,38 +41,19 @@ MIN_LOG_ODDS = -650.0  # a score so far below the largest of its row counts for 
 
 @dataclass(frozen=True)
 class Recalibration:
-    """A curve, lines and potentials that recalibrate logits.
+    """A curve, lines and potentials that recalibrate logits."""
 
-    Attributes
-    ----------
-    knots, values : ndarray of shape (B,)
-        The curve: logits, and the calibrated logits at them.
-    slope, offset : ndarray of shape (s,)
-        Of the calibrated logit, for each label.
-    rest : float
-        Coefficient of the logit minus its value on the curve.
-    potential : ndarray of shape (2, C)
-        Of the sizes: constants, and factors of the expected number of labels.
-    centre, scale : float
-        Of the expected number of labels in the training data.
-    sizes : ndarray of shape (C,)
-        Increasing sizes that are possible.
-    n_iter : ndarray of shape (1,)
-        Iterations of L-BFGS.
-    converged : bool ndarray of shape (1,)
-    """
-
-    knots: NDArray[np.float64]
-    values: NDArray[np.float64]
-    slope: NDArray[np.float64]
-    offset: NDArray[np.float64]
-    rest: float
-    potential: NDArray[np.float64]
-    centre: float
+    knots: NDArray[np.float64]  # (B,), logits
+    values: NDArray[np.float64]  # (B,), the calibrated logits at them
+    slope: NDArray[np.float64]  # (s,), of the calibrated logit, for each label
+    offset: NDArray[np.float64]  # (s,)
+    rest: float  # coefficient of the logit minus its value on the curve
+    potential: NDArray[np.float64]  # (2, C), constants, and factors of the expected number
+    centre: float  # of the expected number of labels in the training data
     scale: float
-    sizes: NDArray[np.intp]
-    n_iter: NDArray[np.intp]
-    converged: NDArray[np.bool_]
+    sizes: NDArray[np.intp]  # (C,), increasing sizes that are possible
+    n_iter: NDArray[np.intp]  # (1,), iterations of L-BFGS
+    converged: NDArray[np.bool_]  # (1,)
 
     def probabilities(self, X: Any) -> Array:
         """Return the laws of labels and sizes for logits of shape (n, s): (n, s + C)."""
@@ -86,11 +68,6 @@ class Recalibration:
         sizes = potential[0, :] + number[:, None] * potential[1, :]
         scores = xp.concat([labels, sizes], axis=1)
         return Cardinality(X.shape[1], self.sizes).probabilities(scores)
-
-    @property
-    def curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The knots and values of the curve."""
-        return self.knots, self.values
 
     @property
     def most_iter(self) -> int:
@@ -169,20 +146,14 @@ class _Objective:
 
         def work(rows: slice) -> tuple[Array, Array]:
             check_cancelled()
-            labels, potentials = u[rows, :s].T, u[rows, s:].T
-            shift = labels.max(axis=0)
-            odds = np.exp(np.maximum(labels - shift, MIN_LOG_ODDS))
-            ratios = size_ratios(np, odds, K)
-            logs = np.cumsum(np.log(ratios) + shift, axis=0)
-            z = np.concatenate([np.zeros((1, len(shift))), logs])[self.sizes] + potentials
-            peak = z.max(axis=0)
-            z = np.exp(z - peak)
-            total = z.sum(axis=0)
-            z /= total
-            weights = np.zeros((K + 1, len(shift)))
-            weights[self.sizes] = z
-            mean = _expected_labels(odds, ratios, weights[1:]) if K else 0 * odds
-            return peak + np.log(total), np.concatenate([mean, z]).T
+            labels = u[rows, :s].T
+            potentials = np.full((K + 1, labels.shape[1]), -np.inf)
+            potentials[self.sizes] = u[rows, s:].T
+            log_total, z, steps = size_law(np, labels, potentials)
+            top = labels.max(axis=0)
+            odds = np.exp(np.maximum(labels - top, MIN_LOG_ODDS))
+            mean = _expected_labels(odds, np.exp(steps - top), z[1:]) if K else 0 * odds
+            return log_total, np.concatenate([mean, z[self.sizes]]).T
 
         rows = max(MIN_TILE_ROWS, TILE_ELEMENTS // s)
         tasks = [slice(start, start + rows) for start in range(0, len(u), rows)]
@@ -232,15 +203,11 @@ class _Objective:
         variances = self.weight[:, None] * np.concatenate([D, z * (1 - z)], axis=1)
         squares = self.curve**2, self.rest**2, self.number**2
         diagonal = self._back(variances, *squares) + alpha
-        n = len(gradient)
-        found, _ = cg(
-            LinearOperator((n, n), matvec=product, dtype=float),
-            gradient,
-            rtol=CG_TOLERANCE,
-            maxiter=MAX_CG_STEPS,
-            M=LinearOperator((n, n), matvec=lambda r: r / diagonal, dtype=float),
-        )
-        return np.asarray(found)
+        shape = (len(gradient), len(gradient))
+        hessian = LinearOperator(shape, matvec=product, dtype=float)
+        inverse = LinearOperator(shape, matvec=lambda r: r / diagonal, dtype=float)
+        limits = {"rtol": CG_TOLERANCE, "maxiter": MAX_CG_STEPS}
+        return np.asarray(cg(hessian, gradient, M=inverse, **limits)[0])
 
 
 def _expected_labels(odds: Array, ratios: Array, weights: Array) -> Array:
@@ -334,11 +301,7 @@ def _minimise(
 
 
 def _two_loops(
-    objective: _Objective,
-    gradient: Array,
-    mean: Array,
-    alpha: float,
-    pairs: list[tuple[Array, Array, float]],
+    objective: _Objective, gradient: Array, mean: Array, alpha: float, pairs: list[Any]
 ) -> Array:
     """Return the L-BFGS direction, (p,), of which minus is a descent direction."""
     q, factors = gradient.copy(), []
@@ -384,16 +347,6 @@ def fit_recalibration(
             stacklevel=2,
         )
     slope, offset, potential, rest = np.split(w, [s, 2 * s, 2 * (s + C)])
-    return Recalibration(
-        knots,
-        values,
-        1 + slope,
-        offset,
-        float(rest[0]),
-        potential.reshape(2, C),
-        centre,
-        scale,
-        sizes,
-        np.array([n_iter]),
-        np.array([converged]),
-    )
+    lines = 1 + slope, offset, float(rest[0]), potential.reshape(2, C)
+    ended = np.array([n_iter]), np.array([converged])
+    return Recalibration(knots, values, *lines, centre, scale, sizes, *ended)
