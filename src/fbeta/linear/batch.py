@@ -25,6 +25,7 @@ __all__ = [
     "ProblemBatch",
     "RowTiles",
     "columns_of",
+    "join_results",
     "row_distances",
     "take_problems",
 ]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import Array, array_namespace
-from fbeta.linear.batch import Evaluation, take_problems
+from fbeta.linear.batch import Evaluation, join_results, take_problems
 from fbeta.linear.conjugate import Directions
 
 __all__ = [
@@ -216,11 +216,7 @@ class State:
 
     def results(self) -> tuple[Array, ...]:
         """Return W, n_iter, converged and abandoned of all problems, once all have ended."""
-        if len(self.finished) == 1:  # its problems are in order
-            return self.finished[0][1:]
-        xp = array_namespace(self.names)
-        names, *values = (xp.concat(a, axis=-1) for a in zip(*self.finished, strict=True))
-        return tuple(take_problems(values, xp.argsort(names), names.shape[0]))
+        return join_results(self.finished)
 
 
 class Evaluator(ABC):
