@@ -31,11 +31,10 @@ WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dens
         FBetaClassifierCV(),
         AlphaSearchCV(FBetaClassifier()),
         FBetaReduction(LogisticRegression()),
-        # repeated rows and weighted ones are solved in other coordinates: compare solutions
-        SizedClassifier(alpha=10.0, tol=1e-14),
+        SizedClassifier(),
         SizedClassifier(estimator=LogisticRegression(C=0.01, tol=1e-12, max_iter=1000)),
-        CardinalityClassifier(alpha=100.0, tol=1e-14),
-        LabelSetClassifier(alpha=100.0, tol=1e-14),
+        CardinalityClassifier(),
+        LabelSetClassifier(),
         FBetaForest(n_estimators=5),
         FBetaDecoderCV(LogisticRegression(C=0.01, max_iter=1000), cv=2),
         # the shortest of limits leaves the first candidate

@@ -19,6 +19,8 @@ from fbeta.linear.batch import RowTiles, row_distances
 
 __all__ = ["Design", "check_squares", "rotation_pays", "round_coefficients"]
 
+# dimensions up to which it costs nothing: rows with weights and repeated ones are solved alike
+ALWAYS_ROTATED = 32
 MAX_ROTATED = 1500  # dimensions beyond which the eigendecomposition may cost more than it saves
 MAX_DENSITY = 0.2  # share of non-zero entries up to which dense X is taken as sparse
 MIN_SPARSE_ENTRIES = 1 << 16  # entries of X below which that saves nothing
@@ -370,6 +372,8 @@ def _sparse_sums(X: Any, weight: Array | None, power: int) -> Array:
 def rotation_pays(shape: tuple[int, int], problems: float = np.inf) -> bool:
     """Tell whether a rotation of dense X, (n, d), that ``problems`` solves share saves time."""
     n, d = shape
+    if min(n, d) <= ALWAYS_ROTATED:
+        return True
     if max(n, d) < 2 * min(n, d):  # Hessians are far from diagonal in any coordinates
         return False
     return bool(problems * n * max(1, d // max(n, 1)) >= min(n, d) ** 2)
