@@ -96,11 +96,15 @@ def fit_blocks(folder: Path, rows: int, limited: bool) -> dict[str, Any]:
     begin = time.perf_counter()
     clf = FBetaClassifier().fit(blocks)
     return {
-        "seconds": time.perf_counter() - begin, "problems": len(clf.coef_),
-        "passes": blocks.passes, "gigabytes": blocks.bytes_read / 1e9, "columns": columns,
-        "held": held, **times,
+        "seconds": time.perf_counter() - begin,
+        "problems": len(clf.coef_),
+        "passes": blocks.passes,
+        "gigabytes": blocks.bytes_read / 1e9,
+        "columns": columns,
+        "held": held,
+        **times,
         "certified": bool(clf._model.converged.all()),
-    }  # fmt: skip
+    }
 
 
 def fit_dask(folder: Path, rows: int, workers: int) -> dict[str, Any]:
@@ -139,9 +143,13 @@ def child(folder: Path, kind: str, rows: int, timeout: float) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.blocks", "--child", kind, "--folder", str(folder)]
     try:
         done = subprocess.run(
-            [*command, "--rows", str(rows)], capture_output=True, text=True, timeout=timeout,
-            check=False, env=os.environ | {"MALLOC_ARENA_MAX": "2"},
-        )  # fmt: skip
+            [*command, "--rows", str(rows)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=os.environ | {"MALLOC_ARENA_MAX": "2"},
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"more than {timeout:.0f} s"}
     if done.returncode:

@@ -65,7 +65,8 @@ def test_equal_to_the_fit_in_memory(client, sizes):
     statistics = found.predict_statistics(X)
     assert dask.is_dask_collection(statistics)
     expected = found.predict_statistics(X.compute()).marginals()
-    np.testing.assert_allclose(statistics.compute().marginals(), expected, atol=1e-6)
+    for lazy in (statistics, statistics.persist()):
+        np.testing.assert_allclose(lazy.compute().marginals(), expected, atol=1e-6)
 
 
 def test_x_stays_where_it_is_and_graphs_do_not_grow(client, monkeypatch):
@@ -122,6 +123,8 @@ def test_unknown_chunk_sizes_sparse_chunks_and_frames(client):
     close(found, inside)
     assert found.feature_names_in_.tolist() == list("abcdefgh")
     assert found.predict(ddx).compute().columns.tolist() == list(marks.columns)
+    some = frames.from_delayed([delayed(dense[:0]), delayed(dense[:9])], meta=dense[:0])
+    np.testing.assert_allclose(found.predict_proba(some).compute(), found.predict_proba(dense[:9]))
 
 
 @pytest.mark.parametrize("column", ["X", "y"])

@@ -305,10 +305,10 @@ def _ask(work: Callable[[Any], Any], X: Any) -> Any:
     """Ask about a chunk, which may have no rows: then about one that is left out again."""
     if X.shape[0]:
         return work(X)
-    if hasattr(X, "iloc"):
-        return work(X.reindex([0], fill_value=0)).iloc[:0]
-    found = work(np.zeros((1, X.shape[1])))
-    return None if isinstance(found, LabelStatistics) else found[:0]
+    found = work(X.reindex([0], fill_value=0) if hasattr(X, "iloc") else np.zeros((1, X.shape[1])))
+    if isinstance(found, LabelStatistics):
+        return None
+    return found.iloc[:0] if hasattr(found, "iloc") else found[:0]
 
 
 class DaskStatistics:
@@ -323,13 +323,13 @@ class DaskStatistics:
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
 
-    @property
-    def __dask_scheduler__(self) -> Any:
-        return type(self.parts[0]).__dask_scheduler__
-
     @staticmethod
     def __dask_optimize__(graph: Any, keys: Any, **options: Any) -> Any:
         return graph  # there is nothing to be saved in it
+
+    @property
+    def __dask_scheduler__(self) -> Any:
+        return type(self.parts[0]).__dask_scheduler__
 
     def __len__(self) -> int:
         return len(self.parts)

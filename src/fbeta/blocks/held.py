@@ -191,7 +191,6 @@ class HeldRows(Oracle):
         *,
         capacity: int,
         targets: Callable[[Any], sp.csr_array],
-        n_targets: int,
         objective: Objective,
         intercept: bool,
         totals: NDArray[np.float64],
@@ -200,8 +199,9 @@ class HeldRows(Oracle):
         """Bring about ``capacity`` of the rows of a summary into coordinates for the problems."""
         summary = replace(drawn, capacity=capacity)
         rows = summary.rows()
+        values = targets(rows.Y)
         X = rows.X if sp.issparse(rows.X) else rows.X.astype(summary.dtype, copy=False)
-        rotate = rotation_pays(X.shape, n_targets)
+        rotate = rotation_pays(X.shape, values.shape[1])
         design = Design.of(X, intercept=intercept, rotate=rotate, complete=True)
         if design.mean is not None:
             # as many digits as X has: then differences to it are as exact as X
@@ -209,7 +209,7 @@ class HeldRows(Oracle):
             design = replace(design, mean=mean)
         if design.rotation is not None:
             design = replace(design, rotation=np.asarray(design.rotation, np.float64))
-        own = (targets(rows.Y), rows.weights, summary.chance(rows.Y), rows.fold)
+        own = (values, rows.weights, summary.chance(rows.Y), rows.fold)
         return cls(design, *own, totals, memory, objective)
 
     @property
@@ -377,11 +377,7 @@ def _newton(
 
 
 def _corrected(state: GroupState, gradient: Array, newton: Array) -> Array:
-    """Correct Newton directions by the differences of gradients, unless their slope is lost.
-
-    The two loops of the limited-memory BFGS method; products with H_S^-1 are linear combinations of
-    those that are known.
-    """
+    """Correct Newton directions by the two loops of limited-memory BFGS, unless slopes vanish."""
     dot, spread = state.dot, state.spread
     residual, out = -gradient, newton.copy()
     history = []

@@ -95,7 +95,6 @@ class BlockProblems(Evaluator):
             HeldRows.of,
             capacity=self.capacity,
             targets=self.targets,
-            n_targets=len(self.distinct),
             objective=self.objective,
             intercept=learner.fit_intercept,
             memory=source.memory // WORKING_SHARE,
@@ -291,11 +290,7 @@ def distinct_targets(Y: Indicator, code: Code, distinct: NDArray[np.intp]) -> sp
 
 
 def deal_folds(n: int, cv: Any) -> NDArray[np.int16]:
-    """Return the fold that holds each of n rows out.
-
-    The folds of a number are those that :class:`fbeta.AlphaSearchCV` makes of arrays, as long as a
-    permutation of the rows is cheap.
-    """
+    """Return the fold that holds each of n rows out: that of arrays where shuffling is cheap."""
     if not isinstance(cv, Integral):
         raise ValueError(f"for blocks of rows cv must be a number of folds, got {cv!r}")
     folds = check_count("cv", cv, low=2)

@@ -229,10 +229,7 @@ class Tally:
         return float((self.weights.sum(axis=1) / np.maximum(self.sizes, 1)).sum())
 
     def rarest(self, Y: Indicator, *, by_size: bool) -> NDArray[np.int64]:
-        """Return the count of the rarest target of each row of Y, (n, s), which is in the tally.
-
-        Targets are pairs of a size and a label, or labels.
-        """
+        """Return the count of the rarest target of each row of Y, (n, s), which is in the tally."""
         lengths, counts = np.diff(Y.indptr), self.counts
         if not by_size:
             labels = counts[self.sizes > 0].sum(axis=0)
