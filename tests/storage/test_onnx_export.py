@@ -180,6 +180,20 @@ def test_scores_of_any_size(kind, scale):
         assert value == pytest.approx(f.max(), rel=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["cardinality", "joint"])
+@pytest.mark.parametrize("limits", [(0, 4), (0, 1), (1, 2), (3, 4)])
+def test_limits_choose_the_sets_of_the_library_at_any_score(kind, limits):
+    """Labels whose scores saturate tie, and the first of them are taken."""
+    (X, Y), (X_test, _) = draw(100, d=3, s=4), draw(100, d=3, s=4, seed=5)
+    model = MODELS[kind].fit(X, Y)
+    run = session(to_onnx(model)).run
+    for scale in (1.0, 30.0, 1e3):
+        rows, (low, high) = scale * X_test, limits
+        feeds = {"X": rows, "min_labels": np.array(low), "max_labels": np.array(high)}
+        expected = model.predict(rows, min_labels=low, max_labels=high)
+        np.testing.assert_array_equal(run(None, feeds)[0], expected)
+
+
 def exact_law(kind, model, row, s=4):
     """Return all label sets, and their probabilities under scores of labels and sizes."""
     sets = np.array(list(product((0, 1), repeat=s)))

@@ -26,16 +26,18 @@ from fbeta.linear import LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.statistics.codes import CardinalityCode, JointCode, MarginalCode, SizedCode
 from fbeta.statistics.encoding import encode
-from fbeta.storage.onnx_decode import (
+from fbeta.storage.onnx_graph import (
+    IR_VERSION,
+    OPSET,
     Decoded,
-    GraphGoal,
+    Graph,
     SizeNodes,
     decode_independent,
     decode_joint,
     decode_sized,
+    sigmoids,
     sized_statistics,
 )
-from fbeta.storage.onnx_graph import IR_VERSION, OPSET, Graph
 
 __all__ = ["to_onnx"]
 
@@ -98,11 +100,13 @@ def to_onnx(
     X = "X" if features == "float64" else g.op("Cast", "X", to=g.onnx.TensorProto.DOUBLE)
     X, classifier = _transform(g, estimator, X)
     s = classifier.n_labels_
-    found = _decode(g, GraphGoal("beta", "min_labels", "max_labels", s), classifier, X)
-    identity = g.onnx.helper.make_node("Identity", [found.labels], ["labels"])
-    squeeze = g.onnx.helper.make_node("Squeeze", [found.value, g.integer([1])], ["expected_fbeta"])
-    marginals = g.onnx.helper.make_node("Identity", [found.marginals], ["probabilities"])
-    g.nodes += [identity, squeeze, marginals]
+    labels, value, marginals = _decode(g, classifier, X)
+    make = g.onnx.helper.make_node
+    g.nodes += [
+        make("Identity", [labels], ["labels"]),
+        make("Squeeze", [value, g.integer([1])], ["expected_fbeta"]),
+        make("Identity", [marginals], ["probabilities"]),
+    ]
     names = classifier.classes_[-s:] if label_names is None else label_names
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", None)
@@ -178,16 +182,16 @@ def _check(classifier: Any) -> None:
         )
 
 
-def _decode(g: Graph, goal: GraphGoal, classifier: Any, X: str) -> Decoded:
+def _decode(g: Graph, classifier: Any, X: str) -> Decoded:
     """Add the model and the decode."""
     _check(classifier)
-    model = classifier.model
+    model, s = classifier.model, classifier.n_labels_
     if isinstance(model, LinearProbabilities) and type(classifier.code) is MarginalCode:
-        return decode_independent(g, goal, _logits(g, model.loss, _scores(g, model, X)))
+        return decode_independent(g, s, _logits(g, model.loss, _scores(g, model, X)))
     if _is_sized(classifier):
-        return decode_sized(g, goal, *_sized_law(g, classifier, X))
+        return decode_sized(g, s, *_sized_law(g, classifier, X))
     empty, joint, cardinalities = _statistics(g, classifier, X)
-    return decode_joint(g, goal, empty, joint, cardinalities)
+    return decode_joint(g, s, empty, joint, cardinalities)
 
 
 def _is_sized(classifier: Any) -> bool:
@@ -353,9 +357,9 @@ def _scores(g: Graph, model: Any, X: str) -> str:
 def _probabilities(g: Graph, loss: Any, scores: str) -> str:
     """Return what the link of a loss makes of scores."""
     if type(loss) is LogisticLoss:
-        return g.op("Sigmoid", scores)
+        return sigmoids(g, scores)[0]
     if type(loss) is ExponentialLoss:
-        return g.op("Sigmoid", g.op("Mul", scores, g.constant(2.0)))
+        return sigmoids(g, g.op("Mul", scores, g.constant(2.0)))[0]
     if type(loss) is SquaredLoss:
         half = g.constant(0.5)
         moved = g.op("Add", g.op("Mul", scores, half), half)
