@@ -1,7 +1,8 @@
-"""The protocol, against a slow copy of it that is written with scikit-learn alone."""
+"""The experiments as they are computed: Table 2, Figure 1 and the automatic classifier."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,15 +10,19 @@ import numpy as np
 import pytest
 from sklearn.model_selection import GridSearchCV, KFold
 
-from fbeta import FBetaClassifier, make_fbeta_scorer
+from fbeta import FBetaAuto, FBetaClassifier, FBetaClassifierCV, make_fbeta_scorer
 from fbeta.datasets import CalibratedLaw, Dataset, join_split
 from fbeta.experiments.benchmark import (
+    auto_cells,
     benchmark_cells,
+    compute_auto,
     compute_benchmark,
     load_dataset,
     register_dataset,
 )
+from fbeta.experiments.cells import Record
 from fbeta.experiments.convergence import compute_convergence, convergence_cells
+from fbeta.experiments.tables import auto_rows, calibration_error
 from fbeta.methods import METHODS, make_method
 
 
@@ -91,3 +96,39 @@ def test_scene_gives_the_number_of_the_paper(mulan_folder: Path) -> None:
     (cell,) = benchmark_cells(["scene"], ["fbeta"], alphas=[1.0], cv=2)
     result = compute_benchmark(cell, data_home=mulan_folder)
     assert result["scores"]["fbeta"] == pytest.approx(0.7445, abs=0.005)
+
+
+def test_what_is_measured_is_what_a_user_would_measure() -> None:
+    (cell,) = auto_cells(["calibrated"], time_limit=1e-3, cv=2, seeds=[3])
+    result = compute_auto(cell)
+    X, Y, X_test, Y_test = load_dataset("calibrated").split
+    clf = FBetaAuto(time_limit=1e-3, cv=2, random_state=3).fit(X, Y)
+    assert result["score"] == clf.score(X_test, Y_test)
+    assert result["cv_score"] == clf.best_score_
+    assert result["paper"] == FBetaClassifierCV(cv=2).fit(X, Y).score(X_test, Y_test)
+    expected = np.sort(clf.expected_fbeta(X_test))
+    groups = [part.mean() for part in np.array_split(expected, 10)]
+    np.testing.assert_allclose([group["expected"] for group in result["calibrated"]], groups)
+    json.dumps(result)
+    head, row = auto_rows([Record.now(cell, result, 1.0)])
+    assert dict(zip(head, row, strict=True))["FBetaAuto"] == result["score"]
+    assert row[-2] == calibration_error(result["calibrated"]) < 0.1
+
+
+def test_each_data_set_has_its_time() -> None:
+    limits = [cell.parameters["time_limit"] for cell in auto_cells(["yeast", "bibtex", "mine"])]
+    assert limits == [300.0, 900.0, 300.0]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("typer", "rich", "skops", "matplotlib"):
+        pytest.importorskip(name)
+    from fbeta.cli import main
+
+    options = ["--datasets", "calibrated", "--time-limit", "0.001", "--output", str(tmp_path)]
+    assert main(["reproduce", "auto", *options, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["data set"] == "calibrated"
+    assert main(["reproduce", "auto", *options]) == 0
+    assert f"{row['FBetaAuto']:.4f}" in capsys.readouterr().out
+    assert (tmp_path / "auto.csv").read_text().startswith("data set,seed,")

@@ -1,4 +1,4 @@
-"""The costed loss against its definition, and the estimator against one weighted fit per label."""
+"""Methods that choose on held-out rows: thresholds, and costs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,89 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from fbeta import fbeta_score
 from fbeta.losses import LogisticLoss
 from fbeta.metrics import averaged_fbeta
-from fbeta.rivals.held_out import CostedLogistic, CostSensitiveRelevance, split_rows
+from fbeta.rivals.held_out import (
+    CostedLogistic,
+    CostSensitiveRelevance,
+    ThresholdedRelevance,
+    split_rows,
+)
 from fbeta.rivals.relevance import BinaryRelevance
+
+
+@parametrize_with_checks(
+    [ThresholdedRelevance(), ThresholdedRelevance(average="macro", validation_fraction=0.5)]
+)
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def toy(n=80, d=4, s=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, (X @ rng.normal(size=(d, s)) + rng.normal(size=(n, s)) > 0.8).astype(int)
+
+
+@pytest.mark.parametrize("average", ["instance", "micro", "macro"])
+def test_fit_and_other_betas(average):
+    X, Y = toy()
+    model = ThresholdedRelevance(average=average, random_state=0).fit(X, Y)
+    P = model.predict_marginals(X)
+    assert np.array_equal(model.predict(X), model.threshold_ < P)
+    assert model.threshold_.shape == (4,)
+    assert average == "macro" or len(set(model.threshold_)) == 1
+    for beta in (0.3, 3.0):
+        other = ThresholdedRelevance(beta, average=average, random_state=0).fit(X, Y)
+        assert np.array_equal(model.predict(X, beta=beta), other.predict(X))
+    few, many = (model.predict(X, beta=b).sum() for b in (0.1, 10.0))
+    assert few <= many
+
+
+def test_thresholds_beat_the_half_on_the_held_out_rows():
+    X, Y = toy()
+    model = ThresholdedRelevance(random_state=0).fit(X, Y)
+    _, held = split_rows(X, None, 0.25, 0)
+    P, truth = model.predict_marginals(X)[held], Y[held] > 0
+    assert fbeta_score(truth, model.threshold_ < P) >= fbeta_score(truth, P > 0.5)
+
+
+def test_split():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, size=(200, 3)).astype(float)
+    fitting, held = split_rows(X, None, 0.3, 0)
+    assert sorted([*fitting, *held]) == list(range(200))
+    assert 0.2 < len(held) / 200 < 0.4
+    assert not {tuple(x) for x in X[fitting]} & {tuple(x) for x in X[held]}
+    sparse = split_rows(sp.csr_array(X), None, 0.3, 0)
+    assert np.array_equal(sparse[0], fitting)
+    shuffled = rng.permutation(200)
+    again = split_rows(X[shuffled], None, 0.3, 0)
+    assert sorted(shuffled[again[1]]) == sorted(held)
+    assert not np.array_equal(split_rows(X, None, 0.3, 1)[1], held)
+    tiny = split_rows(np.array([[1.0], [2.0]]), None, 0.01, 0)
+    assert [len(part) for part in tiny] == [1, 1]
+
+
+def test_odd_data():
+    X, Y = toy()
+    assert not ThresholdedRelevance().fit(X, Y * 0).predict(X).any()
+    assert ThresholdedRelevance().fit(X, Y * 0 + 1).predict(X).all()
+    wide, one = toy(n=10, d=30, s=1)
+    assert ThresholdedRelevance().fit(wide, one).predict(wide).shape == (10, 1)
+    with pytest.raises(ValueError, match="n_samples = 1 distinct row"):
+        ThresholdedRelevance().fit(np.ones((5, 2)), np.ones((5, 1), dtype=int))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5])
+def test_bad_parameters(fraction):
+    X, Y = toy()
+    with pytest.raises(ValueError, match="validation_fraction"):
+        ThresholdedRelevance(validation_fraction=fraction).fit(X, Y)
+    with pytest.raises(ValueError, match="average must be one of"):
+        ThresholdedRelevance(average="samples").fit(X, Y)
+
 
 costs = st.floats(0.05, 5.0)
 unit = st.floats(0, 1)
@@ -22,7 +101,7 @@ unit = st.floats(0, 1)
 @parametrize_with_checks(
     [CostSensitiveRelevance(), CostSensitiveRelevance(grid=(0.5, 1.0), average="macro")]
 )
-def test_scikit_learn(estimator, check):
+def test_scikit_learn_cost_sensitive(estimator, check):
     check(estimator)
 
 
@@ -69,7 +148,7 @@ def test_loss_at_the_ends():
         CostedLogistic(1.0, 0.0)
 
 
-def toy(n=90, d=4, s=3, seed=0):
+def cost_sensitive_toy(n=90, d=4, s=3, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     return X, (X @ rng.normal(size=(d, s)) + rng.normal(size=(n, s)) > 0.9).astype(int)
@@ -78,7 +157,7 @@ def toy(n=90, d=4, s=3, seed=0):
 @pytest.mark.parametrize("average", ["instance", "micro", "macro"])
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
 def test_is_the_best_of_separate_weighted_fits(average, beta):
-    X, Y = toy()
+    X, Y = cost_sensitive_toy()
     grid = [0.2, 0.6, 1.0]
     model = CostSensitiveRelevance(
         beta, 0.5, grid=grid, average=average, random_state=0, tol=1e-12
@@ -101,7 +180,7 @@ def test_is_the_best_of_separate_weighted_fits(average, beta):
 
 
 def test_equal_costs_are_binary_relevance():
-    X, Y = toy()
+    X, Y = cost_sensitive_toy()
     fitting, _ = split_rows(X, None, 0.25, 0)
     model = CostSensitiveRelevance(grid=[1.0], random_state=0, tol=1e-12).fit(X, Y)
     plain = BinaryRelevance(tol=1e-12).fit(X[fitting], Y[fitting])
@@ -110,7 +189,7 @@ def test_equal_costs_are_binary_relevance():
 
 
 def test_lower_t_predicts_more():
-    X, Y = toy()
+    X, Y = cost_sensitive_toy()
     low, high = (
         CostSensitiveRelevance(grid=[t], random_state=0).fit(X, Y).predict(X).sum()
         for t in (0.1, 1.5)
@@ -119,15 +198,15 @@ def test_lower_t_predicts_more():
 
 
 def test_another_beta_needs_another_fit():
-    X, Y = toy()
+    X, Y = cost_sensitive_toy()
     model = CostSensitiveRelevance().fit(X, Y)
     assert np.array_equal(model.predict(X, beta=1.0), model.predict(X))
     with pytest.raises(ValueError, match="fitted for beta=1 and depends on it"):
         model.predict(X, beta=2.0)
 
 
-def test_odd_data():
-    X, Y = toy()
+def test_odd_data_cost_sensitive():
+    X, Y = cost_sensitive_toy()
     Y[:, 0], Y[:, 1] = 0, 1
     predicted = CostSensitiveRelevance().fit(X, Y).predict(X)
     assert not predicted[:, 0].any()
@@ -136,12 +215,12 @@ def test_odd_data():
         CostSensitiveRelevance(random_state=0, tol=1e-10).fit(x, Y) for x in (X, sp.csr_array(X))
     )
     np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-4)
-    wide, one = toy(n=10, d=30, s=1)
+    wide, one = cost_sensitive_toy(n=10, d=30, s=1)
     assert CostSensitiveRelevance().fit(wide, one).predict(wide).shape == (10, 1)
 
 
 @pytest.mark.parametrize("grid", [[], [0.0], [2.0], [[0.5]], 0])
 def test_bad_grid(grid):
-    X, Y = toy()
+    X, Y = cost_sensitive_toy()
     with pytest.raises(ValueError, match="grid must"):
         CostSensitiveRelevance(grid=grid).fit(X, Y)
