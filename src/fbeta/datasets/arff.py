@@ -22,9 +22,8 @@ _NAME = re.compile(rf"({_QUOTED}|[^\s'\"{{}}%][^\s{{}}]*)\s*")
 _WORD = rf"{_QUOTED}|[^\s'\"{{}},]+"
 _VALUE = re.compile(rf"\s*({_WORD})\s*")
 _NEEDS_SCAN = re.compile(r"[\s'\"{}]")
-# a whole entry with its comma, and its parts
-_DENSE_ENTRY = re.compile(rf"(,\s*({_WORD}|)\s*)")
-_SPARSE_ENTRY = re.compile(rf"(,\s*([0-9]+)\s+({_WORD})\s*)")
+# an entry of a row with its comma; its column, in sparse rows; its value
+_ENTRY = re.compile(rf"(,\s*(?:([0-9]+)\s+(?![\s,]|$))?({_WORD}|)\s*)")
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\", "%": "%"}
 _NUMERIC_TYPES = ("numeric", "real", "integer")
@@ -122,17 +121,11 @@ def _parse_header(path: PathLike, lines: list[str]) -> ArffFile:
     raise fail(path, len(lines), "@data before the end of the file")
 
 
-def _unquote(text: str, strict: bool = False) -> str:
-    """Drop the quotes around a word, and the escapes inside them; unknown ones if ``strict``."""
+def _unquote(text: str) -> str:
+    """Drop the quotes around a word, and the known escapes inside them."""
     if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0]:
         return text
-
-    def replaced(match: re.Match[str]) -> str:
-        if strict and match[1] not in _ESCAPED:
-            raise ValueError(f"unknown escape {match[0]}")
-        return _ESCAPED.get(match[1], match[0])
-
-    return _ESCAPE.sub(replaced, text[1:-1])
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[0]), text[1:-1])
 
 
 def _parse_attribute(path: PathLike, number: int, text: str) -> tuple[str, tuple[str, ...] | None]:
@@ -169,13 +162,12 @@ def _parse_values(path: PathLike, number: int, kind: str) -> tuple[str, ...]:
 def _matrix(header: ArffFile, rows: Sequence[tuple[int, str]]) -> Any:
     """Return the numbers of all rows, of shape (n, c)."""
     width, is_sparse = len(header.names), rows[0][1].startswith("{")
-    parts: list[Any] = []
-    sizes: list[int] = []
+    values, columns, sizes = [], [], []
     for start in range(0, len(rows), _BLOCK_ROWS):
+        block = rows[start : start + _BLOCK_ROWS]
         keys: list[int] = []
         words: list[str | None] = []
-        lines: list[int] = []
-        for line, text in rows[start : start + _BLOCK_ROWS]:
+        for line, text in block:
             try:
                 places, found = _split_row(text, width, is_sparse)
             except ValueError as error:
@@ -183,16 +175,13 @@ def _matrix(header: ArffFile, rows: Sequence[tuple[int, str]]) -> Any:
             keys += places
             words += found
             sizes.append(len(found))
-            lines.append(line)
-        columns = np.array(keys, dtype=np.int64)
-        spread = np.repeat(lines, sizes[start:])
-        parts.append((_convert(header, words, columns, spread), columns))
-    values = np.concatenate([part for part, _ in parts])
+        columns.append(np.array(keys, dtype=np.int64))
+        lines = np.repeat([line for line, _ in block], sizes[start:])
+        values.append(_convert(header, words, columns[-1], lines))
     if not is_sparse:
-        return values.reshape(len(rows), width)
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    indices = np.concatenate([part for _, part in parts])
-    result = sparse.csr_array((values, indices, indptr), shape=(len(rows), width))
+        return np.concatenate(values).reshape(len(rows), width)
+    entries = np.concatenate(values), np.concatenate(columns), np.cumsum([0, *sizes])
+    result = sparse.csr_array(entries, shape=(len(rows), width))
     result.sort_indices()
     result.eliminate_zeros()
     return result
@@ -203,34 +192,34 @@ def _split_row(text: str, width: int, is_sparse: bool) -> tuple[Sequence[int], l
     if text.startswith("{") != is_sparse:
         kind = "a sparse row {column value, ...}" if is_sparse else "a dense row"
         raise ValueError(f"{kind} like the first")
-    expected = f"{width} values separated by commas"
-    keys: Sequence[int] = range(width)
+    if not is_sparse and not _NEEDS_SCAN.search(text):
+        words: list[Any] = text.split(",")
+        keys, sound = [], True
+    else:
+        inner = text[1:-1].strip() if is_sparse else text
+        entries = _ENTRY.findall("," + inner) if inner else []
+        keys, words = [int(key) for _, key, _ in entries if key], [word for _, _, word in entries]
+        sound = "".join(entry for entry, _, _ in entries) == ("," + inner if inner else "")
+        sound = sound and all(map(_is_sound, words))
     if is_sparse:
         expected = f"{{column value, ...}} with columns from 0 to {width - 1}"
-        inner = text[1:-1].strip()
-        entries = _SPARSE_ENTRY.findall("," + inner) if inner else []
-        keys, words = [int(entry[1]) for entry in entries], [entry[2] for entry in entries]
-        whole = text.endswith("}") and "".join(e[0] for e in entries) == (
-            "," + inner if inner else ""
-        )
-        whole = whole and max(keys, default=0) < width
-    elif _NEEDS_SCAN.search(text):
-        entries = _DENSE_ENTRY.findall("," + text)
-        words = [entry[1] for entry in entries]
-        whole = len(words) == width and "".join(entry[0] for entry in entries) == "," + text
+        sound = sound and text.endswith("}") and len(keys) == len(words) and all(words)
+        sound = sound and max(keys, default=0) < width
     else:
-        words = text.split(",")
-        whole = len(words) == width
-    if not whole:
+        expected = f"{width} values separated by commas"
+        sound = sound and not keys and len(words) == width
+    if not sound:
         raise ValueError(expected)
     if len(set(keys)) < len(keys):
         raise ValueError("each column once in a row")
-    if "'" in text or '"' in text:
-        try:
-            words = [word if word in ("?", "") else _unquote(word, strict=True) for word in words]
-        except ValueError as error:
-            raise ValueError(expected) from error
-    return keys, [None if word in ("?", "") else word for word in words]
+    is_quoted = "'" in text or '"' in text
+    words = [None if w in ("?", "") else _unquote(w) if is_quoted else w for w in words]
+    return keys if is_sparse else range(width), words
+
+
+def _is_sound(word: str) -> bool:
+    """Return whether all escapes of a word in quotes are known."""
+    return word[:1] not in ("'", '"') or all(m[1] in _ESCAPED for m in _ESCAPE.finditer(word))
 
 
 def _convert(
