@@ -12,8 +12,8 @@ from fbeta.datasets.benchmarks import (
     make_calibrated,
 )
 from fbeta.datasets.dataset import Dataset, DatasetError, join_split
+from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import read_meka, read_mulan
-from fbeta.datasets.svmlight import read_svmlight
 from fbeta.datasets.table_encoder import TableEncoder
 from fbeta.datasets.tables import TableData, read_csv, read_parquet, read_table
 

@@ -15,8 +15,8 @@ from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow_modules, cell_at, i
 from fbeta.datasets.column_kinds import KINDS, ColumnKind
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import LabelColumns, TableLabels
+from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import Nominal, read_arff, read_meka, read_mulan
-from fbeta.datasets.svmlight import read_svmlight
 from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds

@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from fbeta._validation import check_choice
-from fbeta.datasets.arff import ArffFile, read_arff_file
 from fbeta.datasets.dataset import Dataset, Labels, Missing, PathLike, fail, join_split
+from fbeta.datasets.matrix_files import ArffFile, read_arff_file
 
 __all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
 
