@@ -220,7 +220,7 @@ class FileFormat:
         """Yield tables of at most ``rows`` rows, one of all rows if it is None."""
         kind = self.check(path)
         if kind == "parquet":
-            return iter([_read_parquet(path)]) if rows is None else _parquet_blocks(path, rows)
+            return _read_parquet(path, rows)
         if kind == "xlsx":
             return _slices(_read_excel(path), rows)
         if kind == "jsonl":
@@ -256,26 +256,19 @@ class FileFormat:
 
     def _open(self, path: PathLike, whole: bool) -> Any:
         """Open text whose encoding may be inferred from the whole; odd bytes of UTF-8 are kept."""
-        opened = gzip.open if Path(path).suffix.lower() == ".gz" else open
-        if whole:
-            data = read_bytes(path)
-            sample = data
-        else:
-            with opened(path, "rb") as file:
-                sample = file.read(_ENCODING_SAMPLE_BYTES)
+        opened: Any = gzip.open if Path(path).suffix.lower() == ".gz" else open
+        raw = io.BytesIO(read_bytes(path)) if whole else opened(path, "rb")
+        sample = raw.read(-1 if whole else _ENCODING_SAMPLE_BYTES)
+        raw.seek(0)
         encoding = guess_encoding(sample, whole) if self.encoding is None else self.encoding
         try:
-            utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
+            is_utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
         except LookupError as error:
             raise fail(path, None, "the name of an encoding", encoding) from error
-        if whole:
-            data = data if utf8 else decode_text(path, data, encoding).encode()
-            raw = io.BytesIO(data)
-            return io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
-        errors = "surrogateescape" if utf8 else "strict"
-        return opened(
-            path, "rt", encoding="utf-8-sig" if utf8 else encoding, errors=errors, newline=""
-        )
+        if whole and not is_utf8:
+            raw, is_utf8 = io.BytesIO(decode_text(path, sample, encoding).encode()), True
+        encoding, errors = ("utf-8-sig", "surrogateescape") if is_utf8 else (encoding, "strict")
+        return io.TextIOWrapper(raw, encoding, errors=errors, newline="")
 
 
 def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:
@@ -326,45 +319,37 @@ def _parquet() -> Any:
     return optional_import("pyarrow.parquet", "data", "reading Parquet files")
 
 
-def _read_parquet(path: PathLike) -> Table:
+def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
     parquet = _parquet()
-    data = read_bytes(path)
+    source = path if rows else io.BytesIO(read_bytes(path))
+    start = 0
     try:
-        size = _unpacked(parquet.read_metadata(io.BytesIO(data)))
-        if size > _MAX_UNPACKED_BYTES + _MAX_UNPACKING * len(data):
-            raise ValueError(f"{size:,} bytes after unpacking, too many for a file of its size")
-        table = parquet.read_table(io.BytesIO(data))
-        table.validate(full=True)
-        names, columns = _without_index(table)
-        cells = [arrow_cells(column) for column in columns]
-    # A damaged file surfaces as ValueError, OSError or others, depending on the damage;
-    # the file has been read by now, so every one of them speaks of its content.
+        with parquet.ParquetFile(source) as file:
+            if isinstance(source, io.BytesIO):
+                _check_unpacked(file.metadata, len(source.getbuffer()))
+            for part in file.iter_batches(batch_size=rows) if rows else [file.read()]:
+                part.validate(full=True)
+                # without an index of pandas
+                names = [
+                    name for name in part.column_names if not name.startswith("__index_level_")
+                ]
+                cells = [arrow_cells(part.column(name)) for name in names]
+                yield _named(path, names, cells, lambda row, at=start: f"row {at + row + 1}")
+                start += len(part)
+    except (DatasetError, FileNotFoundError):
+        raise
+    # A damaged file surfaces as ValueError, OSError or others, depending on the damage.
     except Exception as error:
         raise fail(path, None, "a Parquet file", str(error)) from error
-    return _named(path, names, cells, lambda row: f"row {row + 1}")
 
 
-def _without_index(table: Any) -> tuple[list[str], list[Any]]:
-    """Return the columns of an Arrow table, but for an index of pandas."""
-    names = [name for name in table.column_names if not name.startswith("__index_level_")]
-    return names, [table.column(name) for name in names]
-
-
-def _unpacked(metadata: Any) -> int:
-    """Return how large the columns of a Parquet file claim to be."""
+def _check_unpacked(metadata: Any, size: int) -> None:
+    """Raise where the columns of a Parquet file claim to be too large for its size."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     packed = sum(group.total_byte_size for group in groups)
-    return int(max(packed, 8 * metadata.num_rows * metadata.num_columns))
-
-
-def _parquet_blocks(path: PathLike, rows: int) -> Iterator[Table]:
-    start = 0
-    with _parquet().ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=rows):
-            names, found = _without_index(batch)
-            cells = [arrow_cells(column) for column in found]
-            yield _named(path, names, cells, lambda row, at=start: f"row {at + row + 1}")
-            start += len(batch)
+    found = max(packed, 8 * metadata.num_rows * metadata.num_columns)
+    if found > _MAX_UNPACKED_BYTES + _MAX_UNPACKING * size:
+        raise ValueError(f"{found:,} bytes after unpacking, too many for a file of its size")
 
 
 def _read_excel(path: PathLike) -> Table:
