@@ -28,6 +28,7 @@ COMMANDS = {
     "fit": "Fit a model to labelled data and store it.",
     "predict": "Predict the label sets of new data.",
     "evaluate": "Measure predictions on labelled data; 0/0 counts as 1 in every measure.",
+    "decode": "Decode label sets from lists of scores of another tool.",
     "explain": "Show which features speak for each label: words, categories and numbers.",
     "export": "Write a model with its exact decode as an ONNX graph.",
     "compare": "Fit several methods to one file, rank them by its folds, "
