@@ -47,7 +47,8 @@ def read_lists(path: Path) -> Lists:
     """
     if path.suffix == ".npz":
         try:
-            return Lists(sp.csr_array(sp.load_npz(path), dtype=np.float64), None)
+            with path.open("rb") as content:
+                return Lists(sp.csr_array(sp.load_npz(content), dtype=np.float64), None)
         except (ValueError, KeyError, EOFError, BadZipFile) as error:
             raise fail(
                 path, None, "a sparse matrix of scipy.sparse.save_npz", str(error)
