@@ -35,17 +35,6 @@ from fbeta.statistics.composite import Form, Sparse
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.storage import Dense, Factored, pieces
 
-__all__ = [
-    "CutAtHalf",
-    "ExactDecode",
-    "SignOfScores",
-    "StatisticsRule",
-    "check_same_beta",
-    "decode",
-    "expected_fbeta",
-    "expected_measure",
-]
-
 # values closer than this (relative) are a tie, in double precision
 TIE = TIE_UNITS * np.finfo(np.float64).eps
 

@@ -103,7 +103,7 @@ class LabelForm:
                 raise ValueError(
                     f"{name} is {other}, which does not match {self} ({known}): they must agree"
                 )
-            return _single_to_indicator(values, self.classes, name, known, unseen)
+            return self._read_classes(values, name, known, unseen)
         unseen = unseen and self.kind == "sets"
         if other.kind == "sets":
             return sets_to_indicator(values, self.classes, name, known, unseen)
@@ -115,6 +115,14 @@ class LabelForm:
                 f"must agree (shape {values.shape})"
             )
         return sp.csr_array(values).astype(np.int8)
+
+    def _read_classes(self, y: NDArray[Any], name: str, known: str, unseen: bool) -> Indicator:
+        # compared as Python objects: NumPy would take the number 1 for the string "1"
+        unknown = sorted(set(y.tolist()) - set(self.classes.tolist()), key=str)
+        if unknown and not (unseen and len(self.classes) == 1):
+            raise ValueError(f"{name} has classes that were not {known}: {unknown}")
+        columns = [y == self.classes[-1], *(y == other for other in unknown)]
+        return sp.csr_array(np.stack(columns, axis=1).astype(np.int8))
 
     def _by_name(self, other: LabelForm) -> bool:
         """Return whether the columns of two matrices or data frames are matched by name."""
@@ -315,17 +323,6 @@ def _one_column(Y: Any) -> Any:
     nested = isinstance(Y, list | tuple) and Y
     one = nested and all(isinstance(row, list | tuple) and len(row) == 1 for row in Y)
     return [row[0] for row in Y] if one else Y
-
-
-def _single_to_indicator(
-    y: NDArray[Any], classes: NDArray[Any], name: str, known: str, unseen: bool = False
-) -> Indicator:
-    # compared as Python objects: NumPy would take the number 1 for the string "1"
-    unknown = sorted(set(y.tolist()) - set(classes.tolist()), key=str)
-    if unknown and not (unseen and len(classes) == 1):
-        raise ValueError(f"{name} has classes that were not {known}: {unknown}")
-    columns = [y == classes[-1], *(y == other for other in unknown)]
-    return sp.csr_array(np.stack(columns, axis=1).astype(np.int8))
 
 
 def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
