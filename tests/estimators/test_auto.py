@@ -95,7 +95,7 @@ def test_it_says_what_it_chose(fitted):
 
 
 def test_the_same_seed_gives_the_same_model(data, few_trees):
-    X, Y = data[0][:60], data[1][:60]
+    X, Y = data[0][:40], data[1][:40]
     one, other = (FBetaAuto(cv=2, time_limit=None, random_state=3).fit(X, Y) for _ in range(2))
     assert one.weights_ == other.weights_
     assert np.array_equal(one.expected_fbeta(X), other.expected_fbeta(X))

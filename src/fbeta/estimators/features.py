@@ -1,4 +1,4 @@
-"""Features and results in other forms: X for inner estimators, data frames, rows in blocks."""
+"""What inner estimators are given and checked for; columns by name, blocks of rows, data frames."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import get_config
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, indexable
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fbeta._array import check_unmasked, optional_import, to_numpy
+from fbeta._validation import check_takes_weight
+from fbeta.linear.learner import Weight
 
-__all__ = ["answer_blocks", "as_frame", "column_order", "pass_features_on"]
+__all__ = [
+    "answer_blocks",
+    "as_frame",
+    "check_classifier",
+    "column_order",
+    "fit_router",
+    "fit_weights",
+    "pass_features_on",
+]
 
 
 def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -24,6 +37,47 @@ def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
         check_array(X)  # says how to reshape one row or one column of numbers
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return indexable(X)[0]
+
+
+def fit_router(estimator: Any, owner: Any) -> MetadataRouter:
+    """Tell scikit-learn that ``fit`` passes what it is given on to that of the classifier."""
+    mapping = MethodMapping().add(caller="fit", callee="fit")
+    return MetadataRouter(owner=owner).add(estimator=estimator, method_mapping=mapping)
+
+
+def fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
+    """Return the weights as the ``fit`` of a classifier takes them, or raise where it cannot."""
+    if weight is None:
+        return {}
+    given = {"sample_weight": weight}
+    if not get_config()["enable_metadata_routing"]:
+        if isinstance(estimator, Pipeline):
+            raise ValueError(
+                "a Pipeline takes sample_weight by metadata routing alone: call "
+                "sklearn.set_config(enable_metadata_routing=True), and set_fit_request("
+                "sample_weight=True) or False on its steps"
+            )
+        check_takes_weight(estimator, weight)
+        return given
+    router = fit_router(estimator, "FBetaReduction")
+    router.validate_metadata(method="fit", params=given)
+    return dict(router.route_params(caller="fit", params=given).estimator.fit)
+
+
+def check_classifier(estimator: Any, *methods: str) -> None:
+    """Raise unless a classifier has one of the methods, and warn of reweighted classes."""
+    if not [name for name in methods if hasattr(estimator, name)]:
+        name = type(estimator).__name__
+        raise TypeError(f"estimator needs {' or '.join(methods)}, which {name} does not have")
+    for name, value in estimator.get_params().items():
+        if name.rpartition("__")[2] == "class_weight" and value is not None:
+            warnings.warn(
+                f"the classifier has {name}={value!r}, and its probabilities are then not those of "
+                "the data, which the best label sets depend on: leave it out, and choose a larger "
+                "beta if recall matters more",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | None:

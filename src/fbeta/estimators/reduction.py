@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -12,17 +11,16 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
-from sklearn import get_config
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples
 
 from fbeta._validation import check_choice, check_count, check_takes_weight
 from fbeta.estimators.base import all_or_nothing, views
+from fbeta.estimators.features import check_classifier, fit_router, fit_weights
 from fbeta.estimators.listed import ListedLearner
 from fbeta.estimators.statistics_base import FunctionLearner, Plan, StatisticsClassifier
 from fbeta.labels.forms import Indicator
@@ -154,7 +152,7 @@ class FBetaReduction(StatisticsClassifier):
         -------
         MetadataRouter
         """
-        return _router(self.estimator, self).add_self_request(self)
+        return fit_router(self.estimator, self).add_self_request(self)
 
     @available_if(_takes_more)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -346,47 +344,6 @@ class SizedClassifier(StatisticsClassifier):
             which = np.asarray(sizes.toarray().argmax(axis=1))
             size = clone(self.estimator).fit(X, which, **weights)
         return SizedModel(fitted, together, constant, place, size, sizes.shape[1])
-
-
-def _router(estimator: Any, owner: Any) -> MetadataRouter:
-    """Tell scikit-learn that ``fit`` passes what it is given on to that of the classifier."""
-    mapping = MethodMapping().add(caller="fit", callee="fit")
-    return MetadataRouter(owner=owner).add(estimator=estimator, method_mapping=mapping)
-
-
-def fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
-    """Return the weights as the ``fit`` of a classifier takes them, or raise where it cannot."""
-    if weight is None:
-        return {}
-    given = {"sample_weight": weight}
-    if not get_config()["enable_metadata_routing"]:
-        if isinstance(estimator, Pipeline):
-            raise ValueError(
-                "a Pipeline takes sample_weight by metadata routing alone: call "
-                "sklearn.set_config(enable_metadata_routing=True), and set_fit_request("
-                "sample_weight=True) or False on its steps"
-            )
-        check_takes_weight(estimator, weight)
-        return given
-    router = _router(estimator, "FBetaReduction")
-    router.validate_metadata(method="fit", params=given)
-    return dict(router.route_params(caller="fit", params=given).estimator.fit)
-
-
-def check_classifier(estimator: Any, *methods: str) -> None:
-    """Raise unless a classifier has one of the methods, and warn of reweighted classes."""
-    if not [name for name in methods if hasattr(estimator, name)]:
-        name = type(estimator).__name__
-        raise TypeError(f"estimator needs {' or '.join(methods)}, which {name} does not have")
-    for name, value in estimator.get_params().items():
-        if name.rpartition("__")[2] == "class_weight" and value is not None:
-            warnings.warn(
-                f"the classifier has {name}={value!r}, and its probabilities are then not those of "
-                "the data, which the best label sets depend on: leave it out, and choose a larger "
-                "beta if recall matters more",
-                UserWarning,
-                stacklevel=2,
-            )
 
 
 def _fit_columns(
