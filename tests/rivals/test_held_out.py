@@ -19,7 +19,7 @@ from fbeta.rivals.held_out import (
     ThresholdedRelevance,
     split_rows,
 )
-from fbeta.rivals.relevance import BinaryRelevance
+from fbeta.rivals.plug_in import BinaryRelevance
 
 
 @parametrize_with_checks(

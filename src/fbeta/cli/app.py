@@ -37,7 +37,8 @@ COMMANDS = {
     "reproduce": "Run the experiments of the paper, and draw their tables and figures.",
 }
 # commands that are not in a module of their own name
-MODULES = {"explain": "evaluate", "export": "predict", "compare": "fit", "demo": "reproduce"}
+MODULES = dict.fromkeys(("predict", "evaluate", "explain", "export"), "models")
+MODULES |= {"compare": "fit", "demo": "reproduce"}
 
 
 class CommandGroup(TyperGroup):

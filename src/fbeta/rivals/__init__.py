@@ -8,8 +8,7 @@ from fbeta.rivals.chain import ProbabilisticChain
 from fbeta.rivals.held_out import CostSensitiveRelevance, ThresholdedRelevance
 from fbeta.rivals.limo import Limo, limo_path
 from fbeta.rivals.low_rank import LowRankClassifier
-from fbeta.rivals.plug_in import ExactFPlugIn
-from fbeta.rivals.relevance import BinaryRelevance, decode_independent
+from fbeta.rivals.plug_in import BinaryRelevance, ExactFPlugIn, decode_independent
 from fbeta.rivals.structured import MacroFSvm, ReverseMultiLabel
 from fbeta.rivals.submodular import SubmodularMultiLabel
 

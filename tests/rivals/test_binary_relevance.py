@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fbeta import LabelStatistics, decode
 from fbeta.datasets import load
 from fbeta.rivals import decode_independent
-from fbeta.rivals.relevance import BinaryRelevance
+from fbeta.rivals.plug_in import BinaryRelevance
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 
 
