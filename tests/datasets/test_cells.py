@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -142,3 +142,15 @@ def test_frames_of_every_library_have_the_same_cells() -> None:
         np.testing.assert_array_equal(missing(columns[1]), [False, True])
         np.testing.assert_array_equal(missing(columns[2]), [False, True])
         assert columns[4].to_pylist() == [True, False]
+
+
+def test_objects_of_several_types() -> None:
+    moments = [date(2024, 1, 1), datetime(2024, 1, 2, 12), np.datetime64("2024-01-03"), pd.NaT]
+    first = (date(2024, 1, 1) - date(1970, 1, 1)).days
+    np.testing.assert_array_equal(
+        days(object_cells(moments)), [first, first + 1.5, first + 2, np.nan]
+    )
+    np.testing.assert_array_equal(numbers(object_cells([True, 2, pd.NA])), [1, 2, np.nan])
+    assert object_cells(["a", 1, pd.NA, 2.0]).to_pylist() == ["a", "1", None, "2"]
+    assert object_cells(["half \ud800 pair"]).to_pylist() == ["half ? pair"]
+    assert missing(object_cells([{"a": 1}, None])).tolist() == [False, True]

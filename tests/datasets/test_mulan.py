@@ -59,6 +59,13 @@ def test_onehot(write, text: str) -> None:
     np.testing.assert_array_equal(dense[:, 1:4].sum(axis=1), 1)
 
 
+def test_a_question_mark_in_quotes_is_a_value(write) -> None:
+    text = "@attribute q {no,'?'}\n@attribute A {0,1}\n@data\n'?',1\n no , 0\n?,1\n"
+    xml = write("toy.xml", '<labels><label name="A"/></labels>')
+    data = read_mulan(write("toy.arff", text), xml, missing="nan")
+    np.testing.assert_array_equal(data.X, [[1], [0], [np.nan]])
+
+
 def test_onehot_keeps_one_column_for_two_values(write) -> None:
     text = "@attribute flag {no,yes}\n@attribute A {0,1}\n@data\nyes,0\nno,1\n"
     xml = write("toy.xml", '<labels><label name="A"/></labels>')
