@@ -146,7 +146,7 @@ def optimum(case, m, multinomial=False):
         g, H = _derivatives(U, T, y, weight, penalty, multinomial)
         D = 1 / np.sqrt(np.maximum(H.diagonal(), 1e-300))
         H = D[:, None] * H * D
-        step = D * cho_solve(cho_factor(H + RIDGE * np.eye(len(H))), -D * g.T.ravel())
+        step = D * _solve(H, -D * g.T.ravel())
         step = step.reshape(C, -1).T
         t, decrement = 1.0, -(g * step).sum()
         if decrement <= 1e-13 * f:
@@ -157,6 +157,16 @@ def optimum(case, m, multinomial=False):
             return f
         T, f = T + t * step, value(T + t * step)
     return f
+
+
+def _solve(H, r):
+    """Solve a system with the smallest ridge that makes it positive definite to rounding."""
+    for ridge in RIDGE * 100.0 ** np.arange(4):
+        try:
+            return cho_solve(cho_factor(H + ridge * np.eye(len(H))), r)
+        except np.linalg.LinAlgError:
+            continue
+    return r
 
 
 def _derivatives(U, T, y, weight, penalty, multinomial):

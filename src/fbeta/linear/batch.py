@@ -37,7 +37,7 @@ TILE_SCORES_ACCELERATOR = 1 << 26  # there large products are the fast ones
 MIN_TILE_ROWS = 256
 MAX_TILE_FEATURES = 2048  # a tile has at least twice as many rows as features, up to this many
 DISTANCE_ENTRIES = 1 << 20  # entries of X that are copied for distances at a time
-FAR_ROW = 4.0  # distance of a row from the mean, in medians of all, that makes it an outlier
+FAR_ROW = 30.0  # distance of a row from the mean, in medians of all, that makes it an outlier
 SANDWICH_ENTRIES = 1 << 28  # entries of weighted rows that an accelerator multiplies at a time
 
 
