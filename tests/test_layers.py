@@ -44,8 +44,8 @@ ALLOWED = {
     "storage": "datasets decoding estimators fbeta linear losses methods statistics",
     "report": "datasets decoding labels methods metrics statistics storage",
     "experiments": "datasets estimators methods metrics nn report storage",
-    "cli": "blocks datasets decoding estimators experiments fbeta methods metrics report statistics "
-    "storage",
+    "cli": "blocks datasets decoding estimators experiments fbeta methods metrics report "
+    "statistics storage",
 }
 # Edges and names that are not as they should be. The lists only get shorter.
 KNOWN_EDGES: set[tuple[str, str]] = set()
