@@ -235,3 +235,15 @@ def test_linear_lists_with_a_decoder_and_in_a_file(tmp_path):
         SizedClassifier(max_listed=0).fit(X, Y)
     with pytest.raises(ValueError, match="estimator must be None"):
         SizedClassifier(estimator=LogisticRegression(), max_listed=5).fit(X, Y)
+
+
+def test_many_dense_labels_are_fitted_one_after_the_other(monkeypatch):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(-2, 1, size=30) + rng.normal(size=(400, 30))
+    Y = (rng.random(Z.shape) < expit(1.5 * Z + 0.5)).astype(np.int8)
+    together = FBetaDecoder(inputs="logits").fit(Z[:300], Y[:300])
+    monkeypatch.setattr("fbeta.estimators.decoder.MAX_JOINT_LABELS", 10)
+    apart = FBetaDecoder(inputs="logits").fit(Z[:300], Y[:300])
+    assert isinstance(apart.predict_proba(Z), np.ndarray)
+    np.testing.assert_allclose(apart.predict_proba(Z), together.predict_proba(Z), atol=0.05)
+    assert abs(apart.score(Z[300:], Y[300:]) - together.score(Z[300:], Y[300:])) < 0.02

@@ -16,7 +16,7 @@ from fbeta._validation import check_choice, check_count, check_number
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.listed import fit_listed, read_lists
+from fbeta.estimators.listed import fit_listed, list_all, read_lists
 from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import fit_recalibration
 from fbeta.estimators.reduction import SizedClassifier
@@ -30,6 +30,7 @@ from fbeta.statistics.encoding import Targets, read_matrix
 __all__ = ["FBetaDecoder", "FBetaDecoderCV"]
 
 LARGEST_LOGIT = 30.0  # larger ones are taken for it
+MAX_JOINT_LABELS = 1000  # of which lines and potentials are fitted together, in time s^2
 
 
 @dataclass(eq=False, repr=False)
@@ -41,7 +42,8 @@ class FBetaDecoder(StatisticsClassifier):
     trusted - a monotone curve for the logits of all labels, then a slope and an offset for each -
     and how many labels there are: potentials of the number of labels, which also depend on how many
     are expected. Both together are the cardinality model of :class:`fbeta.CardinalityClassifier`
-    on logits; its exact statistics are decoded.
+    on logits; its exact statistics are decoded. Of more than 1,000 labels, the lines are fitted
+    first, as if labels were independent, and then the potentials.
 
     A sparse matrix holds the scores of labels that are listed for each row, out of any number of
     labels: the curve and the lines are then fitted label by label, the potentials are of the number
@@ -188,9 +190,10 @@ class FBetaDecoder(StatisticsClassifier):
     def _recalibrate(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> Any:
         alpha = check_number("alpha", alpha, strict=True)
         solver: Any = {"weight": weight, "tol": self.tol, "max_iter": self.max_iter}
-        if sp.issparse(X):
+        if sp.issparse(X) or X.shape[1] > MAX_JOINT_LABELS:
             Y = sp.csr_array(targets.values[:, : X.shape[1]])
-            return fit_listed(X, Y, alpha, **solver)
+            found = fit_listed(X if sp.issparse(X) else list_all(X), Y, alpha, **solver)
+            return found if sp.issparse(X) else found.of_all_labels()
         return fit_recalibration(X, targets.values, targets.structure, alpha, **solver)
 
 

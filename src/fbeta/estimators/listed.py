@@ -20,7 +20,7 @@ from scipy.special import expit, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._validation import check_number
-from fbeta.estimators.recalibration import fit_curve
+from fbeta.estimators.recalibration import Recalibration, fit_curve
 from fbeta.linear.design import Design
 from fbeta.linear.learner import Learner, LinearLearner, LinearProbabilities, Names, Weight
 from fbeta.statistics.label_statistics import LabelStatistics
@@ -31,6 +31,7 @@ __all__ = [
     "ListedMarginals",
     "ListedRecalibration",
     "fit_listed",
+    "list_all",
     "read_lists",
 ]
 
@@ -79,6 +80,12 @@ class ListedRecalibration:
     def curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The knots and values of the curve."""
         return self.knots, self.values
+
+    def of_all_labels(self) -> Recalibration:
+        """Return the same for dense logits, after a fit to lists of all labels."""
+        curve = self.knots, self.values, self.slope, self.offset, 0.0
+        sizes = self.potential, self.centre, self.scale, self.sizes
+        return Recalibration(*curve, *sizes, np.array([self.most_iter]), np.array([True]))
 
     def probabilities(self, X: sp.csr_array) -> ListedMarginals:
         """Return the laws of labels and of their number, for logits of listed labels (n, s)."""
@@ -148,6 +155,13 @@ def read_lists(P: Any) -> sp.csr_array:
     if not lists.has_canonical_format:
         raise ValueError("a row of P lists a label twice")
     return lists
+
+
+def list_all(values: NDArray[np.float64]) -> sp.csr_array:
+    """Return a dense matrix (n, s) as lists of all labels, zeros included."""
+    n, s = values.shape
+    indices, indptr = np.tile(np.arange(s), n), np.arange(0, n * s + 1, s)
+    return sp.csr_array((values.ravel(), indices, indptr), shape=(n, s))
 
 
 def is_present(listed: sp.csr_array, Y: sp.csr_array) -> NDArray[np.float64]:
