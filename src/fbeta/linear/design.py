@@ -1,7 +1,4 @@
-"""X in the coordinates in which the problems are solved: centred and rotated where that pays.
-
-Sparse X, and dense X that is mostly zero, is centred by arithmetic on the coefficients.
-"""
+"""X in the coordinates in which the problems are solved: centred and rotated where that pays."""
 
 from __future__ import annotations
 
