@@ -338,8 +338,8 @@ class HeldRows(Oracle):
                 batch,
                 there,
                 limit,
-                lambda own: kind.build(batch, own, None, None),
-                lambda own, made, goal: _newton(batch, own, made, goal, state.cautious),
+                lambda own, point: kind.build(own, point, None, None),
+                _newton,
                 share,
             )
         state.curvature_sum = there.curvature_sum

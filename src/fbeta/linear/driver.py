@@ -312,7 +312,8 @@ def _turn(oracle: Oracle, state: Any, at: Evaluation, tol: float) -> Any:
     abandoned = xp.zeros_like(ended) if found.abandoned is None else found.abandoned
     ended, W, n_iter = ended | abandoned, at.W, state.n_iter + 1
     if oracle.unseen_radius > 0:
-        unseen = ~ended & ~state.cautious & (found.lower <= oracle.unseen_radius * limit)
+        close = (found.lower > 0) & (found.lower <= oracle.unseen_radius * limit)
+        unseen = (~ended | converged) & ~state.cautious & close & (state.budget >= 0)
         W = W + xp.where(state.spread(unseen), found.direction, xp.zeros_like(W))
         ended, n_iter = ended | unseen, n_iter + xp.astype(unseen, n_iter.dtype)
     moved = replace(

@@ -90,24 +90,28 @@ class ArrayOracle(Evaluator, Oracle):
         """Return Newton directions by conjugate gradients."""
         batch, cautious, radius = self.batch, state.cautious, self.unseen_radius
 
-        def build(there: Evaluation) -> Preconditioner:
-            return self.kind.build(batch, there, self.preconditioner, self.steps)
+        def build(own: ProblemBatch, there: Evaluation) -> Preconditioner:
+            return self.kind.build(own, there, self.preconditioner, self.steps)
 
-        def search(there: Evaluation, made: Preconditioner, limit: Array) -> Directions:
+        def search(
+            own: ProblemBatch, there: Evaluation, made: Preconditioner, goal: Array, far: Array
+        ) -> Directions:
             self.preconditioner = made if self.factorised else None
-            return conjugate_gradients(batch, there, made, limit, cautious, self.max_steps, radius)
+            return conjugate_gradients(own, there, made, goal, far, self.max_steps, radius)
 
         with product_precision(batch.xp, batch.design.device, full=radius == 0):
             if radius:  # estimates are no certificates
-                found = search(at, build(at), limit)
+                found = search(batch, at, build(batch, at), limit, cautious)
+                going = found.upper > limit
             else:
                 renew = partial(Factorised.renewed, batch) if self.factorised else None
                 found, limit = certified(state, batch, at, limit, build, search, renew=renew)
+                going = found.upper == batch.xp.inf
         self.steps = found.steps
         if not self.factorised:
             # stopped before the bounds met, or after too many steps
             hard = (found.steps >= self.max_steps) | ((1 + FORCING) * found.lower <= limit)
-            found.abandoned = (found.upper == batch.xp.inf) & hard & ~cautious
+            found.abandoned = going & hard & ~cautious
         return found
 
     def keep(self, problems: Array) -> None:

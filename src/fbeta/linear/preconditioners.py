@@ -62,6 +62,10 @@ class Preconditioner(ABC):
         Those of all rows and any two outcomes, (rows, m) tiles; of problems that are ``needed``.
         """
 
+    def farthest(self) -> Array | None:
+        """Return the largest of these bounds, (m,), where no row need be looked at for it."""
+        return None
+
     def take(self, problems: Array) -> Self:
         """Return that of some problems."""
         xp, m = self.batch.xp, self.smallest.shape[0]
@@ -77,7 +81,31 @@ class Preconditioner(ABC):
 
 
 @dataclass
-class Eliminating(Preconditioner):
+class _ByDistance(Preconditioner):
+    """Bounds changes of scores by the distances of rows from a centre."""
+
+    @abstractmethod
+    def _centres(self) -> tuple[Array, Any]:
+        """Return how far centres of the rows are from that of the design, (m,), and a summand."""
+
+    def reaches(self, needed: Array) -> list[Array]:
+        """Return bounds by the distances of all rows."""
+        gap, base = self._centres()
+        tiles = self.batch.tiles.split(self.batch.design.distances[1])
+        return [self._bound(own, gap, base) for own in tiles]
+
+    def farthest(self) -> Array:
+        """Return the bound for the largest distance."""
+        distances = self.batch.design.distances[1]
+        return self._bound(self.batch.xp.max(distances), *self._centres())
+
+    def _bound(self, distances: Array, gap: Array, base: Any) -> Array:
+        norm = self.batch.objective.outcome_distance / max(self.batch.alpha, TINY)
+        return norm * (distances + gap) ** 2 + base
+
+
+@dataclass
+class Eliminating(_ByDistance):
     """Diagonal, but for the intercepts, which are eliminated exactly.
 
     With b = Z' B 1 and c = 1' B 1 the Hessian is that of features centred by their curvature, plus
@@ -172,11 +200,11 @@ class Eliminating(Preconditioner):
         size = total(xp.sum(rest * z, axis=0)) + of_last
         return xp.concat([z[:-1, :], offset], axis=0), size, self._most(rest[:-1, :]) + of_last
 
-    def reaches(self, needed: Array) -> list[Array]:
-        """Return bounds by the distance of rows from the means b c^-1, and by c^-1."""
+    def _centres(self) -> tuple[Array, Any]:
+        """Return the distances of the means b c^-1, and c^-1."""
         batch, xp, m, C = self.batch, self.batch.xp, self.smallest.shape[0], self.batch.width
         if not batch.design.intercept:
-            return _reaches_by_distance(batch, xp.zeros_like(self.smallest), 0.0)
+            return xp.zeros_like(self.smallest), 0.0
         centre, gaps = batch.design.distances[0], []
         for k in range(C):
             own = xp.asarray(np.tile(np.arange(C) == k, m), device=centre.device)
@@ -185,8 +213,7 @@ class Eliminating(Preconditioner):
             gaps.append(batch.total(xp.sum(gap * gap, axis=0)))
         # two classes: each has a score of its own, and what they differ by is in two coordinates
         factor, largest = (1 if C == 1 else 2), xp.max(xp.linalg.diagonal(self.small), axis=-1)
-        gap = xp.sqrt(factor * xp.max(xp.stack(gaps), axis=0))
-        return _reaches_by_distance(batch, gap, factor**2 * largest)
+        return xp.sqrt(factor * xp.max(xp.stack(gaps), axis=0)), factor**2 * largest
 
     def _most(self, rest: Array) -> Array:
         """Return the squares of penalised coordinates over their penalty, (m,)."""
@@ -196,7 +223,7 @@ class Eliminating(Preconditioner):
 
 
 @dataclass
-class Diagonal(Preconditioner):
+class Diagonal(_ByDistance):
     """The diagonal alone, for one problem with many columns, on what the loss depends on.
 
     There the Hessian is no less than the penalty, so that no eigenvalue of ``M^-1 H`` is below the
@@ -223,14 +250,12 @@ class Diagonal(Preconditioner):
         size = self.batch.total(self.batch.xp.sum(r * z, axis=0))
         return project(z), size, self.batch.xp.full_like(size, self.batch.xp.inf)
 
-    def reaches(self, needed: Array) -> list[Array]:
-        """Return bounds by the penalties."""
+    def _centres(self) -> tuple[Array, Any]:
+        """Return the distance of the centre itself, and what the penalties give."""
         batch, xp = self.batch, self.batch.xp
         loss, none = batch.objective, xp.zeros_like(self.smallest)
         base = loss.outcome_distance / loss.intercept_penalty if batch.design.intercept else 0.0
-        return _reaches_by_distance(
-            batch, xp.linalg.vector_norm(batch.design.distances[0]) + none, base + none
-        )
+        return xp.linalg.vector_norm(batch.design.distances[0]) + none, base + none
 
 
 @dataclass
@@ -303,13 +328,6 @@ class Factorised(Preconditioner):
                 columns[k] = factor * xp.max(xp.stack(own), axis=0)
             out.append(xp.stack(columns, axis=-1) / least)
         return out
-
-
-def _reaches_by_distance(batch: ProblemBatch, gap: Array, base: Any) -> list[Array]:
-    """Return bounds for centres of the rows that are by a gap, (m,), from that of the design."""
-    tiles, alpha = batch.tiles.split(batch.design.distances[1]), max(batch.alpha, TINY)
-    norm = batch.objective.outcome_distance / alpha
-    return [norm * (own + gap) ** 2 + base for own in tiles]
 
 
 #: By the names that objectives declare.
