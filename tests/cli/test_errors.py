@@ -64,7 +64,7 @@ def test_a_bug_is_told_apart(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
     def broken(*args: object) -> None:
         raise ZeroDivisionError("internal")
 
-    monkeypatch.setattr("fbeta.experiments.convergence.compute_convergence", broken)
+    monkeypatch.setattr("fbeta.experiments.benchmark.compute_convergence", broken)
     code, _, err = run("demo", "-o", tmp_path)
     assert code == 1
     assert "ZeroDivisionError: internal" in err

@@ -125,9 +125,9 @@ def test_a_cell_that_fails_is_a_bug_but_the_rest_is_kept(
 def test_failures_are_told_where_all_cells_fail(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fbeta.experiments import convergence
+    from fbeta.experiments import benchmark
 
-    monkeypatch.setattr(convergence, "compute_convergence", lambda cell: 1 / 0)
+    monkeypatch.setattr(benchmark, "compute_convergence", lambda cell: 1 / 0)
     code, out, err = run("reproduce", "figure1", "--sizes", "50", "--seeds", 1, "-o", tmp_path)
     assert (code, out) == (1, "")
     assert "failed: ZeroDivisionError" in err

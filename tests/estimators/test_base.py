@@ -40,8 +40,7 @@ from fbeta.estimators.average import AverageClassifier
 from fbeta.estimators.base import MultiLabelClassifier
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear.learner import Learner
-from fbeta.report.evaluation import scores_by_beta
-from fbeta.report.inspection import inspect_betas
+from fbeta.report.evaluation import inspect_betas, scores_by_beta
 from fbeta.rivals.held_out import HeldOutClassifier
 from fbeta.rivals.structured import BundleClassifier
 from fbeta.statistics import observed_cardinalities

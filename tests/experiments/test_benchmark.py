@@ -17,11 +17,12 @@ from fbeta.experiments.benchmark import (
     benchmark_cells,
     compute_auto,
     compute_benchmark,
+    compute_convergence,
+    convergence_cells,
     load_dataset,
     register_dataset,
 )
 from fbeta.experiments.cells import Record
-from fbeta.experiments.convergence import compute_convergence, convergence_cells
 from fbeta.experiments.tables import auto_rows, calibration_error
 from fbeta.methods import METHODS, make_method
 

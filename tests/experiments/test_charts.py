@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fbeta.cli import main
-from fbeta.experiments import benchmark, convergence
+from fbeta.experiments import benchmark
 from fbeta.experiments.cells import ResultError, ResultStore
 from fbeta.experiments.report import (
     beta_charts,
@@ -34,7 +34,7 @@ def test_everything_is_drawn_again_from_the_results_alone(
 
     monkeypatch.setattr(benchmark, "compute_benchmark", refuse)
     monkeypatch.setattr(benchmark, "load_dataset", refuse)
-    monkeypatch.setattr(convergence, "compute_convergence", refuse)
+    monkeypatch.setattr(benchmark, "compute_convergence", refuse)
     copy = tmp_path / "copy"
     shutil.copytree(filled_store.folder / "cells", copy / "cells")
     assert main(["reproduce", "report", "-o", str(copy)]) == 0

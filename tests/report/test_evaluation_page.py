@@ -19,8 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from fbeta import FBetaClassifier, FBetaClassifierCV
 from fbeta.cli import main
 from fbeta.metrics import averaged_fbeta, fbeta_per_instance
-from fbeta.report.evaluation import calibration_bins
-from fbeta.report.inspection import BETA_GRID
+from fbeta.report.evaluation import BETA_GRID, calibration_bins
 from fbeta.report.pages import evaluation_page
 from fbeta.rivals import Limo
 from fbeta.storage.model_files import StoredModel, load_model

@@ -10,7 +10,7 @@ from sklearn.metrics import precision_recall_curve
 
 from fbeta import FBetaClassifier
 from fbeta.metrics import fbeta_per_instance
-from fbeta.report.inspection import (
+from fbeta.report.evaluation import (
     BETA_GRID,
     inspect_betas,
     precision_recall_curves,
@@ -61,7 +61,7 @@ def test_numbers_at_each_beta(stored: StoredModel) -> None:
 
 def test_chunks_of_rows_give_the_same(stored: StoredModel, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, marginals = inspect_betas(stored, *TEST, grid=[2.0])
-    monkeypatch.setattr("fbeta.report.inspection._CHUNK_BYTES", 50)
+    monkeypatch.setattr("fbeta.report.evaluation._CHUNK_BYTES", 50)
     parts, same = inspect_betas(stored, *TEST, grid=[2.0])
     np.testing.assert_array_equal(marginals, same)
     assert [(a.scores, a.rows, a.bins) for a in whole] == [
@@ -129,7 +129,7 @@ def test_speaking_features_are_the_correlations_of_numpy(monkeypatch: pytest.Mon
     names = [f"f{j}" for j in range(12)]
     with np.errstate(invalid="ignore"):
         exact = np.nan_to_num(np.corrcoef(X.T, P.T)[:12, 12:])
-    monkeypatch.setattr("fbeta.report.inspection._MAX_CORRELATIONS", 12)
+    monkeypatch.setattr("fbeta.report.evaluation._MAX_CORRELATIONS", 12)
     for j, found in enumerate(speaking_features(X, P, names)):
         strong = [i for i in np.argsort(-exact[:, j]) if exact[i, j] > 2 / 60**0.5][:8]
         assert found == [(names[i], pytest.approx(exact[i, j], abs=6e-4)) for i in strong]

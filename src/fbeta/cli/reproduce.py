@@ -15,7 +15,7 @@ from fbeta.cli import options as o
 from fbeta.cli.app import app, command, run, show_help
 from fbeta.cli.console import print_table, progress_bar, stderr
 from fbeta.datasets import list_datasets
-from fbeta.experiments import benchmark, convergence
+from fbeta.experiments import benchmark
 from fbeta.experiments.cells import Cell, Record, grid
 from fbeta.experiments.report import (
     Output,
@@ -111,11 +111,11 @@ def figure1(
     as_json: bool = o.JSON,
 ) -> None:
     """Convergence to the Bayes-optimal F_1 on synthetic data (Figure 1 of the paper)."""
-    chosen = o.numbers(sizes, convergence.SIZES, "--sizes")
+    chosen = o.numbers(sizes, benchmark.SIZES, "--sizes")
     if min(chosen) < 1 or any(n != int(n) for n in chosen):
         raise ValueError(f"--sizes: expected whole positive numbers, found {sizes!r}")
-    cells = convergence.convergence_cells([int(n) for n in chosen], range(seeds))
-    _run(cells, convergence.compute_convergence, output, as_json)
+    cells = benchmark.convergence_cells([int(n) for n in chosen], range(seeds))
+    _run(cells, benchmark.compute_convergence, output, as_json)
 
 
 @command(
@@ -208,13 +208,13 @@ def demo(
 
 def _draw_convergence(output: Path, seed: int) -> None:
     """Run Figure 1 of the paper with one sample of each size."""
-    cells = convergence.convergence_cells(seeds=[seed])
+    cells = benchmark.convergence_cells(seeds=[seed])
     records = []
     with progress_bar(len(cells), "fits") as progress:
         bar = progress.task_ids[0]
         for cell in cells:
             progress.update(bar, description=f"n = {cell.parameters['n_train']:,}")
-            records.append(Record.now(cell, convergence.compute_convergence(cell), 0.0))
+            records.append(Record.now(cell, benchmark.compute_convergence(cell), 0.0))
             progress.advance(bar)
     rows = [[n, *values] for n, _, *values in convergence_rows(records)]
     print_table(
@@ -229,7 +229,7 @@ def _draw_convergence(output: Path, seed: int) -> None:
 
 def _fit_tickets(output: Path, seed: int) -> None:
     """Write made-up support tickets, and run the commands that fit and evaluate them."""
-    header, *rows = convergence.make_tickets(N_TRAIN + N_TEST, seed)
+    header, *rows = benchmark.make_tickets(N_TRAIN + N_TEST, seed)
     train, test, model, page = (
         str(output / f"tickets{end}") for end in (".csv", "-test.csv", ".skops", ".html")
     )

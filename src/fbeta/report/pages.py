@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.report import inspection
+from fbeta.report import evaluation
 from fbeta.report.charts import (
     CALIBRATION,
     PALETTE,
@@ -138,17 +138,17 @@ def evaluation_page(
     (False, 1)
     """
     features = stored.features(X)
-    views, marginals = inspection.inspect_betas(stored, features, Y, beta=beta)
+    views, marginals = evaluation.inspect_betas(stored, features, Y, beta=beta)
     own = float(stored.classifier.beta if beta is None else beta)
     start = [view.beta for view in views].index(own)
     names = [*stored.label_names, *unseen]
-    columns = {**(ids or {}), **dict(inspection.text_cells(stored, X))}
+    columns = {**(ids or {}), **dict(evaluation.text_cells(stored, X))}
     choice, candidates, alphas = _choice(stored)
     data = {**_data(names, Y, views, columns), "start": start, "alphas": alphas}
     if marginals is not None:
-        matrix, feature_names = inspection.named_features(stored, features)
-        data["curves"] = inspection.precision_recall_curves(Y, marginals)
-        data["features"] = inspection.speaking_features(matrix, marginals, feature_names)
+        matrix, feature_names = evaluation.named_features(stored, features)
+        data["curves"] = evaluation.precision_recall_curves(Y, marginals)
+        data["features"] = evaluation.speaking_features(matrix, marginals, feature_names)
     date = date or datetime.now().astimezone().strftime("%Y-%m-%d")
     buttons = [f'<button type="button">{escape(name)}</button>' for name in _LABEL_COLUMNS]
     row_head = ["row", *map(escape, columns), *_ROW_COLUMNS]
@@ -177,14 +177,14 @@ def evaluation_page(
     return page(title, content, style=style, script=script)
 
 
-def _grid_words(views: Sequence[inspection.BetaView]) -> str:
+def _grid_words(views: Sequence[evaluation.BetaView]) -> str:
     if len(views) == 1:
         return "this method is fitted for one beta and predicts for no other"
-    apart = ", eighths of an octave apart" if len(views) >= len(inspection.BETA_GRID) else ""
+    apart = ", eighths of an octave apart" if len(views) >= len(evaluation.BETA_GRID) else ""
     return f"{len(views)} values from {views[0].beta:.3g} to {views[-1].beta:.3g}{apart}"
 
 
-def _numbers(views: Sequence[inspection.BetaView], true_size: float) -> str:
+def _numbers(views: Sequence[evaluation.BetaView], true_size: float) -> str:
     """Make the places of the numbers that the slider changes."""
     words = {key: MEASURES[key] for key in ("fbeta", "precision", "recall")}
     words |= {key: f"F_beta, {_BASELINES[key]}" for key in views[0].baselines}
@@ -218,7 +218,7 @@ def _model_table(stored: StoredModel, n_rows: int) -> str:
 
 def _choice(stored: StoredModel) -> tuple[str, str, dict[str, Any] | None]:
     """Say how the model was chosen: words, HTML, and a chart for the script."""
-    tried = inspection.leaderboard(stored.classifier)
+    tried = evaluation.leaderboard(stored.classifier)
     if tried:
         chosen = sum(weight > 0 for *_, weight in tried)
         rows = [[escape(n), f"{score:.4f}", f"{w:.2f}" if w else ""] for n, score, w in tried]
@@ -227,7 +227,7 @@ def _choice(stored: StoredModel) -> tuple[str, str, dict[str, Any] | None]:
             "weights, that did best on held-out rows of the training data."
         )
         return text, html_table(["tried", "F_beta", "weight"], rows, name="what was tried"), None
-    search = inspection.alpha_scores(stored.classifier)
+    search = evaluation.alpha_scores(stored.classifier)
     if search is None:
         given = "alpha" in stored.training and stored.training.get("cv_score") is None
         text = "The file does not say how its parameters were chosen."
@@ -246,7 +246,7 @@ def _choice(stored: StoredModel) -> tuple[str, str, dict[str, Any] | None]:
     return text, '<figure id="alphas"></figure>', asdict(chart)
 
 
-def _beta_chart(views: Sequence[inspection.BetaView]) -> LineChart:
+def _beta_chart(views: Sequence[evaluation.BetaView]) -> LineChart:
     """Show precision, recall, F_beta with its standard error, and the baselines against beta."""
     names = {"fbeta": "F_beta", "precision": "precision", "recall": "recall"}
     lines = [
@@ -266,7 +266,7 @@ def _beta_chart(views: Sequence[inspection.BetaView]) -> LineChart:
 def _data(
     names: Sequence[str],
     Y: NDArray[Any],
-    views: Sequence[inspection.BetaView],
+    views: Sequence[evaluation.BetaView],
     columns: Mapping[str, Sequence[Any]],
 ) -> dict[str, Any]:
     """Gather what the script shows; numbers are rounded as ``fbeta evaluate`` prints them."""
@@ -284,7 +284,7 @@ def _data(
     }
 
 
-def _at_beta(view: inspection.BetaView) -> dict[str, Any]:
+def _at_beta(view: evaluation.BetaView) -> dict[str, Any]:
     numbers = {key: f"{value:.4f}" for key, value in {**view.scores, **view.baselines}.items()}
     groups = {
         key: [[r.row, f"{r.expected:.3f}", f"{r.actual:.3f}", r.predicted] for r in rows]
