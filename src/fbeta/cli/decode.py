@@ -37,7 +37,7 @@ def decode(
     max_labels: int | None = o.option("Predict at most so many.", **o.integer(0)),
     as_json: bool = o.JSON,
 ) -> None:
-    """Decode label sets from lists of scores of another tool, calibrated on labels if given."""
+    """Decode label sets from lists of scores of another tool."""
     files = [path for path in (scores, labels, new) if path is not None]
     if output is not None:
         check_output(output, files)
