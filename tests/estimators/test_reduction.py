@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
+from itertools import combinations
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +16,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
-from fbeta import FBetaClassifier, FBetaReduction
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaReduction, SizedClassifier
 from fbeta.datasets import make_calibrated
 
 from ..blocks.toys import make_rows
@@ -142,3 +145,61 @@ def test_only_where_the_classifier_can():
     clf = FBetaReduction(GaussianNB()).fit(X, np.column_stack([Y, Y[:, 0]]))
     with pytest.raises(ValueError, match="does not go on from fit"):
         clf.partial_fit(X, np.column_stack([Y, Y[:, 0]]))
+
+
+def values_of_sets(model, scores, sizes):
+    """Return the expected F_1 of each label set, by all label sets in high precision."""
+    s = model.n_labels_
+    with localcontext() as context:
+        context.prec = 60
+        z = [Decimal(float(value)) for value in np.clip(scores, -1e6, 1e6)]
+        share = [1 / (1 + (-u).exp()) for u in z[s:]]
+        law = {}
+        for size, p in zip(sizes, share, strict=True):
+            odds = {
+                y: sum((z[j] for j in y), Decimal(0)).exp() for y in combinations(range(s), size)
+            }
+            law |= {y: p / sum(share) * w / sum(odds.values()) for y, w in odds.items()}
+        values = {}
+        for chosen in (y for k in range(s + 1) for y in combinations(range(s), k)):
+            hits = ((p, len({*y} & {*chosen}), len(y) + len(chosen)) for y, p in law.items())
+            value = sum(p * (Decimal(2 * hit) / total if total else 1) for p, hit, total in hits)
+            values[chosen] = float(value)
+    return values
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0, 1e4])
+@pytest.mark.parametrize("constant", [None, 0, 1])
+@pytest.mark.parametrize("n_labels", [3, 4, 5])
+def test_sized_labels_at_any_scores(scale, constant, n_labels):
+    """Sets and values are the best of all sets where probabilities round to 0 or 1."""
+    rng = np.random.default_rng(n_labels)
+    X = rng.normal(size=(60, 3))
+    Y = (X @ rng.normal(size=(3, n_labels)) + rng.normal(size=(60, n_labels)) > 0.3).astype(int)
+    if constant is not None:
+        Y[:, 0] = constant
+    model, rows = SizedClassifier(alpha=0.1).fit(X, Y), scale * X[:12]
+    scores = (rows @ model.coef_.T + model.intercept_)[:, model.model.problem]
+    exact = [values_of_sets(model, row, model.code.sizes.tolist()) for row in scores]
+    for most in (n_labels, 2):
+        labels = model.predict(rows, max_labels=most)
+        expected = model.expected_fbeta(rows, max_labels=most)
+        for chosen, value, values in zip(labels, expected, exact, strict=True):
+            best = max(v for y, v in values.items() if len(y) <= most)
+            assert value == pytest.approx(best, abs=1e-12)
+            assert values[tuple(np.flatnonzero(chosen).tolist())] == pytest.approx(best, abs=1e-12)
+
+
+def test_sized_models_of_a_search_read_the_same_scores():
+    """A solution on the coordinates of a search has the statistics of its model."""
+    rng = np.random.default_rng(0)
+    X = 30 * rng.normal(size=(60, 3))
+    Y = (X @ rng.normal(size=(3, 4)) > 0).astype(int)
+    Y[:, 0] = 1
+    model, every = SizedClassifier(alpha=1e-4), np.arange(60)
+    shared = model.alpha_shared(X, None)
+    ((_, found),) = model.alpha_path(shared, sp.csr_array(Y.astype(np.int8)), None, every, [1e-4])
+    (own,) = found.estimates(shared, checked=True)
+    again = AlphaSearchCV(model, alphas=[1e-4], cv=2).fit(X, Y).predict_statistics(X)
+    np.testing.assert_allclose(own.statistics().joint, again.joint, atol=1e-6)
+    assert own.statistics().form.log_odds

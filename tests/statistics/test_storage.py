@@ -441,3 +441,16 @@ def test_bad_arguments_are_named(make, message):
 
 def one(s):
     return LabelStatistics.from_marginals(np.full((1, s), 0.5))
+
+
+@given(factors(max_labels=4))
+@settings(max_examples=60, deadline=None)
+def test_infinite_log_odds_are_certain_and_impossible_labels(case):
+    """Also where they are infinite after rounding to single precision."""
+    P, sizes = case
+    with np.errstate(divide="ignore"):
+        Z = np.log(P) - np.log1p(-P)
+    q, same = LabelStatistics.from_logits(Z, sizes), LabelStatistics.from_marginals(P, sizes)
+    np.testing.assert_allclose(q.joint, same.joint, rtol=1e-12, atol=1e-40)
+    np.testing.assert_allclose(q.marginals(), same.marginals(), rtol=1e-12, atol=1e-40)
+    np.testing.assert_allclose(q.astype(np.float32).marginals(), same.marginals(), atol=1e-4)

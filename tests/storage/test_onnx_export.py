@@ -180,7 +180,7 @@ def test_scores_of_any_size(kind, scale):
         assert value == pytest.approx(f.max(), rel=1e-8)
 
 
-@pytest.mark.parametrize("kind", ["cardinality", "joint"])
+@pytest.mark.parametrize("kind", ["cardinality", "joint", "sized"])
 @pytest.mark.parametrize("limits", [(0, 4), (0, 1), (1, 2), (3, 4)])
 def test_limits_choose_the_sets_of_the_library_at_any_score(kind, limits):
     """Labels whose scores saturate tie, and the first of them are taken."""
@@ -206,9 +206,9 @@ def exact_law(kind, model, row, s=4):
     if kind == "cardinality":
         logs = logs + share[size]
         return sets, np.exp(logs - np.logaddexp.reduce(logs))
-    of_size = np.where(np.isneginf(share), 0.0, 1 / (1 + np.exp(-np.clip(share, -700, 700))))
+    of_size = -np.logaddexp(0.0, -share)
     given = np.array([np.logaddexp.reduce(logs[size == k]) for k in range(s + 1)])
-    return sets, np.exp(logs - given[size]) * of_size[size] / of_size.sum()
+    return sets, np.exp(logs - given[size] + of_size[size] - np.logaddexp.reduce(of_size))
 
 
 def test_many_labels_and_no_rows():

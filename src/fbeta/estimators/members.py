@@ -27,7 +27,7 @@ from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance, fbeta_weight
 from fbeta.statistics import LabelStatistics, observed_cardinalities
-from fbeta.statistics.codes import Estimates, MarginalCode
+from fbeta.statistics.codes import Estimates
 
 __all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "stacked_weights"]
 
@@ -230,8 +230,9 @@ def _readers(estimator: Any, both: bool) -> Readers:
 
 def _independent(estimates: Estimates) -> LabelStatistics:
     """Return the statistics of independent labels by the marginals of a sized model."""
-    s = estimates.code.n_labels
-    return MarginalCode(np.arange(1, s + 1), s).statistics(estimates.P[:, :s])
+    code = estimates.code
+    found: LabelStatistics = getattr(code, "of_labels", code.statistics)(estimates.P)
+    return found
 
 
 def _sized(estimates: Any) -> LabelStatistics:

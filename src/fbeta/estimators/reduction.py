@@ -323,6 +323,12 @@ class SizedClassifier(StatisticsClassifier):
             learner = ListedLearner(solver, code.n_labels, sizes, self.max_listed)
         return code, learner, name
 
+    def _output(self, X: Any) -> Any:
+        log_odds = getattr(self._model, "log_odds", None)
+        if log_odds is None or not isinstance(self._code, SizedCode):
+            return super()._output(X)
+        return self._code.estimates(log_odds(X))
+
     def _fit_copies(
         self, n_labels: int, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
     ) -> SizedModel:

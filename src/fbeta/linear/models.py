@@ -96,6 +96,10 @@ class LinearProbabilities:
         distinct: Any = self.loss.inverse_link(self.scores(X))
         return take_along(distinct, self.problem, axis=1)
 
+    def log_odds(self, X: Any) -> Any:
+        """Return the log-odds of the targets, of shape (n, M), of a model with logistic loss."""
+        return take_along(self.scores(X), self.problem, axis=1)
+
     def unfold(self) -> LinearProbabilities:
         """Return a model with coefficients for each target, also where targets are equal."""
         names = ("coef", "intercept", "n_iter", "converged")

@@ -17,7 +17,7 @@ from fbeta.linear.compiled import AIM
 from fbeta.linear.design import Design
 from fbeta.linear.driver import objective_floor, warn_if_not_converged
 from fbeta.linear.in_memory import solve_batch
-from fbeta.linear.models import MIN_PARALLEL_SCORES, LinearModel, LinearProbabilities
+from fbeta.linear.models import MIN_PARALLEL_SCORES, LinearModel, LinearProbabilities, take_along
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
 from fbeta.losses import LogisticLoss, Loss
@@ -51,6 +51,10 @@ class Solution:
     def probabilities(self, design: Design) -> Array:
         """Return the probabilities of the targets for n rows in the same coordinates, (n, M)."""
         return self.problems.probabilities(self, design)
+
+    def log_odds(self, design: Design) -> Array:
+        """Return the log-odds of the targets, (n, M), of problems with logistic loss."""
+        return take_along(self.problems.scores(self, design), self.problems.problem, axis=1)
 
 
 class Problems:
@@ -217,11 +221,14 @@ class Problems:
         """
         return np.asarray(to_numpy(solution.W))
 
+    def scores(self, solution: Solution, design: Design) -> Array:
+        """Return the scores of n rows in the same coordinates, by W."""
+        with one_blas_thread(design.shape[0] * len(self) < MIN_PARALLEL_SCORES):
+            return self.objective.bind(design)[1].scores(solution.W)
+
     def probabilities(self, solution: Solution, design: Design) -> Array:
         """Return what the objective makes of the scores of n rows in the same coordinates."""
-        with one_blas_thread(design.shape[0] * len(self) < MIN_PARALLEL_SCORES):
-            scores = self.objective.bind(design)[1].scores(solution.W)
-        return self.objective.probabilities(scores)
+        return self.objective.probabilities(self.scores(solution, design))
 
     def coefficients(self, solution: Solution) -> tuple[Array, Array]:
         """Return coefficients (M, d) and intercepts (M,) in the coordinates of X."""
@@ -239,17 +246,7 @@ class LinearProblems(Problems):
 
     Columns with equal targets are one problem. With an intercept, a constant target q has the
     solution ``w = 0``, intercept ``link(q)``, and is not solved.
-
-    Parameters
-    ----------
-    design : Design
-        With n rows.
-    targets : csc_array of shape (n, M)
-        In [0, 1].
-    loss : Loss
-        The binary loss phi.
-    memory : int
-        Bytes of working memory.
+    The targets, (n, M), lie in [0, 1].
 
     Attributes
     ----------
@@ -285,22 +282,25 @@ class LinearProblems(Problems):
             W[-1, unknown] = self.loss.link(mean[unknown])
         return np.where(np.isfinite(W), W, 0.0)
 
+    def scores(self, solution: Solution, design: Design) -> Array:
+        """Return the scores of the distinct problems, (n, m), infinite for constant targets."""
+        return self._with_constants(super().scores(solution, design))
+
+    def _with_constants(self, scores: Array) -> Array:
+        """Return scores, (..., m), with the link of the value in place of constant targets."""
+        xp, device = self.design.xp, self.design.device
+        constant = xp.asarray(self.constant, dtype=scores.dtype, device=device)
+        return xp.where(xp.isnan(constant), scores, self.loss.link(constant))
+
     def probabilities(self, solution: Solution, design: Design) -> Array:
         """Return the probabilities of all columns of the targets for n rows of a design, (n, M)."""
-        xp, there = design.xp, {"device": design.device}
-        out = super().probabilities(solution, design)
-        constant = xp.asarray(self.constant, dtype=out.dtype, **there)
-        out = xp.where(xp.isnan(constant), out, constant)
-        return xp.take(out, xp.asarray(self.problem, **there), axis=1)
+        return take_along(super().probabilities(solution, design), self.problem, axis=1)
 
     def model(self, solution: Solution) -> LinearProbabilities:
         """Return the models in the coordinates of X."""
-        xp = self.design.xp
         coef, intercept = self.coefficients(solution)
-        constant = xp.asarray(self.constant, dtype=intercept.dtype, device=self.design.device)
-        intercept = xp.where(xp.isnan(constant), intercept, self.loss.link(constant))
-        n_iter, converged = solution.n_iter, solution.converged
-        return LinearProbabilities(coef, intercept, self.problem, n_iter, converged, self.loss)
+        fitted = coef, self._with_constants(intercept), self.problem
+        return LinearProbabilities(*fitted, solution.n_iter, solution.converged, self.loss)
 
 
 def independent_start(

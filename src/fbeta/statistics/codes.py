@@ -227,8 +227,23 @@ class SizedCode(Code):
         return out
 
     def statistics(self, P: Any) -> LabelStatistics:
-        """Return the statistics of probabilities of labels, and of sizes up to a factor, as P."""
-        return LabelStatistics.from_marginals(P[:, : self.n_labels], self._law_of_sizes(P))
+        """Return the statistics of labels, and of sizes with probabilities up to a factor, as P."""
+        return self.of_labels(P, self._law_of_sizes(P))
+
+    def of_labels(self, P: Any, sizes: Any = None) -> LabelStatistics:
+        """Return the statistics of the labels of P, independent or given a law of their number."""
+        return LabelStatistics.from_marginals(P[:, : self.n_labels], sizes)
+
+    def estimates(self, Z: Any) -> Estimates:
+        """Return the estimates of a model by its log-odds of labels and sizes, (n, s + C)."""
+        xp, labels, sizes = array_namespace(Z), Z[:, : self.n_labels], Z[:, self.n_labels :]
+        most = float(xp.finfo(Z.dtype).max) / 4  # infinite log-odds of all sizes are a tie
+        sizes = xp.clip(sizes, -most, most)
+        # probabilities of all sizes may underflow: they are divided by the largest one
+        log_share = xp.clip(sizes, None, 0.0) - xp.log1p(xp.exp(-xp.abs(sizes)))
+        share = xp.exp(log_share - xp.max(log_share, axis=1, keepdims=True))
+        code = CardinalityCode(self.cardinalities, self.n_labels, self.sizes)
+        return Estimates(code, xp.concat([labels, share], axis=1))
 
     def _law_of_sizes(self, P: Any) -> Any:
         """Return ``P(|y| = k)`` for k in 0..m, of shape (n, m + 1)."""
@@ -260,9 +275,9 @@ class CardinalityCode(SizedCode):
         """Return the labels and the sizes of each row, (n, s + C), and what the sizes are."""
         return Targets(super().targets(Y), self.sizes)
 
-    def statistics(self, P: Any) -> LabelStatistics:
-        """Return the statistics of log-odds of the labels and probabilities of sizes, as P."""
-        return LabelStatistics.from_logits(P[:, : self.n_labels], self._law_of_sizes(P))
+    def of_labels(self, P: Any, sizes: Any = None) -> LabelStatistics:
+        """Return the statistics of the labels of P, independent or given a law of their number."""
+        return LabelStatistics.from_logits(P[:, : self.n_labels], sizes)
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from fbeta._array import Array, astype, cumulative_sum, host_integers
 MAX_LOG_ODDS_SPREAD = 600.0
 # stands for infinite log-odds, beyond all others and equal among themselves
 INFINITE_LOG_ODDS = 1e300
+LOG_ODDS_RANGE = (-INFINITE_LOG_ODDS, INFINITE_LOG_ODDS)
 MAX_LOG_RATIO = 700.0  # the exponential of more overflows
 # what is left out of a Poisson-binomial distribution at each end, and for each label, is below
 # exp(-58) = 6e-26: the best expected F_beta of s labels is at least 1 / (s + 1), so that not even
 # rounding shows it
 NEGLIGIBLE_LOG_PROBABILITY = 58.0
-# labels that share one window of sizes
-LABELS_PER_WINDOW = 16
+LABELS_PER_WINDOW = 16  # labels that share one window of sizes
 
 
 def scaled_odds(xp: Any, P: Array) -> Array:
@@ -168,7 +168,7 @@ class ConditionalLaw:
     base: Array | None = None
     # (n,), what to take off the log-odds, where labels are given by these and they are not
     shift: Array | None = None
-    # (n,), the number of labels with p = 1, and with p > 0, where there are such labels
+    # (n,), the number of labels with p = 1, and with p > 0, where labels have p = 0 or p = 1
     certain: Array | None = None
     possible: Array | None = None
     traced: bool = False  # whether no decision may depend on the numbers
@@ -183,7 +183,7 @@ class ConditionalLaw:
         xp, K = self.xp, self.weights.shape[0]
         if not K:
             return
-        given = self._given(labels)
+        given = self.odds(labels) if self.base is None else labels
         zero, one = xp.zeros_like(given), xp.ones_like(given)
         mixed = self.traced or bool(xp.any(self._c(given, K - 1) > 1))
         last = zero
@@ -210,12 +210,15 @@ class ConditionalLaw:
             for sizes, q in _sweep(xp, given, K, at_once, down, down=True):
                 yield sizes, self._possible(labels, sizes, q)
 
-    def _given(self, labels: Array) -> Array:
-        """Return odds, or log-odds where these are far apart."""
-        if self.base is not None:
-            return labels
+    def odds(self, labels: Array) -> Array:
+        """Return the odds of labels that are not far apart, up to a factor."""
         xp = self.xp
-        return scaled_odds(xp, labels) if self.shift is None else xp.exp(labels - self.shift)
+        if self.shift is None:
+            return scaled_odds(xp, labels)
+        z = labels - self.shift
+        if self.certain is not None:  # infinite ones are beyond the others, and stay in range
+            z = xp.clip(z, -MAX_LOG_ODDS_SPREAD, MAX_LOG_ODDS_SPREAD)
+        return xp.exp(z)
 
     def _c(self, given: Array, i: int) -> Array:
         """Return ``w R_k / R_{k+1}`` of labels for k = i, of shape (C, n)."""
@@ -231,8 +234,9 @@ class ConditionalLaw:
         if self.certain is None or self.possible is None:
             return q
         xp, out = self.xp, []
+        least, most = (0.0, 1.0) if self.shift is None else LOG_ODDS_RANGE
         for i in range(sizes.start, sizes.stop):
-            allowed = xp.where(self.certain > i, P >= 1, (self.possible <= i) | (P > 0))
+            allowed = xp.where(self.certain > i, most <= P, (self.possible <= i) | (least < P))
             piece = q[:, i - sizes.start, :]
             out.append(xp.where(allowed, piece, xp.zeros_like(piece)))
         return xp.stack(out, axis=1)
@@ -367,20 +371,21 @@ def conditional_law(
     """
     s, K = P.shape[0], weights.shape[0]
     width = K + margin(K, s) if K else 0
+    least, most = LOG_ODDS_RANGE if log_odds else (0.0, 1.0)
+    certain = possible = shift = None
+    low, high = P[0, :], P[-1, :]
+    if bool(xp.any((low <= least) | (high >= most))):
+        masks = most <= P, least < P
+        certain, possible = (xp.sum(astype(xp, mask, P.dtype), axis=0) for mask in masks)
+        if log_odds:  # the range of the finite ones
+            low = xp.min(xp.where(masks[1], P, xp.full_like(P, most)), axis=0)
+            high = xp.max(xp.where(masks[0], xp.full_like(P, least), P), axis=0)
     if log_odds:
-        shift = (P[0, :] + P[-1, :]) / 2
-        if not bool(xp.all(P[-1, :] - P[0, :] < MAX_LOG_ODDS_SPREAD)):
+        if not bool(xp.all(high - low < MAX_LOG_ODDS_SPREAD)):
             return far_apart_law(xp, xp.flip(P, axis=0), empty, weights)
-        inverses = 1 / size_ratios(xp, xp.exp(P - shift), width)
-        return ConditionalLaw(xp, weights, empty, inverses, shift=shift)
-    law = ConditionalLaw(xp, weights, empty, 1 / size_ratios(xp, scaled_odds(xp, P), width))
-    certain, possible = (
-        xp.sum(xp.where(mask, xp.ones_like(P), xp.zeros_like(P)), axis=0)
-        for mask in (P >= 1, P > 0)
-    )
-    if not bool(xp.any((certain > 0) | (possible < s))):
-        return law
-    return replace(law, certain=certain, possible=possible)
+        shift = (low + high) / 2
+    law = ConditionalLaw(xp, weights, empty, weights, None, shift, certain, possible)
+    return replace(law, inverses=1 / size_ratios(xp, law.odds(P), width))
 
 
 def far_apart_law(

@@ -22,7 +22,6 @@ from fbeta._array import (
 )
 from fbeta._validation import check_choice
 from fbeta.labels.forms import Indicator, check_binary, read_labels
-from fbeta.statistics.conditional_bernoulli import INFINITE_LOG_ODDS
 from fbeta.statistics.storage import check_statistics
 
 
@@ -221,14 +220,12 @@ def read_marginals(P: Any) -> Array:
 
 
 def read_logits(Z: Any) -> Array:
-    """Return log-odds of shape (n, s) in the widest floating type, infinite ones as finite."""
+    """Return log-odds of shape (n, s) in the widest floating type."""
     Z = read_matrix(Z)
     xp, device = namespace_and_device(Z=Z)
     if bool(xp.any(xp.isnan(Z))):
         raise ValueError("Z contains NaN")
-    Z = astype(xp, Z, widest_float(xp, device))
-    most = min(INFINITE_LOG_ODDS, float(xp.finfo(Z.dtype).max) / 4)
-    return xp.clip(Z, -most, most)
+    return astype(xp, Z, widest_float(xp, device))
 
 
 def read_sizes(sizes: Any, P: Any) -> Array:

@@ -22,6 +22,7 @@ from fbeta._array import (
 )
 from fbeta._threads import chunk_elements, map_rows, row_tasks, tile_elements
 from fbeta.statistics.conditional_bernoulli import (
+    INFINITE_LOG_ODDS,
     Law,
     LawWithOthers,
     conditional_law,
@@ -162,6 +163,9 @@ class Factored(Storage):
         """Return the law of the rows, and P of each row, the smallest first, of shape (s, n)."""
         xp, device = self.place
         P = astype(xp, self.P, widest_float(xp, device))
+        if self.log_odds:
+            most = min(INFINITE_LOG_ODDS, float(xp.finfo(P.dtype).max) / 4)
+            P = xp.clip(P, -most, most)
         ascending = labels_first(xp, xp.sort(P, axis=1))
         others = None if self.others is None else labels_first(xp, self.others)
         if self.sizes is None:

@@ -212,9 +212,11 @@ def _sized_law(g: Graph, classifier: Any, X: str) -> tuple[str, SizeNodes]:
         law = SizeNodes(code.sizes, g.cut(scores, 1, s, s + len(code.sizes)), potentials=True)
         return g.cut(scores, 1, 0, s), law
     if isinstance(code, SizedCode):
-        shares = _probabilities(g, model.loss, g.cut(scores, 1, s, s + len(code.sizes)))
-        law = SizeNodes(code.sizes, shares, potentials=False)
-        return _logits(g, model.loss, g.cut(scores, 1, 0, s)), law
+        z = g.cut(scores, 1, s, s + len(code.sizes))
+        # the logarithm of the sigmoid of z, which may underflow itself
+        likelier = g.op("Log", g.op("Max", *sigmoids(g, z)))
+        log_shares = g.op("Add", g.op("Min", z, g.constant(0.0)), likelier)
+        return g.cut(scores, 1, 0, s), SizeNodes(code.sizes, log_shares, potentials=False)
     zeros = g.constant(np.zeros((1, s + 1)))
     law = SizeNodes(np.arange(s + 1), zeros, potentials=True)
     return _logits(g, model.loss, scores), law

@@ -267,20 +267,16 @@ class SizeNodes:
     """The law of the number of labels, of n instances."""
 
     sizes: NDArray[np.intp]  # (C,), increasing, 0 perhaps among them
-    values: str  # (n, C), potentials, or probabilities up to a factor
+    values: str  # (n, C), potentials, or log-probabilities up to a constant
     potentials: bool  # which of the two; potentials may also be (1, C)
 
     def probabilities(self, g: Graph, log_ratios: str) -> str:
         """Return ``P(|y| = k)`` for k in 0..largest, of shape (n, 1 + largest)."""
+        values = self.values
         if self.potentials:
             first = g.op("CumSum", g.op("Pad", log_ratios, g.integer([0, 1, 0, 0])), g.integer(1))
-            own = g.op("Gather", first, g.integer(self.sizes), axis=1)
-            law = g.op("Softmax", g.op("Add", self.values, own), axis=1)
-        else:
-            some = g.op("Greater", g.sum(self.values, 1, keep=True), g.constant(0.0))
-            # where no size is thought possible, all are equally likely
-            share = g.op("Where", some, self.values, g.constant(1.0))
-            law = g.op("Div", share, g.sum(share, 1, keep=True))
+            values = g.op("Add", values, g.op("Gather", first, g.integer(self.sizes), axis=1))
+        law = g.op("Softmax", values, axis=1)
         places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
         places[self.sizes] = np.arange(len(self.sizes))
         padded = g.op("Pad", law, g.integer([0, 0, 0, 1]))
