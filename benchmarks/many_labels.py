@@ -9,11 +9,17 @@ Three steps in one folder, because PECOS 1.2 needs older versions of NumPy and S
 - ``python -m benchmarks.many_labels table FOLDER`` chooses a number k and a threshold on the
   held-out lists, fits :class:`fbeta.FBetaDecoder` to the same lists, and prints the F_1 of the test
   rows. The gain is over the better cut, with its standard error by paired test rows.
+
+``python -m benchmarks.many_labels speed FOLDER`` prints the time and memory of decode, decoder and
+``SizedClassifier`` on generated lists, and how they grow with rows, listed labels and labels.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -133,10 +139,75 @@ def compare(folder: Path, name: str, tool: str) -> str:
     return f"| {name}, {tool} | {means} | {gain.mean():+.3f} ({error:.3f}) | {seconds:.1f} |"
 
 
+def draw_lists(n: int, listed: int, labels: int) -> tuple[Any, Any]:
+    """Draw lists of probabilities, and labels that they are too sure of."""
+    rng = np.random.default_rng(0)
+    width = labels // listed
+    columns = rng.integers(0, width, size=(n, listed)) + width * np.arange(listed)
+    p = rng.random((n, listed)) ** 4
+    indptr = np.arange(0, n * listed + 1, listed)
+    lists = sp.csr_array((p.ravel(), columns.ravel(), indptr), shape=(n, labels))
+    present = rng.random(lists.nnz) < lists.data**1.5
+    return lists, cut(lists, present)
+
+
+def draw_texts(n: int, labels: int) -> tuple[Any, Any]:
+    """Draw rows with 30 of 2.5 words for each label, and three labels with words of their own."""
+    rng = np.random.default_rng(0)
+    d = labels * 5 // 2
+    Y = rng.integers(0, labels, size=(n, 3))
+    own = (Y[:, :, None] * 2 + np.arange(3)).reshape(n, 9) % d
+    words = np.concatenate([own, rng.integers(0, d, size=(n, 21))], axis=1)
+    rows = np.repeat(np.arange(n), 30)
+    X = sp.csr_array((np.ones(n * 30), (rows, words.ravel())), shape=(n, d))
+    sets = sp.csr_array((np.ones(n * 3), (np.repeat(np.arange(n), 3), Y.ravel())), (n, labels))
+    return sp.csr_array(normalize(X)), sp.csr_array(sets > 0, dtype=np.int8)
+
+
+def timed(work: Any) -> tuple[float, float]:
+    """Return the seconds that work takes in a process of its own, and the memory that it adds."""
+    begin, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    work()
+    seconds = time.perf_counter() - start
+    return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begin) / 1e6
+
+
+def measure_speed(case: str, n: int, listed: int, labels: int) -> None:
+    """Print one row of the table of times."""
+    from fbeta import FBetaDecoder, LabelStatistics, SizedClassifier, decode
+
+    if case == "sized":
+        X, Y = draw_texts(n, labels)
+        model = SizedClassifier(max_listed=listed)
+        found = timed(lambda: model.fit(X, Y))
+        more = f"; predict of {n // 5:,} rows {timed(lambda: model.predict(X[: n // 5]))[0]:.1f} s"
+    else:
+        lists, Y = draw_lists(n, listed, labels)
+        sizes = np.full((n, 21), 1 / 21) if case == "sizes" else None
+        work = {
+            "decode": lambda: decode(LabelStatistics.from_marginals(lists)),
+            "sizes": lambda: decode(LabelStatistics.from_marginals(lists, sizes)),
+            "decoder": lambda: FBetaDecoder().fit(lists, Y),
+        }[case]
+        found, more = timed(work), ""
+    print(f"| {case} | {n:,} | {listed} | {labels:,} | {found[0]:.1f}{more} | {found[1]:.2f} |")
+
+
+SPEED = {
+    "decode": (100_000, 50, 1_000_000),
+    "sizes": (100_000, 50, 1_000_000),
+    "decoder": (50_000, 50, 500_000),
+    "sized": (12_500, 50, 5_000),
+}
+
+
 def main() -> None:
     """Run one of the steps."""
+    if sys.argv[1:2] == ["measure"]:
+        measure_speed(sys.argv[2], *map(int, sys.argv[3:]))
+        return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("data", "lists", "table"))
+    parser.add_argument("step", choices=("data", "lists", "table", "speed"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("tool", nargs="?", choices=tuple(TOOLS))
     options = parser.parse_args()
@@ -145,6 +216,14 @@ def main() -> None:
         write_data(options.folder)
     elif options.step == "lists":
         write_lists(options.folder, options.tool)
+    elif options.step == "speed":
+        print("| | rows | listed | labels | seconds | memory, GB |", flush=True)
+        print("| --- | --- | --- | --- | --- | --- |", flush=True)
+        for case, size in SPEED.items():
+            for doubled in (None, 0, 1, 2):
+                chosen = [str(part * (1 + (k == doubled))) for k, part in enumerate(size)]
+                command = [sys.executable, "-m", "benchmarks.many_labels", "measure", case]
+                subprocess.run([*command, *chosen], check=True)
     else:
         print("| | best k | best threshold | decoded as they are | FBetaDecoder | gain | fit, s |")
         print("| --- | --- | --- | --- | --- | --- | --- |")
