@@ -237,11 +237,10 @@ class SizedCode(Code):
     def estimates(self, Z: Any) -> Estimates:
         """Return the estimates of a model by its log-odds of labels and sizes, (n, s + C)."""
         xp, labels, sizes = array_namespace(Z), Z[:, : self.n_labels], Z[:, self.n_labels :]
-        most = float(xp.finfo(Z.dtype).max) / 4  # infinite log-odds of all sizes are a tie
-        sizes = xp.clip(sizes, -most, most)
-        # probabilities of all sizes may underflow: they are divided by the largest one
-        log_share = xp.clip(sizes, None, 0.0) - xp.log1p(xp.exp(-xp.abs(sizes)))
-        share = xp.exp(log_share - xp.max(log_share, axis=1, keepdims=True))
+        # probabilities of all sizes may underflow: they are divided by about the largest one
+        below = xp.clip(sizes, None, 0.0)
+        top = xp.clip(xp.max(below, axis=1, keepdims=True), float(xp.finfo(Z.dtype).min), None)
+        share = xp.exp(below - top) / (1 + xp.exp(-xp.abs(sizes)))
         code = CardinalityCode(self.cardinalities, self.n_labels, self.sizes)
         return Estimates(code, xp.concat([labels, share], axis=1))
 
@@ -249,9 +248,8 @@ class SizedCode(Code):
         """Return ``P(|y| = k)`` for k in 0..m, of shape (n, m + 1)."""
         xp, sizes = array_namespace(P), P[:, self.n_labels :]
         total = xp.sum(sizes, axis=1, keepdims=True)
-        # what no model thinks possible is a tie
-        share = xp.where(total > 0, sizes, xp.ones_like(sizes))
-        share = share / xp.sum(share, axis=1, keepdims=True)
+        tie = xp.astype(total <= 0, total.dtype)  # sizes that are all impossible are a tie
+        share = (sizes + tie) / (total + len(self.sizes) * tie)
         places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
         places[self.sizes] = np.arange(len(self.sizes))
         padded = xp.concat([share, xp.zeros_like(share[:, :1])], axis=1)
