@@ -25,6 +25,7 @@ __all__ = [
     "ProblemBatch",
     "RowTiles",
     "columns_of",
+    "eliminated",
     "join_results",
     "row_distances",
     "take_problems",
@@ -272,6 +273,20 @@ class ProblemBatch:
             parts.append(self.respond(curvature, at, xp.broadcast_to(v, h.shape)))
         return parts
 
+    def largest(self, values: Array) -> Array:
+        """Take the largest over the columns of each problem: (m c,) to (m,)."""
+        return self.xp.max(self.xp.reshape(values, (-1, self.width)), axis=-1)
+
+    def least_ratio(self, new: list[Array], old: list[Array]) -> Array:
+        """Return the smallest ratio of new to old curvature of each problem, (m,), at most 1."""
+        xp, shares = self.xp, []
+        for a, b in zip(new, old, strict=True):
+            a, b = xp.astype(a, xp.float64), xp.astype(b, xp.float64)
+            share = xp.where(b > 0, a / xp.where(b > 0, b, xp.ones_like(b)), xp.ones_like(b))
+            shares.append(xp.min(share, axis=0))
+        least = xp.min(xp.stack(shares), axis=0)
+        return xp.clip(-self.largest(-least), 0.0, 1.0)
+
 
 def columns_of(xp: Any, problems: Array, width: int) -> Array:
     """Return the columns of problems that have ``width`` columns each, side by side."""
@@ -336,3 +351,33 @@ def _distances_from(design: Design, centre: Array) -> Array:
         part = part - centre[:last, :].T if shifted else part
         squares.append(xp.vecdot(part, part))
     return xp.sqrt(xp.concat(squares))[:, None]
+
+
+def eliminated(batch: ProblemBatch, curvature: list[Array]) -> tuple[Array, Array, Array]:
+    """Return norms for one problem with an intercept for each score, c in all.
+
+    With C the Hessian of the intercepts and B that of them with the features: of ``B C^-1``, of its
+    difference from the centre of the rows, and of ``C^-1``.
+    """
+    xp, C, project = batch.xp, batch.width, batch.objective.project
+    eye = xp.eye(C, dtype=xp.float64, device=batch.design.device)
+    ones = [xp.ones_like(y[:, :1]) for y in batch.targets]
+
+    def column(k: int) -> Array:  # of the Hessians of all rows, times Z': (p, c)
+        wide = [one * eye[k, :] for one in ones]
+        return batch.tiles.adjoint([batch.respond(curvature, i, v) for i, v in enumerate(wide)])
+
+    B = xp.stack([column(k) for k in range(C)])
+    own = 0.5 * (B[:, -1, :] + B[:, -1, :].T) + batch.objective.intercept_penalty * eye
+    # no loss depends on what is projected out: any number does there
+    own = own + xp.max(xp.linalg.diagonal(own)) * (eye - project(eye))
+    inverse = xp.linalg.inv(own)
+    means = xp.tensordot(inverse, B[:, :-1, :], axes=1)
+    gaps = eye[:, None, :] * batch.design.distances[0][None, :-1, :] - means
+
+    def largest(matrix: Array) -> Array:
+        matrix = project(project(matrix).T)
+        return xp.clip(xp.max(xp.linalg.eigvalsh(0.5 * (matrix + matrix.T))), 0.0, None)
+
+    mean, gap = (xp.reshape(a, (C, -1)) for a in (means, gaps))
+    return xp.sqrt(largest(mean @ mean.T)), xp.sqrt(largest(gap @ gap.T)), largest(inverse)

@@ -25,7 +25,7 @@ from fbeta.linear.driver import (
     effective_tol,
     minimise,
 )
-from fbeta.linear.preconditioners import PRECONDITIONERS, Factorised, Preconditioner
+from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Factorised, Preconditioner
 
 __all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "solve_batch"]
 
@@ -33,6 +33,7 @@ STEP_RULE = StepRule(slope_before=0.3, slope_beyond=0.3, armijo=0.1, shortest=0.
 MAX_LINE_SEARCH_TRIALS = 40
 STEP_EXPANSION = 4  # factor of a step beyond which the objective still falls
 OBJECTIVE_ERROR_ULPS = 64  # rounding error of an objective
+NEAR = 1.0  # decrement, in limits, at which a problem is near its optimum
 # decrement, in roots of the tolerance, at which single precision takes its last step
 MIXED_PRECISION_RADIUS = 0.02
 
@@ -88,7 +89,7 @@ class ArrayOracle(Evaluator, Oracle):
 
     def direction(self, state: ArrayState, at: Evaluation, limit: Array) -> Directions:
         """Return Newton directions by conjugate gradients."""
-        batch, cautious, radius = self.batch, state.cautious, self.unseen_radius
+        batch, cautious, radius, aim = self.batch, state.cautious, self.unseen_radius, limit
 
         def build(own: ProblemBatch, there: Evaluation) -> Preconditioner:
             return self.kind.build(own, there, self.preconditioner, self.steps)
@@ -96,7 +97,7 @@ class ArrayOracle(Evaluator, Oracle):
         def search(
             own: ProblemBatch, there: Evaluation, made: Preconditioner, goal: Array, far: Array
         ) -> Directions:
-            self.preconditioner = made if self.factorised else None
+            self.preconditioner = made if isinstance(made, Diagonal | Factorised) else None
             return conjugate_gradients(own, there, made, goal, far, self.max_steps, radius)
 
         with product_precision(batch.xp, batch.design.device, full=radius == 0):
@@ -108,6 +109,8 @@ class ArrayOracle(Evaluator, Oracle):
                 found, limit = certified(state, batch, at, limit, build, search, renew=renew)
                 going = found.upper == batch.xp.inf
         self.steps = found.steps
+        if isinstance(self.preconditioner, Diagonal):
+            self.preconditioner.near = bool(batch.xp.all(found.lower <= NEAR * aim))
         if not self.factorised:
             # stopped before the bounds met, or after too many steps
             hard = (found.steps >= self.max_steps) | ((1 + FORCING) * found.lower <= limit)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, to_numpy
-from fbeta.linear.batch import Evaluation, ProblemBatch, RowTiles, take_problems
+from fbeta.linear.batch import Evaluation, ProblemBatch, RowTiles, eliminated, take_problems
 
 __all__ = ["PRECONDITIONERS", "TINY", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
 
@@ -22,6 +22,7 @@ __all__ = ["PRECONDITIONERS", "TINY", "Diagonal", "Eliminating", "Factorised", "
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
 MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factorised again
+MAX_ELIMINATED = 64  # intercepts of a problem that are eliminated for bounds
 TINY = 1e-150  # added where a zero would be divided by
 
 
@@ -146,11 +147,9 @@ class Eliminating(_ByDistance):
         xp, square = batch.xp, batch.design.moments[1]
         if batch.dtype != xp.float64:  # nothing is certified there
             return xp.zeros_like(at.value), True
-        largest = xp.clip(_largest(batch, xp.max(D, axis=0)), TINY, None)
+        largest = xp.clip(batch.largest(xp.max(D, axis=0)), TINY, None)
         smallest = xp.clip(batch.alpha / largest, None, 1.0)
-        error = PRODUCT_ERROR_ULPS * _largest(
-            batch, xp.max(square * at.curvature_sum / kept, axis=0)
-        )
+        error = PRODUCT_ERROR_ULPS * batch.largest(xp.max(square * at.curvature_sum / kept, axis=0))
         eps = [float(xp.finfo(t).eps) for t in (batch.light_tiles.dtype, batch.dtype)]
         single = bool(xp.all(error * eps[0] <= MAX_ERROR_SHARE * smallest))
         sound = error * eps[1] <= MAX_ERROR_SHARE * smallest
@@ -227,12 +226,16 @@ class Diagonal(_ByDistance):
     """The diagonal alone, for one problem with many columns, on what the loss depends on.
 
     There the Hessian is no less than the penalty, so that no eigenvalue of ``M^-1 H`` is below the
-    smallest ratio of the penalty of a feature to the largest entry of M for it.
+    smallest ratio of the penalty of a feature to the largest entry of M for it. Where a problem is
+    ``near`` its optimum, intercepts are eliminated for bounds that do not depend on their penalty.
     """
 
     by_column, cast = ("inverse", "smallest"), ("inverse",)
 
     inverse: Array  # (p, M)
+    gap: Array = None  # distance of the centre of the rows, if intercepts are eliminated, and
+    base: Array = None  # what they change scores by, squared
+    near: bool = False
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
@@ -240,7 +243,12 @@ class Diagonal(_ByDistance):
         xp = batch.xp
         D = xp.clip(batch.penalty + batch.tiles.diagonal(at.curvature_sum), TINY, None)
         smallest = batch.tiles.least_ratio(batch.penalty, D)
-        return cls(batch, xp.reshape(smallest, (1,)), False, 1 / D)
+        made = cls(batch, xp.reshape(smallest, (1,)), False, 1 / D)
+        few = batch.design.intercept and batch.width <= MAX_ELIMINATED
+        plain = few and batch.objective.masses(at.curvature[0][:1, :]) is None
+        if before is not None and before.near and plain:
+            made._eliminate(at, D)
+        return made
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
@@ -254,8 +262,19 @@ class Diagonal(_ByDistance):
         """Return the distance of the centre itself, and what the penalties give."""
         batch, xp = self.batch, self.batch.xp
         loss, none = batch.objective, xp.zeros_like(self.smallest)
+        if self.gap is not None:
+            return self.gap + none, loss.outcome_distance * self.base + none
         base = loss.outcome_distance / loss.intercept_penalty if batch.design.intercept else 0.0
         return xp.linalg.vector_norm(batch.design.distances[0]) + none, base + none
+
+    def _eliminate(self, at: Evaluation, D: Array) -> None:
+        """Bound changes of scores and the spectrum with intercepts eliminated (docs/solver.md)."""
+        xp, alpha = self.batch.xp, max(self.batch.alpha, TINY)
+        mean, self.gap, self.base = eliminated(self.batch, at.curvature)
+        last = xp.max(D[-1, :])
+        most = (xp.max(D[:-1, :]) + 2 * last * mean**2) / alpha
+        smallest = 1 / xp.maximum(most, 2 * last * self.base)
+        self.smallest = xp.maximum(self.smallest, smallest)
 
 
 @dataclass
@@ -282,7 +301,7 @@ class Factorised(Preconditioner):
         else:
             made = replace(before, batch=batch)
             made._renew(at, np.flatnonzero(to_numpy(steps) > MAX_STALE_STEPS))
-        made.smallest = made.sound * _least_ratio(batch, at.curvature, made.curvature)
+        made.smallest = made.sound * batch.least_ratio(at.curvature, made.curvature)
         return made
 
     @classmethod
@@ -392,19 +411,3 @@ def _inverses(xp: Any, matrices: Array) -> Array:
         return 1 / matrices
     size = xp.max(xp.abs(matrices), axis=(-1, -2), keepdims=True)
     return xp.linalg.inv(matrices / size) / size
-
-
-def _least_ratio(batch: ProblemBatch, new: list[Array], old: list[Array]) -> Array:
-    """Return the smallest ratio of new to old curvature of each problem, (m,), at most 1."""
-    xp, shares = batch.xp, []
-    for a, b in zip(new, old, strict=True):
-        a, b = xp.astype(a, xp.float64), xp.astype(b, xp.float64)
-        share = xp.where(b > 0, a / xp.where(b > 0, b, xp.ones_like(b)), xp.ones_like(b))
-        shares.append(xp.min(share, axis=0))
-    least = xp.min(xp.stack(shares), axis=0)
-    return xp.clip(-_largest(batch, -least), 0.0, 1.0)
-
-
-def _largest(batch: ProblemBatch, values: Array) -> Array:
-    """Take the largest over the columns of each problem: (m c,) to (m,)."""
-    return batch.xp.max(batch.xp.reshape(values, (-1, batch.width)), axis=-1)
