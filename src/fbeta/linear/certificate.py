@@ -46,8 +46,11 @@ def certified(
     """
     xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
     radius = (share * batch.objective.certified_radius(CERTIFIED_RADIUS)) ** 2
+    farthest = float(xp.max(_expected_reach(batch)))
+    # rows are looked at where they can be, unless intercepts change scores by as much
     known = batch.objective.masses(at.curvature[0][:1, :]) is not None
-    easy = GOAL_FACTOR * radius / max(float(xp.max(_expected_reach(batch))), TINY) >= reached
+    known = known and farthest > 2 * _reach_of_intercepts(batch)
+    easy = GOAL_FACTOR * radius / max(farthest, TINY) >= reached
     if renew is not None or (known and not bool(xp.any(easy))):
         found, goal = _by_rows(state, batch, at, reached, radius, build, search, renew)
     else:
@@ -133,9 +136,14 @@ def _expected_reach(batch: ProblemBatch) -> Array:
     """Return bounds of squared changes of scores for centres that are not far, (n, 1)."""
     objective, (_, distances, middle) = batch.objective, batch.design.distances
     reach = objective.outcome_distance / max(batch.alpha, TINY) * (distances + middle) ** 2
-    if objective.intercept_penalty:
-        reach = reach + objective.outcome_distance / objective.intercept_penalty
-    return reach
+    return reach + _reach_of_intercepts(batch)
+
+
+def _reach_of_intercepts(batch: ProblemBatch) -> float:
+    """Return what penalised intercepts add; 0 for those without a penalty."""
+    objective = batch.objective
+    penalty = objective.intercept_penalty
+    return float(objective.outcome_distance / penalty) if penalty else 0.0
 
 
 def _masses(batch: ProblemBatch, at: Evaluation) -> list[Array]:
