@@ -39,7 +39,7 @@ ALLOWED = {
     "rivals": "decoding estimators labels linear losses metrics statistics",
     "nn": "decoding estimators labels linear metrics statistics",
     "datasets": "decoding losses statistics",
-    "fbeta": "decoding estimators metrics statistics",
+    "fbeta": "decoding estimators metrics nn statistics",
     "methods": "datasets decoding estimators fbeta labels linear losses rivals statistics",
     "storage": "datasets decoding estimators fbeta linear losses methods statistics",
     "report": "datasets decoding labels methods metrics statistics storage",

@@ -35,10 +35,21 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from fbeta import decoding, estimators, metrics, statistics
+    from fbeta.decoding.dense_search import register_search
 
+    register_search("cuda", _search_on_cuda)
     for room in (decoding, estimators, metrics, statistics):
         globals().update({key: getattr(room, key) for key in __all__ if hasattr(room, key)})
     return globals()[name]
+
+
+def _search_on_cuda(form: Any, beta: float, goal: Any) -> Any:
+    """Load the kernels of :mod:`fbeta.nn`, which register themselves, when they are needed."""
+    try:
+        from fbeta.nn.decoding import search_label_statistics
+    except ImportError:  # statistics of another library than PyTorch
+        return None
+    return search_label_statistics(form, beta, goal)
 
 
 def __dir__() -> list[str]:

@@ -203,10 +203,15 @@ def test_the_search_of_a_device_needs_no_torchmetrics():
 import sys
 sys.modules["torchmetrics"] = None
 import fbeta
-assert "torch" not in sys.modules
-import fbeta.nn
+from fbeta import LabelStatistics, decode
 from fbeta.decoding import dense_search
-assert "cuda" in dense_search._SEARCHES
+assert "torch" not in sys.modules
+search = dense_search._SEARCHES["cuda"]
+import torch
+q = LabelStatistics(torch.full((1,), 0.2), torch.full((1, 1, 2), 0.4), [1])
+labels, _ = search(q.form, 1.0, dense_search.Goal(None, 0, 2, 2))
+assert labels.tolist() == decode(q).tolist()
+assert dense_search._SEARCHES["cuda"] is not search  # that of fbeta.nn has taken its place
 """
     with child("-W", "ignore", "-c", program, timeout=120) as process:
         assert process.wait() == 0

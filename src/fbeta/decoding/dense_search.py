@@ -37,7 +37,7 @@ class Goal:
 
 
 # from statistics, beta and a goal to label sets, (n, s), and expected values, (n,)
-Search: TypeAlias = Callable[[Dense, float, Goal], tuple[Array, Array]]
+Search: TypeAlias = Callable[[Dense, float, Goal], tuple[Array, Array] | None]
 _SEARCHES: dict[str, Search] = {}
 
 

@@ -401,10 +401,10 @@ def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
     return torch.as_tensor(scores)
 
 
-def _search_label_statistics(form: Dense, beta: float, goal: Goal) -> Found:
+def search_label_statistics(form: Dense, beta: float, goal: Goal) -> Found:
     """Find the best label sets of statistics on a device, without a wait for it."""
     sizes = tuple(form.cardinalities.tolist())
     return _decode_dense(form.empty, form.joint, (beta, goal.low, goal.high), sizes)
 
 
-register_search("cuda", _search_label_statistics)
+register_search("cuda", search_label_statistics)
