@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fbeta.datasets.cells import (
     DATE_ORDERS,
+    categories,
     columns_of,
     days,
     missing,
@@ -27,6 +28,7 @@ from fbeta.datasets.cells import (
     read_numbers,
     to_number,
 )
+from fbeta.datasets.tables import plain_values
 
 
 @given(st.one_of(st.text(max_size=8), st.from_regex(r"[+-]?[0-9.,eE_٠-٩+-]{1,8}", fullmatch=True)))
@@ -154,3 +156,10 @@ def test_objects_of_several_types() -> None:
     assert object_cells(["a", 1, pd.NA, 2.0]).to_pylist() == ["a", "1", None, "2"]
     assert object_cells(["half \ud800 pair"]).to_pylist() == ["half ? pair"]
     assert missing(object_cells([{"a": 1}, None])).tolist() == [False, True]
+
+
+def test_dates_beyond_the_calendar_of_python():
+    pa = pytest.importorskip("pyarrow")
+    cells = pa.array([2**62, None], pa.timestamp("us"))
+    assert categories(cells).to_pylist() == [str(2**62), ""]
+    assert len(plain_values(cells, typed=True)) == 2

@@ -208,7 +208,10 @@ def categories(cells: Cells) -> Any:
     if is_text(cells):
         return compute.fill_null(without_gaps(cells), "")
     # a column of whole numbers with gaps has 3.0 in a data frame, and 3 in a file
-    values = cells if isinstance(cells, list) else cells.to_pylist()
+    try:
+        values = cells if isinstance(cells, list) else cells.to_pylist()
+    except (OverflowError, ValueError):  # dates that Python's calendar does not have
+        values = cells.cast(arrow.int64()).to_pylist()
     return arrow.array(["" if is_gap(v) else _text(v) for v in values], arrow.string())
 
 

@@ -309,10 +309,11 @@ def _numeric_dataset(
 
 def plain_values(cells: Cells, typed: bool) -> list[Any]:
     """Return cells as values of Python; text that holds numbers only as numbers if ``typed``."""
-    values = cells if isinstance(cells, list) else cells.to_pylist()
     if not isinstance(cells, list) and "timestamp" in str(cells.type):
         seconds = cells.to_numpy(zero_copy_only=False).astype("datetime64[s]")
         values = [str(value).removesuffix("T00:00:00") for value in seconds]
+    else:
+        values = cells if isinstance(cells, list) else cells.to_pylist()
     if not typed and not isinstance(cells, list) and "string" in str(cells.type):
         return values
     values = [None if isinstance(v, str | float) and is_gap(v) else v for v in values]
