@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -149,7 +150,9 @@ def archive(tmp_path_factory):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (path,) = folder.glob("*.tar")
-    shutil.unpack_archive(path, folder / "unpacked", filter="data")
+    # Python 3.11.2 has no filters
+    safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    shutil.unpack_archive(path, folder / "unpacked", **safe)
     return next((folder / "unpacked").iterdir())
 
 

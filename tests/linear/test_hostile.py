@@ -79,7 +79,7 @@ def test_nothing_is_silently_wrong(seeds, multinomial):
         # the reference has to be one
         assert (found >= best - limit).all(), case.words
         warned, total = warned + (~converged).sum(), total + len(converged)
-    assert warned <= 0.02 * total
+    assert warned <= 0.03 * total
 
 
 @pytest.mark.parametrize("shape", [(300, 40), pytest.param((1000, 200), marks=pytest.mark.slow)])

@@ -31,12 +31,10 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\", "%": "%"}
 _NUMERIC_TYPES = ("numeric", "real", "integer")
 
-_SVMLIGHT_NUMBER = rb"[+-]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?\d{1,5}+)?"
-# labels, and entries whose indices are exact as floating-point numbers
-_SVMLIGHT_LINE = re.compile(
-    rb"\s*+(-?\d{1,15}(?:,-?\d{1,15})*+(?=\s|$))?((?:\s*+\d{1,9}:"
-    + _SVMLIGHT_NUMBER
-    + rb"(?=\s|$))*+)\s*+"
+# labels of a row, and an entry, whose index is exact as a floating-point number
+_SVMLIGHT_LABELS = re.compile(rb"-?\d{1,15}(?:,-?\d{1,15})*")
+_SVMLIGHT_ENTRY = re.compile(
+    rb"(?<!\S)\d{1,9}:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,5})?(?!\S)"
 )
 # A file may be wide: a million features, and a thousand for each byte. One that is wider would take
 # memory, in every model of it, that has nothing to do with its size.
@@ -374,13 +372,15 @@ def _svmlight_rows(
         row = line.partition(b"#")[0]
         if not row.strip():
             continue
-        match = _SVMLIGHT_LINE.fullmatch(row)
-        if match is None:
+        first, *others = row.split(maxsplit=1)
+        labels = _SVMLIGHT_LABELS.fullmatch(first)
+        entries = row if labels is None else b"".join(others)
+        if sum(1 for _ in _SVMLIGHT_ENTRY.finditer(entries)) != len(entries.split()):
             expected = "integer labels separated by commas, then index:value pairs"
             raise fail(path, number, expected, row.strip().decode("utf-8", "replace"))
         rows[number] = row
-        sets.append([int(label) for label in match[1].split(b",")] if match[1] else [])
-        words = match[2].replace(b":", b" ").split()
+        sets.append([int(label) for label in first.split(b",")] if labels else [])
+        words = entries.replace(b":", b" ").split()
         parts.append(np.array(words, dtype=np.bytes_).astype(np.float64).reshape(-1, 2))
     if not rows:
         raise fail(path, len(raw), "at least one row")

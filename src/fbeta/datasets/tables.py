@@ -311,7 +311,7 @@ def plain_values(cells: Cells, typed: bool) -> list[Any]:
     """Return cells as values of Python; text that holds numbers only as numbers if ``typed``."""
     if not isinstance(cells, list) and "timestamp" in str(cells.type):
         seconds = cells.to_numpy(zero_copy_only=False).astype("datetime64[s]")
-        values = [str(value).removesuffix("T00:00:00") for value in seconds]
+        values: list[Any] = [str(value).removesuffix("T00:00:00") for value in seconds]
     else:
         values = cells if isinstance(cells, list) else cells.to_pylist()
     if not typed and not isinstance(cells, list) and "string" in str(cells.type):

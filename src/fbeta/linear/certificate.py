@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from fbeta._array import Array, array_namespace
 from fbeta.linear.batch import Evaluation, ProblemBatch, join_results, take_problems
 from fbeta.linear.conjugate import Directions
@@ -109,16 +107,11 @@ def _by_rows(
     """
     xp = batch.xp
     tentative = (state.n_iter + 1 < MAX_TENTATIVE) | (state.n_iter % 2 == 1)
-    tentative = tentative & ~state.cautious & (renew is None)
-    full = at, reached
+    tentative = tentative & ~state.cautious & (renew is None and batch.width == 1)
     if bool(xp.any(tentative)):
         at, goal = _truncated(batch, at, xp.where(tentative, reached, 0 * reached), radius)
         reached = xp.where(tentative, goal, reached)
-    try:
-        made = build(batch, at)
-    except (np.linalg.LinAlgError, RuntimeError):  # singular without the rows that were left out
-        at, reached = full
-        made = build(batch, at)
+    made = build(batch, at)
     found = search(batch, at, made, reached, state.cautious)
     below = found.upper <= reached
     if not bool(xp.any(below)):

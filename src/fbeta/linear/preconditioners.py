@@ -23,6 +23,7 @@ PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
 MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factorised again
 MAX_ELIMINATED = 64  # intercepts of a problem that are eliminated for bounds
+RIDGE = 1e-12  # added to the diagonal of singular matrices, in units of their largest entry
 TINY = 1e-150  # added where a zero would be divided by
 
 
@@ -410,4 +411,9 @@ def _inverses(xp: Any, matrices: Array) -> Array:
     if matrices.shape[-1] == 1:
         return 1 / matrices
     size = xp.max(xp.abs(matrices), axis=(-1, -2), keepdims=True)
-    return xp.linalg.inv(matrices / size) / size
+    size = xp.where(size > 0, size, xp.ones_like(size))
+    try:
+        return xp.linalg.inv(matrices / size) / size
+    except (np.linalg.LinAlgError, RuntimeError):  # singular to rounding; the latter is PyTorch's
+        eye = xp.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+        return xp.linalg.inv(matrices / size + RIDGE * eye) / size

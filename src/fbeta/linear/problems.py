@@ -400,9 +400,9 @@ class _Run:
         places, used = self._places(names, design.columns(objective.width))
         index = xp.asarray(np.minimum(places, W.shape[1] - 1), **there)
         columns = xp.take(W, index, axis=1)
-        if used.all():
-            return columns
-        return xp.where(xp.asarray(used, **there), columns, xp.zeros_like(columns))
+        # a stage before that diverged leaves nothing to start from
+        usable = xp.isfinite(columns) & xp.asarray(used, **there)
+        return xp.where(usable, columns, xp.zeros_like(columns))
 
     def _scatter(self, names: NDArray[np.intp], columns: Array) -> Array:
         """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
