@@ -20,8 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from fbeta.datasets import load
-from fbeta.linear import Multinomial
-from fbeta.linear.learner import SolverLearner
+from fbeta.linear import Multinomial, SolverLearner
 
 ALPHA = 1.0
 

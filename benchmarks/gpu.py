@@ -104,7 +104,7 @@ def fit_case(bench: Bench, n: int, repeats: int) -> dict[str, Any]:
 
     from benchmarks.cases import mediamill_shaped, problems_of
     from fbeta import FBetaClassifier
-    from fbeta.linear.learner import LinearLearner
+    from fbeta.linear import LinearLearner
 
     X, Y, targets = _mediamill(bench, mediamill_shaped, problems_of)
     if n > 31_000:

@@ -11,7 +11,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from fbeta import FBetaClassifierCV, FBetaReduction, LabelStatistics, decode
 from fbeta.datasets.benchmarks import all_label_sets
-from fbeta.decoding.exact import expected_fbeta
+from fbeta.decoding.expected import expected_fbeta
 
 SETS = all_label_sets(3)
 DRAWS = 4  # training samples

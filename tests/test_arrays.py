@@ -13,7 +13,7 @@ import pytest
 
 from fbeta import LabelStatistics, decode
 from fbeta._array import is_tensor, namespace_and_device, spread_rows, widest_float
-from fbeta.decoding.exact import expected_fbeta, expected_measure
+from fbeta.decoding.expected import expected_fbeta, expected_measure
 from fbeta.decoding.measures import MEASURES, Measure
 from fbeta.losses import LOSSES
 from fbeta.rivals import decode_independent

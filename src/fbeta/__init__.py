@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from fbeta import decoding, estimators, metrics, statistics
-    from fbeta.decoding.dense_search import register_search
+    from fbeta.decoding.measures import register_search
 
     register_search("cuda", _search_on_cuda)
     for room in (decoding, estimators, metrics, statistics):

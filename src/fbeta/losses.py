@@ -1,4 +1,4 @@
-"""Strictly proper composite binary losses phi, with their links.
+"""Strictly proper composite binary losses phi, their links, and linear models with these.
 
 A loss is a function of a target ``y`` in [0, 1] and a score ``u``, ``phi(y, u) = y phi(+1, u) +
 (1 - y) phi(-1, u)``; with 0/1 targets this is the binary loss itself. Its expectation under
@@ -13,11 +13,18 @@ that follows the array API standard, and is finite and free of warnings for ``|u
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
-from fbeta._array import Array, array_namespace, is_accelerator, multiply_add
+import numpy as np
+from numpy.typing import NDArray
+
+from fbeta._array import Array, array_namespace, is_accelerator, is_tensor, multiply_add
+from fbeta._threads import one_blas_thread
 
 __all__ = ["LOSSES", "ExponentialLoss", "LogisticLoss", "Loss", "SquaredLoss", "get_loss"]
+
+MIN_PARALLEL_SCORES = 1 << 17  # scores below which a second thread does not pay
 
 
 class Loss(ABC):
@@ -235,3 +242,70 @@ def _logit(q: Array) -> Array:
 def _exponent_limit(xp: Any, u: Array) -> float:
     """Return the largest exponent whose sums over many rows stay finite in the type of ``u``."""
     return 60.0 if u.dtype == xp.float32 else 500.0
+
+
+def take_along(values: Any, places: NDArray[np.intp], axis: int = 0) -> Any:
+    """Return the entries of an array of any library at some places along an axis."""
+    xp = array_namespace(values)
+    return xp.take(values, xp.asarray(places, device=values.device), axis=axis)
+
+
+def linear_scores(X: Any, coef: Array, intercept: Array) -> Array:
+    """Return ``X @ coef.T + intercept``; tensors are brought to one type first."""
+    if is_tensor(X):
+        xp = array_namespace(X)
+        dtype = xp.result_type(X, coef)
+        X, coef, intercept = (xp.astype(a, dtype, copy=False) for a in (X, coef, intercept))
+        return X @ coef.T + intercept
+    with one_blas_thread(X.shape[0] * coef.shape[0] < MIN_PARALLEL_SCORES):
+        return X @ coef.T + intercept
+
+
+@dataclass(frozen=True)
+class LinearProbabilities:
+    """Linear scores of distinct binary targets, and the loss whose link makes probabilities.
+
+    Attributes
+    ----------
+    coef : array of shape (m, d)
+        Of the distinct problems.
+    intercept : array of shape (m,)
+        Infinite where the target is constant and the loss has no minimiser.
+    problem : ndarray of shape (M,)
+        Row of ``coef`` that serves each of the M targets.
+    n_iter : ndarray of shape (m,)
+        Newton iterations; 0 where nothing had to be solved.
+    converged : bool ndarray of shape (m,)
+    loss : Loss
+    """
+
+    coef: Array
+    intercept: Array
+    problem: NDArray[np.intp]
+    n_iter: NDArray[np.intp]
+    converged: NDArray[np.bool_]
+    loss: Loss
+
+    def scores(self, X: Any) -> Array:
+        """Return the scores of the distinct problems, of shape (n, m)."""
+        return linear_scores(X, self.coef, self.intercept)
+
+    def probabilities(self, X: Any) -> Any:
+        """Return the probabilities of the targets, of shape (n, M)."""
+        distinct: Any = self.loss.inverse_link(self.scores(X))
+        return take_along(distinct, self.problem, axis=1)
+
+    def log_odds(self, X: Any) -> Any:
+        """Return the log-odds of the targets, of shape (n, M), of a model with logistic loss."""
+        return take_along(self.scores(X), self.problem, axis=1)
+
+    def unfold(self) -> LinearProbabilities:
+        """Return a model with coefficients for each target, also where targets are equal."""
+        names = ("coef", "intercept", "n_iter", "converged")
+        own = {name: take_along(getattr(self, name), self.problem) for name in names}
+        return LinearProbabilities(problem=np.arange(len(self.problem)), loss=self.loss, **own)
+
+    @property
+    def most_iter(self) -> int:
+        """Most Newton iterations of a problem."""
+        return int(self.n_iter.max(initial=0))

@@ -36,7 +36,7 @@ _PLACES = {
     ),
     "fbeta.linear.cardinality": "CardinalityModel",
     "fbeta.linear.multinomial": "LabelSetModel SoftmaxModel",
-    "fbeta.decoding.exact": "SignOfScores",
+    "fbeta.decoding.expected": "SignOfScores",
     "fbeta.rivals.chain": "ChainCode ChainModel",
     "fbeta.rivals.held_out": "CostedModel CostedLogistic HeldOutThresholds",
     "fbeta.rivals.limo": "ScoreThresholds",

@@ -21,7 +21,7 @@ from fbeta.datasets import (
     read_mulan,
 )
 from fbeta.datasets.benchmarks import BENCHMARKS, all_label_sets, file_names
-from fbeta.decoding.exact import expected_fbeta
+from fbeta.decoding.expected import expected_fbeta
 from fbeta.losses import LogisticLoss
 
 from .. import reference

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics, decode
-from fbeta.decoding.exact import CutAtHalf, ExactDecode, SignOfScores, expected_fbeta
+from fbeta.decoding.exact import ExactDecode
+from fbeta.decoding.expected import CutAtHalf, SignOfScores, expected_fbeta
 from fbeta.statistics.codes import Estimates, MarginalCode
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 

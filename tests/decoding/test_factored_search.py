@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from fbeta import LabelStatistics, decode
-from fbeta.decoding.exact import expected_fbeta, expected_measure
+from fbeta.decoding.expected import expected_fbeta, expected_measure
 from fbeta.decoding.measures import MEASURES
 
 from .. import reference

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fbeta import LabelStatistics, decode
-from fbeta.decoding.exact import expected_measure
+from fbeta.decoding.expected import expected_measure
 from fbeta.decoding.measures import MEASURES, Measure, fbeta_measure, get_measure
 from fbeta.metrics import fbeta_weight, precision_score, recall_score
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fbeta import AlphaSearchCV, FBetaDecoder, LabelStatistics, decode, fbeta_score
 from fbeta.datasets import load
-from fbeta.decoding.exact import expected_fbeta
+from fbeta.decoding.expected import expected_fbeta
 
 from ..places import TENSORS, put
 from ..reference import label_sets, statistics_of

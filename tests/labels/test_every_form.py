@@ -10,7 +10,7 @@ import pytest
 
 from fbeta import FBetaClassifier, FBetaReduction, LabelStatistics, fbeta_score, make_fbeta_scorer
 from fbeta.blocks import RowBlocks
-from fbeta.decoding.exact import expected_fbeta, expected_measure
+from fbeta.decoding.expected import expected_fbeta, expected_measure
 from fbeta.metrics import (
     averaged_fbeta,
     best_thresholds,

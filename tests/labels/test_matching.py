@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from fbeta import FBetaClassifier, FBetaReduction, LabelStatistics, fbeta_score
 from fbeta.blocks import RowBlocks
-from fbeta.decoding.exact import expected_fbeta, expected_measure
+from fbeta.decoding.expected import expected_fbeta, expected_measure
 from fbeta.labels.forms import form_of
 from fbeta.metrics import best_thresholds
 from fbeta.rivals import BinaryRelevance

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fbeta.linear import Multinomial
-from fbeta.linear.learner import LinearLearner, SolverLearner
+from fbeta.linear import LinearLearner, Multinomial, SolverLearner
 
 
 def fit_linear(X, targets, loss, alpha, *, weight=None, describe=str, **solver):

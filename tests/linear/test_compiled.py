@@ -323,7 +323,7 @@ PROGRAM = """
 import numpy as np, scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 from fbeta import FBetaClassifierCV
-from fbeta.linear.learner import LinearLearner
+from fbeta.linear import LinearLearner
 rng = np.random.default_rng(0)
 X = rng.normal(size=(4_000, 200))
 Y = (rng.uniform(size=(4_000, 300)) < 0.3).astype(np.int8)

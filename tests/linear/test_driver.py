@@ -18,8 +18,9 @@ from fbeta.linear.driver import (
     StepRule,
     check_requirements,
     minimise,
-    objective_floor,
 )
+from fbeta.linear.objectives import Binary
+from fbeta.losses import LogisticLoss
 
 RULE = StepRule(
     slope_before=float("inf"), slope_beyond=0.5, armijo=1e-4, shortest=0.02, longest=0.6
@@ -106,7 +107,7 @@ def test_a_problem_that_stalls_is_given_up():
 
 
 def test_the_floor_is_a_share_of_the_objective_of_no_prediction():
-    assert objective_floor(200.0, np.log(2)) == pytest.approx(200 * 1e-4 * np.log(2))
+    assert Binary(LogisticLoss()).floor(200.0) == pytest.approx(200 * 1e-4 * np.log(2))
 
 
 def test_what_a_solver_requires_is_checked_before_it_starts():

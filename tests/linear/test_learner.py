@@ -7,14 +7,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.utils.validation import _num_samples
 
-from fbeta.linear import Design, Multinomial
-from fbeta.linear.learner import (
-    Learner,
-    LinearLearner,
-    LinearScores,
-    SolverLearner,
-    take_rows,
-)
+from fbeta.linear import Design, LinearLearner, LinearScores, Multinomial, SolverLearner
+from fbeta.linear.learner import Learner, take_rows
 from fbeta.losses import SquaredLoss
 from fbeta.statistics.codes import MarginalCode
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 import fbeta  # noqa: E402
 from fbeta import LabelStatistics  # noqa: E402
-from fbeta.decoding import dense_search  # noqa: E402
+from fbeta.decoding import measures  # noqa: E402
 from fbeta.nn import CardinalityHead, JointHead, Statistics, decode, decoding  # noqa: E402
 from fbeta.nn import functional as F  # noqa: E402
 
@@ -190,12 +190,12 @@ def test_label_statistics_are_decoded(device):
 
 def test_label_statistics_on_a_device_are_decoded_by_the_registered_search(monkeypatch):
     asked = []
-    monkeypatch.setitem(dense_search._SEARCHES, "cpu", lambda *args: asked.append(args) or (1, 2))
+    monkeypatch.setitem(measures._SEARCHES, "cpu", lambda *args: asked.append(args) or (1, 2))
     q = LabelStatistics(torch.zeros(1), torch.zeros(1, 1, 2), [1])
     assert fbeta.decode(q, 2.0, max_labels=1) == 1
     ((form, beta, goal),) = asked
     assert (form, beta, goal.low, goal.high) == (q.form, 2.0, 0, 1)
-    assert "cuda" in dense_search._SEARCHES
+    assert "cuda" in measures._SEARCHES
 
 
 def test_the_search_of_a_device_needs_no_torchmetrics():
@@ -204,14 +204,14 @@ import sys
 sys.modules["torchmetrics"] = None
 import fbeta
 from fbeta import LabelStatistics, decode
-from fbeta.decoding import dense_search
+from fbeta.decoding import measures
 assert "torch" not in sys.modules
-search = dense_search._SEARCHES["cuda"]
+search = measures._SEARCHES["cuda"]
 import torch
 q = LabelStatistics(torch.full((1,), 0.2), torch.full((1, 1, 2), 0.4), [1])
-labels, _ = search(q.form, 1.0, dense_search.Goal(None, 0, 2, 2))
+labels, _ = search(q.form, 1.0, measures.Goal(None, 0, 2, 2))
 assert labels.tolist() == decode(q).tolist()
-assert dense_search._SEARCHES["cuda"] is not search  # that of fbeta.nn has taken its place
+assert measures._SEARCHES["cuda"] is not search  # that of fbeta.nn has taken its place
 """
     with child("-W", "ignore", "-c", program, timeout=120) as process:
         assert process.wait() == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics, decode
-from fbeta.decoding.exact import expected_fbeta
+from fbeta.decoding.expected import expected_fbeta
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 
 from .. import reference

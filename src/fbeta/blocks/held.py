@@ -20,7 +20,7 @@ from fbeta.linear.batch import Evaluation, ProblemBatch, columns_of, take_proble
 from fbeta.linear.certificate import certified
 from fbeta.linear.conjugate import Directions, conjugate_gradients
 from fbeta.linear.design import Design, rotation_pays
-from fbeta.linear.driver import Oracle, State, StepRule, objective_floor
+from fbeta.linear.driver import Oracle, State, StepRule
 from fbeta.linear.learner import solve_path
 from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
@@ -272,7 +272,7 @@ class HeldRows(Oracle):
             design, columns = design.take(outside), columns[outside]
         problems = learner.problems_of(design, self.objective, sp.csc_array(columns), self.memory)
         budget = np.full(len(names), learner.max_iter - 1)  # passes after the first
-        floor = objective_floor(float(self.totals[fold]), self.objective.null_loss)
+        floor = self.objective.floor(float(self.totals[fold]))
         states = []
         path = solve_path(problems, alphas, tol=START_TOL, max_iter=learner.max_iter)
         for alpha, solution in path:

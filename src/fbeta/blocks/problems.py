@@ -24,13 +24,12 @@ from fbeta.blocks.passes import RowSource
 from fbeta.blocks.summary import CheckedRows, Tally, random_bits
 from fbeta.labels.forms import Indicator
 from fbeta.linear.batch import take_problems
-from fbeta.linear.design import check_squares, round_coefficients
-from fbeta.linear.driver import Evaluator, check_requirements, minimise, objective_floor
-from fbeta.linear.driver import warn_if_not_converged as warn
+from fbeta.linear.design import check_squares
+from fbeta.linear.driver import Evaluator, check_requirements, minimise, warn_not_converged
 from fbeta.linear.learner import Model
-from fbeta.linear.models import LinearModel, LinearProbabilities
-from fbeta.linear.objectives import Binary, Objective
+from fbeta.linear.objectives import Binary, LinearModel, Objective, round_coefficients
 from fbeta.linear.problems import BATCH_COLUMNS
+from fbeta.losses import LinearProbabilities
 from fbeta.statistics.codes import Code
 
 __all__ = ["BlockProblems", "CheckpointError", "scan"]
@@ -224,7 +223,7 @@ class BlockProblems(Evaluator):
         summary, tol, separate = self.summary, self.learner.tol, self.objective.separates_columns
         if not separate or summary.dtype != np.float32 or tol < MIN_SINGLE_TOL:
             return np.float64
-        floor = objective_floor(summary.weight, self.objective.null_loss)
+        floor = self.objective.floor(summary.weight)
         eps = float(np.finfo(np.float32).eps)
         for state, point in zip(states, points, strict=True):
             size = np.sqrt((self.scale[:, None] ** 2 * point.coef**2).sum(axis=0))
@@ -252,14 +251,15 @@ class BlockProblems(Evaluator):
                     W[:, names if separate else slice(None)] = own
                     n_iter[names], converged[names] = iterations, certified
         where = "" if fold < 0 else f" in fold {fold}"
-        warn(
-            converged,
-            lambda k: describe(int(np.argmax(self.problem == k))),
-            "problems",
-            f"{self.source.passes} passes at alpha = {alpha:g}{where}",
-            "max_iter, memory or alpha",
-            stacklevel=5,
-        )
+        if not converged.all():
+            warn_not_converged(
+                converged,
+                lambda k: describe(int(np.argmax(self.problem == k))),
+                "problems",
+                f"{self.source.passes} passes at alpha = {alpha:g}{where}",
+                "max_iter, memory or alpha",
+                stacklevel=5,
+            )
         coef, offset = self.design.coefficients(W)
         if separate:
             constant, loss = self.constant[fold], cast(Binary, self.objective).loss

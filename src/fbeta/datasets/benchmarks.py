@@ -16,7 +16,8 @@ from fbeta._array import optional_import
 from fbeta._validation import check_count
 from fbeta.datasets.dataset import Dataset, DatasetError, PathLike
 from fbeta.datasets.mulan import Nominal, read_mulan
-from fbeta.decoding.exact import decode, expected_fbeta
+from fbeta.decoding.exact import decode
+from fbeta.decoding.expected import expected_fbeta
 from fbeta.losses import LogisticLoss
 from fbeta.statistics import LabelStatistics, encode
 

@@ -1,13 +1,12 @@
 """The label set with the highest expected F_beta, or other measure, under label statistics.
 
-A rule is called with what the model of an estimator gives for n rows and with beta, and returns
-booleans of shape (n, s). docs/theory.md shows that the decode is exact.
+docs/theory.md shows that the decode is exact.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -17,26 +16,34 @@ from numpy.typing import NDArray
 from fbeta._array import (
     Array,
     array_namespace,
-    as_array,
     astype,
-    is_tensor,
-    namespace_and_device,
+    cumulative_sum,
+    sort_descending,
+    spread_rows,
+    take_rows,
     widest_float,
     without_gradients,
 )
 from fbeta._threads import map_rows
 from fbeta._validation import check_count
-from fbeta.decoding.dense_search import TIE_UNITS, Goal, Tables, search_dense, search_on_device
+from fbeta.decoding.expected import StatisticsRule
 from fbeta.decoding.factored_search import search_factored, search_sparse
-from fbeta.decoding.measures import Measure, get_measure
-from fbeta.labels.forms import check_binary, read_dense
+from fbeta.decoding.measures import (
+    Goal,
+    Measure,
+    Tables,
+    choose_size,
+    form_of_statistics,
+    get_measure,
+    largest_labels,
+    rest_of,
+    search_on_device,
+    tie,
+)
 from fbeta.statistics.codes import Estimates
 from fbeta.statistics.composite import Form, Sparse
 from fbeta.statistics.label_statistics import LabelStatistics
-from fbeta.statistics.storage import Dense, Factored, pieces
-
-# values closer than this (relative) are a tie, in double precision
-TIE = TIE_UNITS * np.finfo(np.float64).eps
+from fbeta.statistics.storage import Dense, Factored
 
 
 # the types are those of NumPy, for those who use it; other arrays come back as they are
@@ -126,7 +133,7 @@ def decode(
     >>> decode(q, max_labels=2).tolist(), decode(q, measure="hamming").tolist()
     ([[1, 1, 0]], [[0, 0, 0]])
     """
-    form = _form_of(statistics)
+    form = form_of_statistics(statistics)
     goal = _check_goal(get_measure(measure, beta), min_labels, max_labels, form.shape[1])
     with without_gradients(form.place[0]):
         found = None
@@ -134,89 +141,6 @@ def decode(
             found = search_on_device(form, beta, goal)
         labels, expected = _search(form, goal) if found is None else found
     return (labels, expected) if return_expected else labels
-
-
-def expected_fbeta(
-    statistics: LabelStatistics, labels: Any, beta: float = 1.0
-) -> NDArray[np.float64]:
-    """Compute the expected F_beta of given predictions.
-
-    ``q_0`` for the empty set, else ``sum_k (1 + beta^2) / (beta^2 k + |yhat|) sum_{j in yhat}
-    q_jk``.
-
-    Parameters
-    ----------
-    statistics : LabelStatistics
-        Of n instances.
-    labels : array-like of shape (n, s)
-        Predictions, 0/1.
-    beta : float > 0
-        Weight of recall against precision.
-
-    Returns
-    -------
-    array of shape (n,)
-
-    Examples
-    --------
-    >>> q = LabelStatistics.from_marginals([[0.9, 0.5]])
-    >>> expected_fbeta(q, np.array([[True, False]]), 1.0).round(3).tolist()
-    [0.75]
-    """
-    return expected_measure(statistics, labels, beta)
-
-
-def expected_measure(
-    statistics: LabelStatistics, labels: Any, beta: float = 1.0, *, measure: str | Measure = "fbeta"
-) -> NDArray[np.float64]:
-    """Compute the expected value of a measure for given predictions.
-
-    Parameters
-    ----------
-    statistics : LabelStatistics
-        Of n instances.
-    labels : array-like of shape (n, s)
-        Predictions, 0/1.
-    beta : float > 0
-        Weight of recall against precision; only F_beta has it.
-    measure : str or Measure
-        As for :func:`decode`.
-
-    Returns
-    -------
-    array of shape (n,)
-
-    Examples
-    --------
-    >>> q = LabelStatistics.from_marginals([[0.9, 0.5]])
-    >>> expected_measure(q, [[1, 0]], measure="hamming").round(3).tolist()
-    [0.7]
-    """
-    form, measure = _form_of(statistics), get_measure(measure, beta)
-    xp, s = form.place[0], form.shape[1]
-    chosen = _read_predictions(form, labels)
-
-    def work(rows: Any) -> tuple[Array]:
-        size, (empty, sizes, cardinalities, hits) = _hits(form.take(rows), chosen[rows, :])
-        values, place = np.unique(size, return_inverse=True) if xp is np else (range(s + 1), size)
-        A, B = (
-            xp.take(xp.asarray(table, dtype=hits.dtype, device=hits.device), place, axis=0)
-            for table in measure.tables(cardinalities, values, s)
-        )
-        law = xp.concat([empty[:, None], sizes], axis=1)
-        return (xp.sum(A * hits, axis=1) + xp.sum(B * law, axis=1),)
-
-    expected: NDArray[np.float64] = map_rows(xp, work, form.tasks())[0]
-    return expected
-
-
-def _form_of(statistics: Any) -> Form:
-    if not isinstance(statistics, LabelStatistics):
-        raise TypeError(
-            "statistics must be LabelStatistics; for probabilities of the labels see "
-            f"LabelStatistics.from_marginals (got {type(statistics).__name__})"
-        )
-    return statistics.form
 
 
 def _check_goal(measure: Measure, low: int, high: int | None, s: int) -> Goal:
@@ -249,83 +173,173 @@ def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
     return labels, value
 
 
-def _read_predictions(form: Form, labels: Any) -> Array:
-    """Return predictions as booleans where the statistics are, those of listed labels as CSR."""
-    xp, device = form.place
-    if isinstance(form, Sparse):
-        labels = sp.csr_array(labels, copy=True)
-        check_binary(labels.data, "labels", labels)
-        labels.eliminate_zeros()
-    elif is_tensor(labels):
-        if (xp, device) != namespace_and_device(labels=labels):
-            raise ValueError("labels must be of the library and on the device of the statistics")
-        check_binary(labels, "labels")
-    elif 0 in getattr(labels, "shape", ()):
-        labels = np.asarray(labels)
+def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
+    """Find the best label sets under any statistics.
+
+    Returns shape (n, s), (n,).
+    """
+    xp = block.place[0]
+    if goal.measure.separable:
+        size, value = _search_one_order(block, tables, goal)
+    elif goal.measure.bounded:
+        size, value = _IntervalSearch(block, tables, goal).run()
     else:
-        labels = read_dense(labels, form.shape[1], "labels")
-    if tuple(labels.shape) != form.shape:
-        raise ValueError(f"labels must have shape {form.shape}, got {tuple(labels.shape)}")
-    if isinstance(form, Sparse):
-        return labels.astype(np.bool_)
-    return astype(xp, as_array(xp, device, labels), xp.bool)
+        size, value = _search_every_size(block, tables, goal)
+    weights = xp.take(tables.A, size, axis=0)
+    # a product of matrices may round equal labels differently, and the first is to come first
+    scores = xp.sum(weights[:, :, None] * block.joint, axis=1)
+    n, s = scores.shape
+    if not s:
+        return astype(xp, scores, xp.int8), value
+    place = xp.arange(n, device=size.device) * s + xp.where(size > 0, size - 1, size)
+    threshold = xp.take(xp.reshape(sort_descending(xp, scores), (-1,)), place)
+    near = tie(xp, scores.dtype) * xp.abs(threshold)
+    return largest_labels(xp, scores, size, threshold - near, threshold + near), value
 
 
-def _hits(form: Form, yhat: Array) -> tuple[Array, tuple[Array, ...]]:
-    """Return the sizes of predictions, (n,); q_0, P(|y| = k), k, and the expected hits, (n, K)."""
-    if isinstance(form, Sparse):
-        return np.diff(yhat.indptr), _hits_of_listed(form, yhat)
-    xp = form.place[0]
-    size = xp.sum(astype(xp, yhat, xp.arange(0, device=yhat.device).dtype), axis=1)
-    if isinstance(form, Factored):
-        return size, _hits_of_factored(form, yhat)
-    block = form.block(slice(None))
-    chosen = astype(xp, yhat, block.joint.dtype)
-    hits = xp.matmul(block.joint, chosen[:, :, None])[:, :, 0]
-    return size, (block.empty, block.size_probabilities(), block.cardinalities, hits)
+def _search_one_order(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
+    """Find the best sizes where ``A(k, l) = a(k) b(l)``: the labels have one order for all."""
+    xp = block.place[0]
+    one = min(1, block.shape[1])
+    scores = sort_descending(xp, xp.matmul(tables.A[one, :], block.joint))
+    totals = cumulative_sum(xp, scores, axis=1)
+    totals = xp.concat([xp.zeros_like(block.empty)[:, None], totals], axis=1)
+    b = tables.A[:, 0] / tables.A[one, 0] if tables.host.size else xp.zeros_like(tables.B[:, 0])
+    hits = xp.permute_dims(totals * b, (1, 0))
+    return _choose_among(block, tables, goal, hits[goal.low : goal.high + 1, :])
 
 
-def _hits_of_factored(form: Factored, yhat: Array) -> tuple[Array, ...]:
-    xp = form.place[0]
-    (law, ascending), order = form.law(), form.order()
-    chosen = xp.take(xp.reshape(yhat, (-1,)), xp.reshape(order, (-1,)))
-    chosen = astype(xp, xp.reshape(chosen, order.shape), ascending.dtype)
-    hits = xp.zeros_like(law.weights)
-    for labels, sizes, q in pieces(law, ascending):
-        hits[sizes, :] += xp.sum(q * chosen[labels, None, :], axis=0)
-    cardinalities = np.arange(law.first, law.first + law.weights.shape[0])
-    sizes, hits = (xp.permute_dims(array, (1, 0)) for array in (law.weights, hits))
-    return law.empty, sizes, cardinalities, hits
+def _search_every_size(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
+    """Find the best sizes where nothing is known of the measure."""
+    xp = block.place[0]
+    hits = [
+        _largest_sum(xp, xp.matmul(tables.A[size, :], block.joint), size)[0]
+        for size in range(goal.low, goal.high + 1)
+    ]
+    return _choose_among(block, tables, goal, xp.stack(hits, axis=0))
 
 
-def _hits_of_listed(form: Sparse, yhat: Any) -> tuple[Array, ...]:
-    """Return the hits of predictions (n, s): unlisted labels share what the listed ones leave."""
-    (lists, used), P = form.padded(), form.P
-    numbered = sp.csr_array((np.arange(1.0, P.nnz + 1), P.indices, P.indptr), P.shape)
-    both = numbered.multiply(yhat).tocsr()
-    is_chosen = np.zeros(P.nnz, dtype=np.bool_)
-    is_chosen[both.data.astype(np.intp) - 1] = True
-    chosen = np.zeros_like(used)
-    chosen[used] = is_chosen
-    empty, sizes, cardinalities, hits = _hits_of_factored(lists, chosen)
-    unlisted = np.diff(yhat.indptr) - np.diff(both.indptr)
-    if unlisted.any():
-        rest = np.maximum(cardinalities * sizes - _hits_of_factored(lists, used)[3], 0.0)
-        hits = hits + rest * (unlisted / np.maximum(form.shape[1] - form.listed(), 1))[:, None]
-    return empty, sizes, cardinalities, hits
+def _choose_among(block: Dense, tables: Tables, goal: Goal, hits: Array) -> tuple[Array, Array]:
+    """Choose between all sizes that are allowed, with what depends on the size alone."""
+    rest, scale = rest_of(block.place[0], tables.B[goal.low : goal.high + 1, :], *_sizes_of(block))
+    sizes = list(range(goal.low, goal.high + 1))
+    return choose_size(block.place[0], sizes, hits + rest, hits + scale)
 
 
-class StatisticsRule(ABC):
-    """A rule that reads :class:`fbeta.statistics.codes.Estimates`."""
+def _sizes_of(block: Dense) -> tuple[Array, Array]:
+    xp = block.place[0]
+    return block.empty, xp.permute_dims(block.size_probabilities(), (1, 0))
 
-    @abstractmethod
-    def __call__(self, output: Estimates, beta: float) -> Any:
-        """Return label sets, of shape (n, s)."""
 
-    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
-        """Return label sets, and the F_beta to be expected of them under the statistics."""
-        labels = self(output, beta)
-        return labels, expected_fbeta(output.statistics(), labels, beta)
+def _largest_sum(xp: Any, scores: Array, size: int) -> tuple[Array, Array]:
+    """Return the sum of the largest ``size`` scores of each row, and the next largest.
+
+    NumPy's scores are sorted in place.
+    """
+    s = scores.shape[1]
+    if xp is np:
+        if size < s:
+            scores.partition(s - size - 1, axis=1)
+        largest, rest = scores[:, s - size :], scores[:, : s - size]
+        return largest.sum(axis=1), rest[:, -1] if size < s else np.zeros(len(scores))
+    scores = sort_descending(xp, scores)
+    total = xp.sum(scores[:, :size], axis=1)
+    return total, scores[:, size] if size < s else xp.zeros_like(total)
+
+
+class _IntervalSearch:
+    """The best size for a measure with ``A(k, l) = c(k) / (d(k) + l)``, and 0 beyond the hits.
+
+    A few sizes are tried, and an interval between two of them is halved only where the bounds of
+    docs/theory.md are above the best value so far.
+    """
+
+    def __init__(self, block: Dense, tables: Tables, goal: Goal) -> None:
+        self.xp, self.block, self.tables, self.goal = block.place[0], block, tables, goal
+        xp, n = self.xp, block.shape[0]
+        self.tie = tie(xp, block.empty.dtype)
+        self.rows = xp.arange(n, device=block.empty.device)
+        self.values: dict[int, Array] = {}
+        self.best = xp.full_like(block.empty, -xp.inf)
+        if goal.low == 0:
+            self._keep(0, self.rows, rest_of(xp, tables.B[:1, :], *_sizes_of(block))[0][0, :])
+
+    def run(self) -> tuple[Array, Array]:
+        """Return the best sizes and their values."""
+        xp, rows, high = self.xp, self.rows, self.goal.high
+        total = xp.sum(self.block.joint, axis=2)
+        starts, intervals = _first_sizes(self.goal), []
+        for start, end in pairwise([*starts, high + 1]):
+            bound = xp.matmul(xp.take(total, rows, axis=0), self.tables.A[start, :])
+            (rows,) = self._open(rows, bound > self._best(rows) * (1 + self.tie), rows)
+            if not rows.shape[0]:
+                break
+            value, next_score = self._try(start, rows)
+            intervals.append((start, end, rows, value, next_score))
+            if start < high:
+                bound = xp.maximum(value, self._bound(start, high, value, next_score))
+                (rows,) = self._open(rows, bound > self._best(rows) * (1 + self.tie), rows)
+        for interval in reversed(intervals):
+            self._refine(*interval)
+        sizes = sorted(self.values)
+        values = xp.stack([self.values[size] for size in sizes], axis=0)
+        return choose_size(xp, sizes, values)
+
+    def _refine(self, start: int, end: int, rows: Array, value: Array, next_score: Array) -> None:
+        """Try the sizes between two that matter, given the value at the first."""
+        if end - start < 2:
+            return
+        bound = self.xp.maximum(
+            self._bound(start, start + 1, value, next_score),
+            self._bound(start, end - 1, value, next_score),
+        )
+        near = bound >= self._best(rows) * (1 - 2 * self.tie)
+        rows, value, next_score = self._open(rows, near, rows, value, next_score)
+        if rows.shape[0]:
+            middle = (start + end) // 2
+            self._refine(middle, end, rows, *self._try(middle, rows))
+            self._refine(start, middle, rows, value, next_score)
+
+    def _bound(self, start: int, size: int, value: Array, next_score: Array) -> Array:
+        return self.tables.shrinkage(start, size) * (value + (size - start) * next_score)
+
+    def _best(self, rows: Array) -> Array:
+        return self.xp.take(self.best, rows)
+
+    def _open(self, rows: Array, mask: Array, *arrays: Array) -> tuple[Array, ...]:
+        """Return the arrays where the mask is true."""
+        found = self.xp.nonzero(mask)[0]
+        if found.shape[0] == rows.shape[0]:
+            return arrays
+        return tuple(take_rows(self.xp, array, found) for array in arrays)
+
+    def _try(self, size: int, rows: Array) -> tuple[Array, Array]:
+        """Compute the value of the best set of a size, for some rows, and the next score."""
+        xp, weights, n = self.xp, self.tables.A[size, :], self.block.shape[0]
+        m = rows.shape[0]
+        if 5 * m > n:
+            # a product with all rows costs less than a copy of some
+            scores = xp.matmul(weights, self.block.joint)
+            scores = scores if m == n else xp.take(scores, rows, axis=0)
+        else:
+            scores = xp.matmul(weights, xp.take(self.block.joint, rows, axis=0))
+        value, next_score = _largest_sum(xp, scores, size)
+        self._keep(size, rows, value)
+        return value, next_score
+
+    def _keep(self, size: int, rows: Array, value: Array) -> None:
+        spread = spread_rows(self.xp, value, rows, self.block.shape[0], -np.inf)
+        self.values[size] = spread
+        self.best = self.xp.maximum(self.best, spread)
+
+
+def _first_sizes(goal: Goal) -> list[int]:
+    """Return the sizes to be tried first: each 1.5 times the one before."""
+    sizes, size = [], max(goal.low, 1)
+    while size <= goal.high:
+        sizes.append(size)
+        size = max(size + 1, size * 3 // 2)
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -343,39 +357,3 @@ class ExactDecode(StatisticsRule):
             return labels.astype(np.bool_), expected
         xp = array_namespace(labels)
         return xp.astype(labels, xp.bool), expected
-
-
-@dataclass(frozen=True)
-class CutAtHalf(StatisticsRule):
-    """The labels that are more likely than not, whatever beta."""
-
-    def __call__(self, output: Estimates, beta: float) -> Any:
-        """Cut the marginals at 1/2."""
-        return output.marginals() > 0.5
-
-
-@dataclass(frozen=True)
-class SignOfScores:
-    """The labels with positive scores, of a model that was fitted for one beta.
-
-    Examples
-    --------
-    >>> SignOfScores(1.0)(np.array([[0.2, -0.1]]), 1.0).tolist()
-    [[True, False]]
-    """
-
-    beta: float
-
-    def __call__(self, output: NDArray[Any], beta: float) -> NDArray[np.bool_]:
-        """Cut the scores at 0."""
-        check_same_beta(beta, self.beta)
-        return np.asarray(output > 0)
-
-
-def check_same_beta(beta: float, fitted: float) -> None:
-    """Raise where a model that was fitted for one measure is asked to predict for another."""
-    if beta != fitted:
-        raise ValueError(
-            f"the model was fitted for beta={fitted:g} and depends on it: to predict for "
-            f"beta={beta:g}, fit again"
-        )

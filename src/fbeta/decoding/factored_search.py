@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, astype, host_integers
 from fbeta._threads import map_rows, rows_at_once
-from fbeta.decoding.dense_search import Goal, choose_size, largest_labels, rest_of, tie
+from fbeta.decoding.measures import Goal, choose_size, largest_labels, rest_of, tie
 from fbeta.statistics.composite import Sparse
 from fbeta.statistics.conditional_bernoulli import (
     IndependentLaw,

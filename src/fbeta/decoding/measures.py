@@ -1,7 +1,8 @@
 """Measures of a prediction that are linear in the hits, once the two sizes are known.
 
 Their expectations need only the label statistics, so that one fitted model serves them all. A zero
-denominator makes a ratio 1: for example the precision of an empty prediction.
+denominator makes a ratio 1: for example the precision of an empty prediction. What the searches for
+the best label set have in common is here, too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fbeta._array import Array, astype, cumulative_sum
 from fbeta._validation import check_beta
 from fbeta.metrics import fbeta_weight
+from fbeta.statistics.composite import Form
+from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.statistics.storage import Dense
 
 __all__ = ["MEASURES", "Measure", "fbeta_measure", "get_measure"]
 
@@ -187,3 +192,111 @@ MEASURES: dict[str, Measure] = {
         ),
     )
 }
+
+
+# values closer than this many units of rounding, relative to the sums they come from, are a tie:
+# sums of the same numbers in another order differ so
+TIE_UNITS = 64
+
+
+def tie(xp: Any, dtype: Any) -> float:
+    """Return the relative difference below which two values are a tie."""
+    return TIE_UNITS * float(xp.finfo(dtype).eps)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The measure to maximise in expectation, and how many labels a prediction may have."""
+
+    measure: Measure
+    low: int  # the smallest and the largest number of labels of a prediction
+    high: int
+    n_labels: int  # the number of labels s that there are
+
+
+# from statistics, beta and a goal to label sets, (n, s), and expected values, (n,)
+Search: TypeAlias = Callable[[Dense, float, Goal], tuple[Array, Array] | None]
+_SEARCHES: dict[str, Search] = {}
+
+
+def register_search(device_type: str, search: Search) -> None:
+    """Register the decode of dense statistics on devices of a type, such as "cuda"."""
+    _SEARCHES[device_type] = search
+
+
+def search_on_device(form: Dense, beta: float, goal: Goal) -> tuple[Array, Array] | None:
+    """Return label sets and expected values, or None where no search is registered."""
+    search = _SEARCHES.get(getattr(form.place[1], "type", ""))
+    return None if search is None else search(form, beta, goal)
+
+
+class Tables:
+    """A (s + 1, K) and B (s + 1, 1 + K) of a measure for all sizes of predictions 0..s.
+
+    They are where the statistics are; ``host`` is A once more, for decisions.
+    """
+
+    def __init__(self, measure: Measure, block: Dense) -> None:
+        xp, device = block.place
+        s, dtype = block.shape[1], block.empty.dtype
+        self.host, B = measure.tables(block.cardinalities, np.arange(s + 1), s)
+        self.A, self.B = (xp.asarray(t, dtype=dtype, device=device) for t in (self.host, B))
+
+    def shrinkage(self, start: int, size: int) -> float:
+        """Return the largest ratio of A at a size to A at a smaller one, over the true sizes."""
+        return float((self.host[size] / self.host[start]).max(initial=0.0))
+
+
+def choose_size(
+    xp: Any, sizes: list[int], values: Array, scales: Array | None = None
+) -> tuple[Array, Array]:
+    """Choose the best size of each instance, and the smallest among those that tie.
+
+    Shapes: ``values`` (E, n), ``scales`` (E, n); returns (n,), (n,).
+    """
+    zero = xp.zeros_like(values)
+    if scales is None:
+        scales = xp.where(values > -xp.inf, xp.abs(values), zero)
+    top = xp.max(values, axis=0)
+    scale = xp.max(xp.where(values == top, scales, zero), axis=0)
+    near = values >= top - tie(xp, values.dtype) * xp.maximum(scales, scale)
+    place = xp.arange(len(sizes), device=values.device)
+    place = xp.broadcast_to(place[:, None], values.shape)
+    first = xp.min(xp.where(near, place, xp.full_like(place, len(sizes) - 1)), axis=0)
+    value = xp.sum(xp.where(place == first, values, zero), axis=0)
+    return xp.take(xp.asarray(sizes, device=values.device), first), value
+
+
+def largest_labels(xp: Any, scores: Array, size: Array, low: Array, high: Array) -> Array:
+    """Return the sets of the labels with the largest scores; the first come first among equals.
+
+    Shapes: ``scores`` (n, s), ``size`` (n,), ``low, high`` (n,); returns (n, s).
+    """
+    infinite = xp.full_like(low, xp.inf)
+    low, high = (xp.where(size > 0, limit, infinite)[:, None] for limit in (low, high))
+    above = scores > high
+    equal = (scores >= low) & ~above
+    missing = size - xp.sum(astype(xp, above, size.dtype), axis=1)
+    if xp is np and np.array_equal(equal.sum(axis=1), missing):
+        return (above | equal).astype(np.int8)
+    order = cumulative_sum(xp, astype(xp, equal, size.dtype), axis=1)
+    return astype(xp, above | (equal & (order <= missing[:, None])), xp.int8)
+
+
+def rest_of(xp: Any, B: Array, empty: Array, probabilities: Array) -> tuple[Array, Array]:
+    """Return the part of the expected values that does not depend on hits, and its scale.
+
+    Shapes: ``B`` (E, 1 + K), ``empty`` (n,), ``probabilities`` (K, n); returns (E, n).
+    """
+    law = xp.concat([empty[None, :], probabilities], axis=0)
+    return xp.matmul(B, law), xp.matmul(xp.abs(B), law)
+
+
+def form_of_statistics(statistics: Any) -> Form:
+    """Return how label statistics are kept; anything else is a TypeError."""
+    if not isinstance(statistics, LabelStatistics):
+        raise TypeError(
+            "statistics must be LabelStatistics; for probabilities of the labels see "
+            f"LabelStatistics.from_marginals (got {type(statistics).__name__})"
+        )
+    return statistics.form

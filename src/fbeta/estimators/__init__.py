@@ -4,13 +4,9 @@ from fbeta.estimators.alpha_search import AlphaSearchCV
 from fbeta.estimators.auto import FBetaAuto, FBetaEnsemble
 from fbeta.estimators.decoder import FBetaDecoder, FBetaDecoderCV
 from fbeta.estimators.forest import FBetaForest
-from fbeta.estimators.linear import (
-    CardinalityClassifier,
-    FBetaClassifier,
-    FBetaClassifierCV,
-    LabelSetClassifier,
-)
+from fbeta.estimators.linear import CardinalityClassifier, FBetaClassifierCV, LabelSetClassifier
 from fbeta.estimators.reduction import FBetaReduction, SizedClassifier
+from fbeta.estimators.statistics_base import FBetaClassifier
 
 __all__ = [
     "AlphaSearchCV",

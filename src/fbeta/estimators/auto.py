@@ -24,9 +24,10 @@ from fbeta.estimators.auto_search import JOINT, QUICK, RAW, Clock, Search
 from fbeta.estimators.average import AverageClassifier, AverageModel
 from fbeta.estimators.folds import ALPHAS, Fold, make_folds
 from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
-from fbeta.estimators.linear import CardinalityClassifier, FBetaClassifier, LabelSetClassifier
+from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
 from fbeta.estimators.members import Trial, as_candidates, kept_rows
 from fbeta.estimators.reduction import SizedClassifier
+from fbeta.estimators.statistics_base import FBetaClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 

@@ -243,7 +243,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _needs_encoding(self, X: Any) -> bool:
         """Return whether X is a data frame with columns that are no numbers, or with gaps."""
-        if not is_table(X) or in_blocks(X):
+        if isinstance(X, np.ndarray) or not is_table(X) or in_blocks(X):
             return False
         table = _as_pandas(X)
         if any(getattr(dtype, "kind", "O") not in "biuf" for dtype in table.dtypes):

@@ -1,4 +1,4 @@
-"""Linear models of label statistics: the paper's algorithm, the cardinality model, label sets."""
+"""Linear models of label statistics: the search for alpha, the cardinality model, label sets."""
 
 from __future__ import annotations
 
@@ -8,92 +8,13 @@ from typing import Any
 
 from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
 from fbeta.estimators.base import views
-from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.estimators.statistics_base import FBetaClassifier, StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Cardinality, LabelSets
-from fbeta.linear.learner import LinearLearner, SolverLearner
-from fbeta.losses import Loss, get_loss
-from fbeta.statistics.codes import CardinalityCode, JointCode, LabelSetCode
+from fbeta.linear import Cardinality, LabelSets, SolverLearner
+from fbeta.losses import Loss
+from fbeta.statistics.codes import CardinalityCode, LabelSetCode
 
-__all__ = ["CardinalityClassifier", "FBetaClassifier", "FBetaClassifierCV", "LabelSetClassifier"]
-
-
-@dataclass(eq=False, repr=False)
-class FBetaClassifier(StatisticsClassifier):
-    """Multi-label classifier that is optimal for the F_beta-measure.
-
-    Fits a regularised linear model of each of the probabilities ``P(no labels | x)`` and ``P(|y| =
-    k, y_j = 1 | x)`` by minimising a convex calibrated surrogate, and predicts the label set with
-    the highest expected F_beta under them. The models do not depend on beta.
-
-    Parameters
-    ----------
-    beta : float > 0
-        The measure to be optimal for: above 1 recall counts more, below 1 precision.
-    alpha : float >= 0
-        Each binary problem minimises the SUM of its losses plus ``alpha / 2 |w|^2``; the intercept
-        is not penalised.
-    loss : {"logistic", "exponential", "squared"} or Loss
-        A strictly proper composite loss.
-    cardinalities : {"seen", "all"}
-        Estimate the probabilities for the sizes of label sets that the training data has, or for
-        all of 1..s. With an intercept both give the same predictions.
-    fit_intercept : bool
-        Whether the models have an intercept.
-    tol : float > 0
-        A problem has converged once the decrease of its objective that a further step promises is
-        below ``tol`` times the objective.
-    max_iter : int
-        Largest number of Newton iterations.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (s,)
-        Names of the labels.
-    cardinalities_ : ndarray of shape (K,)
-        Sizes of label sets that have statistics.
-    coef_ : ndarray of shape (m, d)
-        Coefficients of the distinct binary problems.
-    intercept_ : ndarray of shape (m,)
-        Their intercepts, infinite where the target is constant.
-    n_iter_ : int
-        Most Newton iterations of a problem.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : ndarray of shape (d,)
-        Names of the features, where X had string column names.
-
-    Examples
-    --------
-    >>> from fbeta import FBetaClassifier
-    >>> X = [[0.0], [1.0], [2.0], [3.0]]
-    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
-    >>> clf = FBetaClassifier(beta=1.0, alpha=0.1).fit(X, Y)
-    >>> clf.predict([[0.5], [2.5]])
-    [['sea'], ['sea', 'sky']]
-    >>> clf.predict([[1.4]], beta=0.2), clf.predict([[1.4]], beta=5.0)
-    ([['sea']], [['sea', 'sky']])
-    """
-
-    beta: float = 1.0
-    alpha: float = 1.0
-    _: KW_ONLY
-    loss: str | Loss = "logistic"
-    cardinalities: str = "seen"
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
-
-    _any_array = True
-    _streams = True
-
-    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
-
-    def _make_code(self, Y: Indicator) -> JointCode:
-        return JointCode.of(Y, self.cardinalities)
-
-    def _make_learner(self) -> LinearLearner:
-        return LinearLearner(self.fit_intercept, self.tol, self.max_iter, get_loss(self.loss))
+__all__ = ["CardinalityClassifier", "FBetaClassifierCV", "LabelSetClassifier"]
 
 
 @dataclass(eq=False, repr=False)

@@ -21,8 +21,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._validation import check_number
 from fbeta.estimators.recalibration import Recalibration, fit_curve
+from fbeta.linear import LinearLearner, LinearProbabilities
 from fbeta.linear.design import Design
-from fbeta.linear.learner import Learner, LinearLearner, LinearProbabilities, Names, Weight
+from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = [

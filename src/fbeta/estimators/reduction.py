@@ -24,7 +24,8 @@ from fbeta.estimators.features import check_classifier, fit_router, fit_weights
 from fbeta.estimators.listed import ListedLearner
 from fbeta.estimators.statistics_base import FunctionLearner, Plan, StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, LinearLearner, Weight
+from fbeta.linear import LinearLearner
+from fbeta.linear.learner import Learner, Weight
 from fbeta.statistics.codes import Code, JointCode, MarginalCode, SizedCode
 from fbeta.statistics.encoding import constant_values, distinct_columns, read_matrix
 

@@ -1,10 +1,10 @@
-"""Base of the estimators of label statistics: a code, a model of its targets and a rule."""
+"""The paper's classifier, and the base of all estimators of label statistics."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
@@ -15,20 +15,23 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from fbeta._array import concat
 from fbeta._validation import check_beta, check_sample_weight
-from fbeta.decoding.exact import ExactDecode, StatisticsRule
+from fbeta.decoding.exact import ExactDecode
+from fbeta.decoding.expected import StatisticsRule
 from fbeta.decoding.measures import Measure
 from fbeta.estimators.base import FittedPath, MultiLabelClassifier, in_blocks, views
 from fbeta.estimators.features import answer_blocks
 from fbeta.estimators.listed import ListedMarginals
 from fbeta.labels.forms import Indicator, form_of, materialise
+from fbeta.linear import LinearLearner
 from fbeta.linear.learner import Alphas, Learner, Model, Names, Rows, Weight
-from fbeta.statistics.codes import Code, Estimates
+from fbeta.losses import Loss, get_loss
+from fbeta.statistics.codes import Code, Estimates, JointCode
 from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["FunctionLearner", "StatisticsClassifier"]
+__all__ = ["FBetaClassifier", "FunctionLearner", "StatisticsClassifier"]
 
 Plan: TypeAlias = tuple[Code, Learner, Names]
 
@@ -270,3 +273,81 @@ class StatisticsClassifier(MultiLabelClassifier):
         check_is_fitted(self)
         beta = check_beta(self.beta if beta is None else beta)
         return self.decide(X, [beta], calibrated=calibrated, **goal).expected[beta]
+
+
+@dataclass(eq=False, repr=False)
+class FBetaClassifier(StatisticsClassifier):
+    """Multi-label classifier that is optimal for the F_beta-measure.
+
+    Fits a regularised linear model of each of the probabilities ``P(no labels | x)`` and ``P(|y| =
+    k, y_j = 1 | x)`` by minimising a convex calibrated surrogate, and predicts the label set with
+    the highest expected F_beta under them. The models do not depend on beta.
+
+    Parameters
+    ----------
+    beta : float > 0
+        The measure to be optimal for: above 1 recall counts more, below 1 precision.
+    alpha : float >= 0
+        Each binary problem minimises the SUM of its losses plus ``alpha / 2 |w|^2``; the intercept
+        is not penalised.
+    loss : {"logistic", "exponential", "squared"} or Loss
+        A strictly proper composite loss.
+    cardinalities : {"seen", "all"}
+        Estimate the probabilities for the sizes of label sets that the training data has, or for
+        all of 1..s. With an intercept both give the same predictions.
+    fit_intercept : bool
+        Whether the models have an intercept.
+    tol : float > 0
+        A problem has converged once the decrease of its objective that a further step promises is
+        below ``tol`` times the objective.
+    max_iter : int
+        Largest number of Newton iterations.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (s,)
+        Names of the labels.
+    cardinalities_ : ndarray of shape (K,)
+        Sizes of label sets that have statistics.
+    coef_ : ndarray of shape (m, d)
+        Coefficients of the distinct binary problems.
+    intercept_ : ndarray of shape (m,)
+        Their intercepts, infinite where the target is constant.
+    n_iter_ : int
+        Most Newton iterations of a problem.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the features, where X had string column names.
+
+    Examples
+    --------
+    >>> from fbeta import FBetaClassifier
+    >>> X = [[0.0], [1.0], [2.0], [3.0]]
+    >>> Y = [["sea"], ["sea"], ["sea", "sky"], ["sea", "sky"]]
+    >>> clf = FBetaClassifier(beta=1.0, alpha=0.1).fit(X, Y)
+    >>> clf.predict([[0.5], [2.5]])
+    [['sea'], ['sea', 'sky']]
+    >>> clf.predict([[1.4]], beta=0.2), clf.predict([[1.4]], beta=5.0)
+    ([['sea']], [['sea', 'sky']])
+    """
+
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    loss: str | Loss = "logistic"
+    cardinalities: str = "seen"
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+
+    _any_array = True
+    _streams = True
+
+    coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
+
+    def _make_code(self, Y: Indicator) -> JointCode:
+        return JointCode.of(Y, self.cardinalities)
+
+    def _make_learner(self) -> LinearLearner:
+        return LinearLearner(self.fit_intercept, self.tol, self.max_iter, get_loss(self.loss))

@@ -1,19 +1,27 @@
 """The solver: every problem of a reduction at once, on the same X.
 
-``learner`` is what estimators use, ``models`` what they get; ``docs/solver.md`` says how it works.
+``problems`` has the learners that estimators use; ``docs/solver.md`` says how it works.
 """
 
 from fbeta.linear.cardinality import Cardinality
 from fbeta.linear.design import Design
 from fbeta.linear.learner import solve_path
-from fbeta.linear.models import LinearModel, LinearProbabilities, LinearScores
 from fbeta.linear.multinomial import LabelSets, Multinomial
-from fbeta.linear.problems import LinearProblems, Problems, Solution
+from fbeta.linear.objectives import LinearModel, LinearScores
+from fbeta.linear.problems import (
+    LinearLearner,
+    LinearProblems,
+    Problems,
+    Solution,
+    SolverLearner,
+)
+from fbeta.losses import LinearProbabilities
 
 __all__ = [
     "Cardinality",
     "Design",
     "LabelSets",
+    "LinearLearner",
     "LinearModel",
     "LinearProbabilities",
     "LinearProblems",
@@ -21,5 +29,6 @@ __all__ = [
     "Multinomial",
     "Problems",
     "Solution",
+    "SolverLearner",
     "solve_path",
 ]

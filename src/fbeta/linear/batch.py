@@ -27,7 +27,6 @@ __all__ = [
     "columns_of",
     "eliminated",
     "join_results",
-    "row_distances",
     "take_problems",
 ]
 
@@ -37,8 +36,6 @@ TILE_SCORES = 1 << 14  # scores of a tile of rows: they stay in a processor's ca
 TILE_SCORES_ACCELERATOR = 1 << 26  # there large products are the fast ones
 MIN_TILE_ROWS = 256
 MAX_TILE_FEATURES = 2048  # a tile has at least twice as many rows as features, up to this many
-DISTANCE_ENTRIES = 1 << 20  # entries of X that are copied for distances at a time
-FAR_ROW = 30.0  # distance of a row from the mean, in medians of all, that makes it an outlier
 SANDWICH_ENTRIES = 1 << 28  # entries of weighted rows that an accelerator multiplies at a time
 
 
@@ -313,44 +310,6 @@ def join_results(pieces: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
     xp = array_namespace(pieces[0][0])
     names, *values = (xp.concat(a, axis=-1) for a in zip(*pieces, strict=True))
     return tuple(take_problems(values, xp.argsort(names), names.shape[0]))
-
-
-def row_distances(design: Design) -> tuple[Array, Array, float]:
-    """Return a centre of the rows, (p, 1), their distances from it, (n, 1), and their median.
-
-    In penalised coordinates. The centre is 0, or where an intercept absorbs any shift and some rows
-    are far from the others, the mean of those others.
-    """
-    xp, n = design.xp, design.matrix.shape[0]
-    centre = xp.zeros_like(design.penalised)
-    size = _distances_from(design, centre)
-    middle = float(xp.sort(size[:, 0])[n // 2]) if n else 0.0
-    if n and design.intercept and bool(xp.max(size) > FAR_ROW * middle):
-        near = design.take(xp.nonzero(size[:, 0] <= 2 * middle)[0])
-        centre = near.moments[0] * design.penalised
-        if design.shifted:
-            centre[:-1, 0] -= design.mean
-        size = _distances_from(design, centre)
-        middle = float(xp.sort(size[:, 0])[n // 2])
-    return centre, size, middle
-
-
-def _distances_from(design: Design, centre: Array) -> Array:
-    xp, matrix = design.xp, design.matrix
-    (n, p), shifted = matrix.shape, bool(xp.any(centre != 0))
-    if sp.issparse(matrix):
-        at = centre + (np.append(design.mean, 0.0)[:, None] if design.shifted else 0.0)
-        data = matrix.data.astype(np.float64)
-        own = sp.csr_array((data * data, matrix.indices, matrix.indptr), matrix.shape)
-        own, size = own @ design.penalised, float(np.sum(at * at))
-        error = 16 * np.finfo(np.float64).eps * (own + size)
-        return np.sqrt(np.clip(own - 2 * (matrix @ at) + size, 0.0, None) + error)
-    step, last, squares = max(1, DISTANCE_ENTRIES // max(p, 1)), p - int(design.intercept), []
-    for start in range(0, max(n, 1), step):
-        part = astype(xp, matrix[start : min(start + step, n), :last], xp.float64)
-        part = part - centre[:last, :].T if shifted else part
-        squares.append(xp.vecdot(part, part))
-    return xp.sqrt(xp.concat(squares))[:, None]
 
 
 def eliminated(batch: ProblemBatch, curvature: list[Array]) -> tuple[Array, Array, Array]:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from fbeta._array import Array, array_namespace, namespace_and_device
 from fbeta._threads import map_rows, row_tasks
 from fbeta.linear.design import Design
-from fbeta.linear.models import LinearModel
-from fbeta.linear.objectives import Objective
+from fbeta.linear.objectives import LinearModel, Objective
 from fbeta.linear.problems import independent_start
 from fbeta.statistics.cardinality_law import (
     backward,

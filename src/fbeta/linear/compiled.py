@@ -28,7 +28,6 @@ except ImportError:  # built without a compiler
 
 __all__ = ["Compiled", "is_compiled"]
 
-AIM = 0.4  # share of the tolerance that single precision aims at
 FINEST = 1e-8  # relative decrease that single precision can resolve
 MAX_ENTRIES = 2**31 - 1  # of a sparse matrix
 CHECK_OPERATIONS = 1 << 30  # between two checks for an interruption by the user
@@ -202,11 +201,10 @@ class Compiled:
             "max_iter": max_iter,
         }
         for single in (True, False):
-            numbers |= {
-                "single": single,
-                "tol_share": max(AIM, FINEST / tol) if single else certificate.CERTIFIED_SHARE,
-                "cold": cold and single,
-            }
+            aim = certificate.CERTIFIED_SHARE
+            if single:
+                aim = max(in_memory.SINGLE_SHARE, FINEST / tol)
+            numbers |= {"single": single, "tol_share": aim, "cold": cold and single}
             for lanes in np.unique(width[problems]):
                 queue = problems[(width[problems] == lanes) & (status[problems] != HARD)]
                 queue = queue[np.argsort(-used[queue], kind="stable")]  # what was slow first

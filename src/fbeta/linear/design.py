@@ -12,9 +12,10 @@ import scipy.sparse as sp
 
 from fbeta._array import Array, array_namespace, astype
 from fbeta._threads import one_blas_thread
-from fbeta.linear.batch import RowTiles, row_distances
+from fbeta.linear.batch import RowTiles
+from fbeta.linear.objectives import round_coefficients
 
-__all__ = ["Design", "check_squares", "rotation_pays", "round_coefficients"]
+__all__ = ["Design", "check_squares", "rotation_pays"]
 
 # dimensions up to which it costs nothing: rows with weights and repeated ones are solved alike
 ALWAYS_ROTATED = 32
@@ -24,7 +25,7 @@ MIN_SPARSE_ENTRIES = 1 << 16  # entries of X below which that saves nothing
 MAX_ONE_THREAD_FEATURES = 400  # dimensions below which BLAS threads do not pay
 COLUMNS_AT_ONCE = 256  # columns that are brought back to the coordinates of X at a time
 PART_ENTRIES = 1 << 20  # entries of X that are copied to double precision at a time
-MAX_SCORE_ROUNDING = 1e-4  # change of a score by rounding coefficients that is tolerated
+FAR_ROW = 30.0  # distance of a row from the mean, in medians of all, that makes it an outlier
 MAX_DOUBLE_ENTRIES = 1 << 24  # entries of X up to which it is kept in double precision
 
 
@@ -74,18 +75,14 @@ class Design:
     ) -> Design:
         """Prepare X, (n, d), float32 or float64, dense or csr, with positive weights of the rows.
 
-        Parameters
-        ----------
-        X, weight : array or csr_array of shape (n, d); array of shape (n,), optional
-        intercept : bool
-            Whether the models have an intercept, which is not penalised.
-        rotate : bool
-            Rotate dense X to orthogonal scores where that pays.
-        complete : bool
-            Keep coordinates in which no row has a component: other rows may have one.
+        An ``intercept`` is not penalised. Dense X is rotated to orthogonal scores if ``rotate``. A
+        ``complete`` design keeps coordinates in which no row, but perhaps others, has a component.
         """
         max_abs, dtype = _max_abs(X), X.dtype
-        if sp.issparse(X) or _mostly_zero(X):
+        sparse = sp.issparse(X)
+        if isinstance(X, np.ndarray) and X.size >= MIN_SPARSE_ENTRIES:
+            sparse = np.count_nonzero(X) <= MAX_DENSITY * X.size
+        if sparse:
             return cls._of_sparse(X, weight, intercept, max_abs, complete)
         xp = array_namespace(X)
         if X.shape[0] * X.shape[1] <= MAX_DOUBLE_ENTRIES:
@@ -209,8 +206,7 @@ class Design:
         matrix = matrix[:, :-1] if self.intercept else matrix
         weight = None if self.weight is None else xp.astype(self.weight, xp.float64)
         Z, V = orthogonal_scores(xp, matrix - self.mean if self.shifted else matrix, weight)
-        kinds = [xp.ones_like(V[0, :]), xp.zeros_like(ones[0, :])]
-        penalised = xp.concat(kinds)[:, None]
+        penalised = xp.concat([xp.ones_like(V[0, :]), xp.zeros_like(ones[0, :])])[:, None]
         matrix = xp.concat([Z, ones], axis=1)
         return replace(self, matrix=matrix, weight=weight, penalised=penalised, mean=None), V
 
@@ -240,8 +236,39 @@ class Design:
 
     @cached_property
     def distances(self) -> tuple[Array, Array, float]:
-        """See :func:`fbeta.linear.batch.row_distances`."""
-        return row_distances(self)
+        """A centre of the rows, (p, 1), their distances from it, (n, 1), and their median.
+
+        In penalised coordinates. The centre is 0, or where an intercept absorbs any shift and some
+        rows are far from the others, the mean of those others.
+        """
+        xp, n = self.xp, self.matrix.shape[0]
+        centre = xp.zeros_like(self.penalised)
+        size = self._distances_from(centre)
+        middle = float(xp.sort(size[:, 0])[n // 2]) if n else 0.0
+        if n and self.intercept and bool(xp.max(size) > FAR_ROW * middle):
+            near = self.take(xp.nonzero(size[:, 0] <= 2 * middle)[0])
+            centre = near.moments[0] * self.penalised
+            if self.shifted:
+                centre[:-1, 0] -= self.mean
+            size = self._distances_from(centre)
+            middle = float(xp.sort(size[:, 0])[n // 2])
+        return centre, size, middle
+
+    def _distances_from(self, centre: Array) -> Array:
+        xp, matrix, last = self.xp, self.matrix, self.shape[1] - int(self.intercept)
+        if sp.issparse(matrix):
+            at = centre + (np.append(self.mean, 0.0)[:, None] if self.shifted else 0.0)
+            data = matrix.data.astype(np.float64)
+            own = sp.csr_array((data * data, matrix.indices, matrix.indptr), matrix.shape)
+            own, size = own @ self.penalised, float(np.sum(at * at))
+            error = 16 * np.finfo(np.float64).eps * (own + size)
+            return np.sqrt(np.clip(own - 2 * (matrix @ at) + size, 0.0, None) + error)
+        shifted, squares = bool(xp.any(centre != 0)), []
+        for rows in _row_parts(matrix, PART_ENTRIES):
+            part = astype(xp, matrix[rows, :last], xp.float64)
+            part = part - centre[:last, :].T if shifted else part
+            squares.append(xp.vecdot(part, part))
+        return xp.sqrt(xp.concat(squares))[:, None]
 
     @cached_property
     def total_weight(self) -> float:
@@ -316,31 +343,6 @@ def check_squares(max_abs: float, limit: float, shape: tuple[int, int]) -> None:
     """Refuse X, of (n, d) values up to ``max_abs``, if a sum of their squares may reach a limit."""
     if max_abs > (limit / max(1, shape[0] * shape[1])) ** 0.5:
         raise ValueError(f"X has values up to {max_abs:.1g}, whose squares overflow: scale X")
-
-
-def round_coefficients(
-    coef: Array, intercept: Array, dtype: Any, max_abs: float
-) -> tuple[Any, Any]:
-    """Return coefficients (d, m) and intercepts (m,), (m, d) and (m,), in the type of X.
-
-    Or in double precision where rounding would change scores of X, with values up to ``max_abs``.
-    """
-    xp = array_namespace(coef)
-    if dtype != xp.float64:
-        sizes = xp.sum(xp.abs(coef), axis=0)
-        largest = max_abs * float(xp.max(sizes)) if sizes.shape[0] else 0.0
-        error = largest * float(xp.finfo(dtype).eps)
-        dtype = dtype if error <= MAX_SCORE_ROUNDING else xp.float64
-    coef = xp.astype(coef.T, dtype, copy=True)
-    if isinstance(coef, np.ndarray):
-        coef = np.ascontiguousarray(coef)
-    return coef, xp.astype(intercept, dtype)
-
-
-def _mostly_zero(X: Array) -> bool:
-    if not isinstance(X, np.ndarray) or X.size < MIN_SPARSE_ENTRIES:
-        return False
-    return bool(np.count_nonzero(X) <= MAX_DENSITY * X.size)
 
 
 def _used_columns(X: Any) -> tuple[Any, Any]:

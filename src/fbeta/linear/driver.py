@@ -35,16 +35,12 @@ __all__ = [
     "check_requirements",
     "effective_tol",
     "minimise",
-    "objective_floor",
-    "warn_if_not_converged",
+    "warn_not_converged",
 ]
 
 # decrease that the decrement promises, relative to the objective, beyond which a problem is far
 # from its optimum: then curvatures are cautious, and nothing is certified
 FAR_DECREASE = 0.3
-# share of the objective of a model that predicts nothing which is added to objectives: where all
-# is predicted with certainty, relative decreases need not be pursued
-FLOOR_SHARE = 1e-4
 VISIBLE_DECREASE_ULPS = 4  # decrease of an objective, in units of rounding, that counts
 MIN_TOL_ULPS = 32  # tolerance, in units of rounding, that objectives can resolve
 MAX_SHORTENED = 30  # trials along one direction
@@ -53,11 +49,6 @@ MAX_SHORTENED = 30  # trials along one direction
 def effective_tol(tol: float) -> float:
     """Return a tolerance that double precision can resolve."""
     return max(tol, MIN_TOL_ULPS * float(np.finfo(np.float64).eps))
-
-
-def objective_floor(total_weight: float, null_loss: float) -> float:
-    """Return what is added to an objective, given the loss of a row that is predicted at random."""
-    return FLOOR_SHARE * total_weight * null_loss
 
 
 def check_requirements(solver: Any, **parts: Any) -> None:
@@ -335,7 +326,7 @@ def _turn(oracle: Oracle, state: Any, at: Evaluation, tol: float) -> Any:
     return moved
 
 
-def warn_if_not_converged(
+def warn_not_converged(
     converged: NDArray[np.bool_],
     describe: Callable[[int], str],
     what: str,
@@ -345,8 +336,6 @@ def warn_if_not_converged(
 ) -> None:
     """Warn of problems that did not converge, by name; ``stacklevel`` counts from the caller."""
     failed = np.flatnonzero(~converged)
-    if not len(failed):
-        return
     names = ", ".join(describe(int(m)) for m in failed[:10]) + (", ..." if len(failed) > 10 else "")
     warnings.warn(
         f"{len(failed)} of {len(converged)} {what} did not converge in {where} ({names}): increase "

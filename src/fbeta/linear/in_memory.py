@@ -11,28 +11,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fbeta._array import Array, product_precision
+import numpy as np
+from numpy.typing import NDArray
+
+from fbeta._array import Array, is_accelerator, product_precision, to_numpy
+from fbeta._threads import run_threaded
 from fbeta.linear.batch import Evaluation, Losses, ProblemBatch
 from fbeta.linear.certificate import certified
 from fbeta.linear.conjugate import FORCING, Directions, conjugate_gradients
-from fbeta.linear.driver import (
-    Evaluator,
-    Oracle,
-    State,
-    StepRule,
-    effective_tol,
-    minimise,
-)
+from fbeta.linear.driver import Evaluator, Oracle, State, StepRule, effective_tol, minimise
+from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Factorised, Preconditioner
 
-__all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "solve_batch"]
+if TYPE_CHECKING:
+    from fbeta.linear.problems import Problems
+
+__all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "ArrayRun", "solve_batch"]
 
 STEP_RULE = StepRule(slope_before=0.3, slope_beyond=0.3, armijo=0.1, shortest=0.1, longest=0.9)
 MAX_LINE_SEARCH_TRIALS = 40
 STEP_EXPANSION = 4  # factor of a step beyond which the objective still falls
 OBJECTIVE_ERROR_ULPS = 64  # rounding error of an objective
+SINGLE_SHARE = 0.4  # of the tolerance that single precision aims at
 NEAR = 1.0  # decrement, in limits, at which a problem is near its optimum
 # decrement, in roots of the tolerance, at which single precision takes its last step
 MIXED_PRECISION_RADIUS = 0.02
@@ -184,3 +186,111 @@ def solve_batch(
     [state] = minimise(oracle, [state], tol)
     W, n_iter, converged, abandoned = state.results()
     return W, n_iter, converged, abandoned
+
+
+@dataclass
+class ArrayRun:
+    """One solve of problems on arrays, and what is known of each so far."""
+
+    problems: Problems
+    W: Array  # (p, M), is written to, as are the next three, (m,)
+    n_iter: NDArray[np.intp]
+    converged: NDArray[np.bool_]
+    abandoned: NDArray[np.bool_]  # problems that need their Hessians factorised
+    alpha: float
+    tol: float
+    max_iter: int
+    cold_start: bool  # whether W is far from the optimum
+
+    def solve(self, names: NDArray[np.intp]) -> None:
+        """Solve some problems, and those that are abandoned again by factorised Hessians."""
+        for factorised in (False, True) if self.problems.factorises else (False,):
+            self._solve_batches(names[self.abandoned[names] == factorised], factorised)
+            names, self.cold_start = names[~self.converged[names]], False
+
+    def _solve_batches(self, names: NDArray[np.intp], factorised: bool) -> None:
+        """Solve some problems in batches, and store the results."""
+        own = self.problems
+        batches = own.batches(names, factorised)
+        rotate = factorised and bool(batches) and own.rotates
+
+        def run(batch: NDArray[np.intp]) -> tuple[Array, ...]:
+            with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
+                return self._solve_batch(batch, factorised, rotate)
+
+        results = run_threaded(run, batches, small=own.is_small())
+        for batch, (W, n_iter, converged, abandoned) in zip(batches, results, strict=True):
+            self.W[...] = self._scatter(batch, W)
+            self.n_iter[batch] += to_numpy(n_iter)
+            self.converged[batch] = to_numpy(converged)
+            self.abandoned[batch] = to_numpy(abandoned) & own.inverts[batch]
+
+    def _solve_batch(
+        self, names: NDArray[np.intp], factorised: bool, rotate: bool
+    ) -> tuple[Array, ...]:
+        """Solve a batch, on accelerators in single precision first."""
+        own, xp = self.problems, self.problems.design.xp
+        design, light = own.design, own.light
+        objective = own.bound.take(names, narrow=True)
+        targets = objective.batch_targets(design, own.targets, names)
+        start = self._gather(names, objective)
+        if rotate:
+            light = design = own.design.orthogonal[0]
+            start = self._rotate(start, to=True)
+        budget = xp.asarray(self.max_iter - self.n_iter[names], device=own.design.device)
+        max_steps = own.max_steps(objective.width, factorised)
+        settings: dict[str, Any] = {"floor": own.floor, "max_steps": max_steps}
+        settings["factorised"] = factorised
+        cold, taken = self.cold_start, 0 * budget
+        # on processors the compiled part runs in single precision first
+        single = light.matrix.dtype == xp.float32 and is_accelerator(design.device)
+        if single and not factorised:
+            batch = ProblemBatch(light, light, objective, targets, self.alpha, light.matrix.dtype)
+            start, taken, *_ = solve_batch(
+                batch,
+                start,
+                tol=SINGLE_SHARE * self.tol,
+                budget=budget,
+                cold_start=cold,
+                **settings,
+            )
+            cold = cold and not bool(xp.any(taken > 0))
+        batch = ProblemBatch(design, light, objective, targets, self.alpha)
+        W, n_iter, converged, abandoned = solve_batch(
+            batch, start, tol=self.tol, budget=budget - taken, cold_start=cold, **settings
+        )
+        W = self._rotate(W, to=False) if rotate else W
+        return W, n_iter + taken, converged, abandoned
+
+    def _rotate(self, W: Array, *, to: bool) -> Array:
+        """Bring coefficients to the orthogonal coordinates, or back."""
+        design = self.problems.design
+        V, last = design.orthogonal[1], -1 if design.intercept else W.shape[0]
+        turned = (V.T if to else V) @ W[:last, :]
+        return design.xp.concat([turned, W[last:, :]], axis=0)
+
+    def _places(self, names: NDArray[np.intp], width: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the columns of some problems, filled up to a width, and which of them exist."""
+        own, place = self.problems, np.arange(width)
+        used = place < np.diff(own.first)[names, None]
+        return (own.first[names, None] + place).ravel(), used.ravel()
+
+    def _gather(self, names: NDArray[np.intp], objective: Objective) -> Array:
+        """Return the columns of some problems, filled up with zeros to the same width."""
+        W, design = self.W, self.problems.design
+        xp, there = design.xp, {"device": design.device}
+        places, used = self._places(names, design.columns(objective.width))
+        index = xp.asarray(np.minimum(places, W.shape[1] - 1), **there)
+        columns = xp.take(W, index, axis=1)
+        # a stage before that diverged leaves nothing to start from
+        usable = xp.isfinite(columns) & xp.asarray(used, **there)
+        return xp.where(usable, columns, xp.zeros_like(columns))
+
+    def _scatter(self, names: NDArray[np.intp], columns: Array) -> Array:
+        """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
+        W, xp = self.W, self.problems.design.xp
+        places, used = self._places(names, columns.shape[1] // len(names))
+        source = np.arange(W.shape[1])
+        source[places[used]] = W.shape[1] + np.flatnonzero(used)
+        index = xp.asarray(source, device=self.problems.design.device)
+        return xp.take(xp.concat([W, columns], axis=1), index, axis=1)

@@ -8,32 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 
 from fbeta._array import Array, is_tensor
-from fbeta._validation import check_number, check_solver
-from fbeta.linear.design import Design, rotation_pays
-from fbeta.linear.models import LinearProbabilities, LinearScores, take_along
-from fbeta.linear.objectives import Binary, Objective
-from fbeta.linear.problems import MEMORY_BYTES, LinearProblems, Problems, Solution
-from fbeta.losses import LogisticLoss, Loss
+from fbeta.linear.design import Design
+from fbeta.losses import take_along
 
-__all__ = [
-    "Learner",
-    "LinearLearner",
-    "LinearProbabilities",
-    "LinearScores",
-    "Model",
-    "SolverLearner",
-    "solve_path",
-    "take_rows",
-]
+if TYPE_CHECKING:
+    from fbeta.linear.problems import Problems, Solution
+
+__all__ = ["Learner", "Model", "solve_path", "take_rows"]
 
 # share of the second-order term in an extrapolation: all of it overshoots where the path bends
 SECOND_ORDER_SHARE = 0.5
@@ -126,87 +114,3 @@ def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
         bend = (slope - before) / (t[-1] - t[-3])
         out = out + SECOND_ORDER_SHARE * ahead * (float(np.log(alpha)) - t[-2]) * bend
     return out
-
-
-@dataclass(frozen=True)
-class SolverLearner(Learner):
-    """Models that :mod:`fbeta.linear` solves for.
-
-    ``objective`` is a type with a class method ``of`` from targets to the objective.
-    """
-
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
-    objective: type[Objective] = field(default=Binary, kw_only=True)
-
-    def __post_init__(self) -> None:
-        check_solver(self.fit_intercept, self.tol, self.max_iter)
-
-    def make_objective(self, targets: Any) -> Objective:
-        """Return the objective of targets as a code makes them."""
-        return self.objective.of(targets)
-
-    def problems_of(
-        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
-    ) -> Problems:
-        """Return the problems of an objective and its targets over a design."""
-        return Problems(design, objective, getattr(targets, "values", targets), memory=memory)
-
-    def fit(self, X: Any, targets: Any, weight: Weight, alpha: float, name: Names = str) -> Any:
-        """Fit to the targets of n rows."""
-        alpha, objective = check_number("alpha", alpha), self.make_objective(targets)
-        columns = targets.shape[1] if objective.separates_columns else objective.n_linear
-        problems = self.problems_of(self._design(X, weight, columns), objective, targets)
-        solution = problems.solve(alpha, tol=self.tol, max_iter=self.max_iter)
-        problems.warn_if_not_converged(solution, alpha, self.max_iter, name)
-        return problems.model(solution)
-
-    def share(self, X: Any, weight: Weight) -> Design:
-        """Return X in coordinates in which the problems are easy."""
-        return self._design(X, weight, np.inf)
-
-    def _design(self, X: Any, weight: Weight, columns: float) -> Design:
-        """Return X, rotated if that pays for so many columns of scores."""
-        rotate = self.objective.always_rotates or rotation_pays(X.shape, columns)
-        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
-
-    def path(self, shared: Any, targets: Any, weight: Weight, rows: Rows, alphas: Alphas) -> Path:
-        """Solve from the strongest alpha to the weakest, each from the solutions before."""
-        problems = self.problems_of(shared.take(rows), self.make_objective(targets), targets)
-        for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
-            problems.warn_if_not_converged(solution, alpha, self.max_iter)
-            yield alpha, solution
-
-
-@dataclass(frozen=True)
-class LinearLearner(SolverLearner):
-    """One linear model for each column of 0/1 targets.
-
-    Examples
-    --------
-    >>> X, targets = np.array([[-1.0], [0.0], [1.0], [2.0]]), sp.csc_array([[0], [1], [0], [1]])
-    >>> model = LinearLearner().fit(X, targets, None, alpha=1.0)
-    >>> model.probabilities(X).ravel().round(2).tolist()
-    [0.34, 0.44, 0.56, 0.66]
-    """
-
-    loss: Loss = LogisticLoss()  # noqa: RUF009 - it has no state
-    unfold: bool = False  # keep coefficients for each target, also where targets are equal
-
-    def make_objective(self, targets: Any) -> Binary:
-        """Return the binary loss of each column."""
-        return Binary(self.loss)
-
-    def problems_of(
-        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
-    ) -> LinearProblems:
-        """Return the binary problems."""
-        return LinearProblems(design, targets, self.loss, memory=memory)
-
-    def fit(
-        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
-    ) -> LinearProbabilities:
-        """Fit to targets of shape (n, M)."""
-        model: LinearProbabilities = super().fit(X, targets, weight, alpha, name)
-        return model.unfold() if self.unfold else model

@@ -21,8 +21,7 @@ from fbeta._array import Array, array_namespace, to_numpy
 from fbeta.linear.batch import RowTiles
 from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design
-from fbeta.linear.models import LinearModel
-from fbeta.linear.objectives import CAUTIOUS_LOSS, TINY, Objective
+from fbeta.linear.objectives import CAUTIOUS_LOSS, TINY, LinearModel, Objective
 from fbeta.linear.problems import independent_start
 
 __all__ = ["LabelSetModel", "LabelSets", "Multinomial", "SoftmaxModel", "softmax"]

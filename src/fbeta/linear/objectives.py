@@ -1,4 +1,4 @@
-"""Objectives: losses of scores with their derivatives, and what makes a linear model of them.
+"""Objectives: losses of scores with their derivatives; and the linear models that are fitted.
 
 Arrays are of any library that follows the array API standard, of shape (rows, m c) for m problems
 with c scores each, those of a problem side by side: one for a binary loss, one for each class.
@@ -7,6 +7,7 @@ with c scores each, those of a problem side by side: one for a binary loss, one 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -15,17 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._array import Array, array_namespace, dense_columns, is_accelerator
-from fbeta.linear.models import linear_scores
-from fbeta.losses import LogisticLoss, Loss
+from fbeta.losses import LogisticLoss, Loss, linear_scores
 
 if TYPE_CHECKING:
     from fbeta.linear.compiled import Compiled
     from fbeta.linear.design import Design
 
-__all__ = ["CAUTIOUS_LOSS", "TINY", "Binary", "Objective", "has_kernels"]
+__all__ = [
+    "Binary",
+    "LinearModel",
+    "LinearScores",
+    "Objective",
+    "has_kernels",
+    "round_coefficients",
+]
 
 TINY = 1e-150  # added to Hessians in one coordinate, which may be zero
 CAUTIOUS_LOSS = 0.75  # beyond which a row is cautious: its class has a probability below 1/2
+# share of the objective of a model that predicts nothing which is added to objectives: where all
+# is predicted with certainty, relative decreases need not be pursued
+FLOOR_SHARE = 1e-4
+MAX_SCORE_ROUNDING = 1e-4  # change of a score by rounding coefficients that is tolerated
 
 
 class Objective(ABC):
@@ -97,6 +108,10 @@ class Objective(ABC):
     @abstractmethod
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply the Hessian of each row's loss with a change of its scores, (rows, m c)."""
+
+    def floor(self, total_weight: float) -> float:
+        """Return what is added to objectives that decreases are compared with."""
+        return FLOOR_SHARE * total_weight * self.null_loss
 
     def certified_radius(self, radius: float) -> float:
         """Return the change of scores that multiplies no curvature by more than exp(radius)."""
@@ -276,3 +291,59 @@ def _has_triton() -> bool:
 def has_kernels(array: Array) -> bool:
     """Tell whether an array is where kernels of Triton run: on CUDA, where it is installed."""
     return getattr(array.device, "type", None) == "cuda" and _has_triton()
+
+
+def round_coefficients(
+    coef: Array, intercept: Array, dtype: Any, max_abs: float
+) -> tuple[Any, Any]:
+    """Return coefficients (d, m) and intercepts (m,), (m, d) and (m,), in the type of X.
+
+    Or in double precision where rounding would change scores of X, with values up to ``max_abs``.
+    """
+    xp = array_namespace(coef)
+    if dtype != xp.float64:
+        sizes = xp.sum(xp.abs(coef), axis=0)
+        largest = max_abs * float(xp.max(sizes)) if sizes.shape[0] else 0.0
+        error = largest * float(xp.finfo(dtype).eps)
+        dtype = dtype if error <= MAX_SCORE_ROUNDING else xp.float64
+    coef = xp.astype(coef.T, dtype, copy=True)
+    if isinstance(coef, np.ndarray):
+        coef = np.ascontiguousarray(coef)
+    return coef, xp.astype(intercept, dtype)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Linear scores ``X @ coef.T + intercept``, and the objective that makes them probabilities.
+
+    ``n_iter`` and ``converged``, (m,), are the Newton iterations of each problem, 0 where nothing
+    had to be solved, and whether it was certified.
+    """
+
+    coef: Array
+    intercept: Array
+    n_iter: NDArray[np.intp]
+    converged: NDArray[np.bool_]
+    objective: Objective
+
+    def probabilities(self, X: Any) -> Array:
+        """Return what the code of the targets makes statistics of, for n rows of X."""
+        scores = self.objective.model_scores(X, self.coef, self.intercept)
+        return self.objective.probabilities(scores)
+
+    @property
+    def most_iter(self) -> int:
+        """Most Newton iterations of a problem."""
+        return int(self.n_iter.max(initial=0))
+
+
+@dataclass(frozen=True)
+class LinearScores:
+    """Scores ``X @ coef.T + intercept`` of the labels, which are no probabilities."""
+
+    coef: NDArray[Any]  # (s, d)
+    intercept: NDArray[Any]  # (s,)
+
+    def scores(self, X: Any) -> NDArray[Any]:
+        """Return the scores, of shape (n, s)."""
+        return np.asarray(np.asarray(X @ self.coef.T) + self.intercept)

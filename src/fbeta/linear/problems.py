@@ -1,4 +1,4 @@
-"""All problems over one X: which of them need solving, by what, and in which batches."""
+"""The problems of a learner over one X: which of them need solving, by what; and its models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, device_memory, is_accelerator, to_numpy
-from fbeta._threads import n_threads, one_blas_thread, run_threaded
-from fbeta.linear.batch import ProblemBatch
-from fbeta.linear.compiled import AIM
-from fbeta.linear.design import Design
-from fbeta.linear.driver import objective_floor, warn_if_not_converged
-from fbeta.linear.in_memory import solve_batch
-from fbeta.linear.models import MIN_PARALLEL_SCORES, LinearModel, LinearProbabilities, take_along
-from fbeta.linear.objectives import Binary, Objective
+from fbeta._threads import n_threads, one_blas_thread
+from fbeta._validation import check_number, check_solver
+from fbeta.linear.design import Design, rotation_pays
+from fbeta.linear.driver import warn_not_converged
+from fbeta.linear.in_memory import ArrayRun
+from fbeta.linear.learner import Alphas, Learner, Names, Path, Rows, Weight, solve_path
+from fbeta.linear.objectives import Binary, LinearModel, Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
-from fbeta.losses import LogisticLoss, Loss
+from fbeta.losses import MIN_PARALLEL_SCORES, LinearProbabilities, LogisticLoss, Loss, take_along
 from fbeta.statistics.encoding import constant_values, distinct_columns
 
-__all__ = ["LinearProblems", "Problems", "Solution", "independent_start"]
+__all__ = [
+    "LinearLearner",
+    "LinearProblems",
+    "Problems",
+    "Solution",
+    "SolverLearner",
+    "independent_start",
+]
 
 MEMORY_BYTES = 1 << 30  # of working memory, for the batches that are solved at the same time
 BATCH_COLUMNS = 160  # columns of a batch: enough for matrix products at full speed
@@ -92,10 +98,11 @@ class Problems:
     @property
     def floor(self) -> float:
         """What is added to an objective that decreases are compared with."""
-        return objective_floor(self.design.total_weight, self.objective.null_loss)
+        return self.objective.floor(self.design.total_weight)
 
     @property
-    def _factorises(self) -> bool:
+    def factorises(self) -> bool:
+        """Whether Hessians may be factorised."""
         return "factorised" in self.objective.preconditioners
 
     def solve(
@@ -126,19 +133,19 @@ class Problems:
             else xp.asarray(start, copy=True)
         )
         W = xp.astype(W, xp.float64, copy=False)
-        run = _Run(self, W, alpha, tol, max_iter, cold)
+        n_iter, converged = np.zeros(len(self), np.intp), np.ones(len(self), np.bool_)
+        abandoned = np.zeros(len(self), np.bool_)  # problems that need their Hessians factorised
         left = self.unsolved if self.design.shape[1] else self.unsolved[:0]
         if self.compiled is not None and len(left):
             settings: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "floor": self.floor}
-            run.converged, run.abandoned = self.compiled.solve(
-                left, W, run.n_iter, alpha, cold=cold, max_steps=self.max_steps, **settings
+            converged, abandoned = self.compiled.solve(
+                left, W, n_iter, alpha, cold=cold, max_steps=self.max_steps, **settings
             )
-            left, run.cold_start = left[~run.converged[left]], False
-        run.abandoned = run.abandoned & self._inverts
-        for factorised in (False, True) if self._factorises else (False,):
-            run.solve(left[run.abandoned[left] == factorised], factorised)
-            left, run.cold_start = left[~run.converged[left]], False
-        return Solution(W, run.n_iter, run.converged & self._resolved(W), self)
+            left, cold = left[~converged[left]], False
+        if len(left):
+            results = n_iter, converged, abandoned & self.inverts
+            ArrayRun(self, W, *results, alpha, tol, max_iter, cold).solve(left)
+        return Solution(W, n_iter, converged & self._resolved(W), self)
 
     def _resolved(self, W: Array) -> NDArray[np.bool_]:
         """Tell for each problem whether the rounding of X hardly changes its scores, (m,)."""
@@ -154,7 +161,7 @@ class Problems:
     def max_steps(self, width: int, factorised: bool = False) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
         n, order = self.design.shape[0], self.design.shape[1] * width
-        early = is_accelerator(self.design.device) and self._factorises and not factorised
+        early = is_accelerator(self.design.device) and self.factorises and not factorised
         if early and order <= MAX_FACTORISED:
             return max(MIN_CG_STEPS_ACCELERATOR, int(len(self) * n * order**2 / LAUNCH_FLOPS))
         if order > MAX_FACTORISED:
@@ -163,23 +170,23 @@ class Problems:
         return max(MIN_CG_STEPS, order // 4 + order**2 // max(6 * n, 1))
 
     @property
-    def _rotates(self) -> bool:
+    def rotates(self) -> bool:
         """Whether X is small enough to be rotated for problems that need factorisation."""
         n, p = self.design.shape
         return min(n, p) <= MAX_FACTORISED and n * p <= MAX_ROTATED_ENTRIES
 
     @property
-    def _inverts(self) -> NDArray[np.bool_]:
+    def inverts(self) -> NDArray[np.bool_]:
         """The problems whose Hessians are small enough to be inverted, (m,)."""
         n, p = self.design.shape
-        order = (min(n, p) if self._rotates else p) * np.diff(self.first)
+        order = (min(n, p) if self.rotates else p) * np.diff(self.first)
         return np.asarray(order <= MAX_INVERTED)
 
     def is_small(self) -> bool:
         """Tell whether a second thread does not pay."""
         return self.design.shape[0] * len(self.unsolved) < MIN_PARALLEL_SCORES
 
-    def _batches(self, problems: NDArray[np.intp], factorised: bool) -> list[NDArray[np.intp]]:
+    def batches(self, problems: NDArray[np.intp], factorised: bool) -> list[NDArray[np.intp]]:
         """Deal problems into batches of like composition, which take about as long."""
         if not len(problems):
             return []
@@ -205,14 +212,15 @@ class Problems:
         describe: Callable[[int], str] = str,
     ) -> None:
         """Warn of problems that did not converge, by the first column that each of them is."""
-        warn_if_not_converged(
-            solution.converged,
-            lambda m: describe(int(np.argmax(self.problem == m))),
-            f"{self.objective.kind} problems",
-            f"{max_iter} iterations at alpha = {alpha:g}",
-            "max_iter or alpha",
-            stacklevel=4,
-        )
+        if not solution.converged.all():
+            warn_not_converged(
+                solution.converged,
+                lambda m: describe(int(np.argmax(self.problem == m))),
+                f"{self.objective.kind} problems",
+                f"{max_iter} iterations at alpha = {alpha:g}",
+                "max_iter or alpha",
+                stacklevel=4,
+            )
 
     def expanded(self, solution: Solution, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return finite coefficients of every column of the targets, (p, M), as arrays of NumPy.
@@ -315,100 +323,85 @@ def independent_start(
     return W, problems.constant[problems.problem]
 
 
-@dataclass
-class _Run:
-    """One solve of all problems, and what is known of each so far."""
+@dataclass(frozen=True)
+class SolverLearner(Learner):
+    """Models that :mod:`fbeta.linear` solves for.
 
-    problems: Problems
-    W: Array  # is written to
-    alpha: float
-    tol: float
-    max_iter: int
-    cold_start: bool  # whether W is far from the optimum
+    ``objective`` is a type with a class method ``of`` from targets to the objective.
+    """
+
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+    objective: type[Objective] = field(default=Binary, kw_only=True)
 
     def __post_init__(self) -> None:
-        m = len(self.problems)
-        self.n_iter, self.converged = np.zeros(m, np.intp), np.ones(m, np.bool_)
-        self.abandoned = np.zeros(m, np.bool_)  # problems that need their Hessians factorised
+        check_solver(self.fit_intercept, self.tol, self.max_iter)
 
-    def solve(self, names: NDArray[np.intp], factorised: bool) -> None:
-        """Solve some problems on arrays, in batches, and store the results."""
-        own = self.problems
-        batches = own._batches(names, factorised)
-        rotate = factorised and bool(batches) and own._rotates
+    def make_objective(self, targets: Any) -> Objective:
+        """Return the objective of targets as a code makes them."""
+        return self.objective.of(targets)
 
-        def run(batch: NDArray[np.intp]) -> tuple[Array, ...]:
-            with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
-                return self._solve_batch(batch, factorised, rotate)
+    def problems_of(
+        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
+    ) -> Problems:
+        """Return the problems of an objective and its targets over a design."""
+        return Problems(design, objective, getattr(targets, "values", targets), memory=memory)
 
-        results = run_threaded(run, batches, small=own.is_small())
-        for batch, (W, n_iter, converged, abandoned) in zip(batches, results, strict=True):
-            self.W[...] = self._scatter(batch, W)
-            self.n_iter[batch] += to_numpy(n_iter)
-            self.converged[batch] = to_numpy(converged)
-            self.abandoned[batch] = to_numpy(abandoned) & own._inverts[batch]
+    def fit(self, X: Any, targets: Any, weight: Weight, alpha: float, name: Names = str) -> Any:
+        """Fit to the targets of n rows."""
+        alpha, objective = check_number("alpha", alpha), self.make_objective(targets)
+        columns = targets.shape[1] if objective.separates_columns else objective.n_linear
+        problems = self.problems_of(self._design(X, weight, columns), objective, targets)
+        solution = problems.solve(alpha, tol=self.tol, max_iter=self.max_iter)
+        problems.warn_if_not_converged(solution, alpha, self.max_iter, name)
+        return problems.model(solution)
 
-    def _solve_batch(
-        self, names: NDArray[np.intp], factorised: bool, rotate: bool
-    ) -> tuple[Array, ...]:
-        """Solve a batch, on accelerators in single precision first."""
-        own, xp = self.problems, self.problems.design.xp
-        design, light = own.design, own.light
-        objective = own.bound.take(names, narrow=True)
-        targets = objective.batch_targets(design, own.targets, names)
-        start = self._gather(names, objective)
-        if rotate:
-            light = design = own.design.orthogonal[0]
-            start = self._rotate(start, to=True)
-        budget = xp.asarray(self.max_iter - self.n_iter[names], device=own.design.device)
-        max_steps = own.max_steps(objective.width, factorised)
-        settings: dict[str, Any] = {"floor": own.floor, "max_steps": max_steps}
-        settings["factorised"] = factorised
-        cold, taken = self.cold_start, 0 * budget
-        # on processors the compiled part runs in single precision first
-        single = light.matrix.dtype == xp.float32 and is_accelerator(design.device)
-        if single and not factorised:
-            batch = ProblemBatch(light, light, objective, targets, self.alpha, light.matrix.dtype)
-            start, taken, *_ = solve_batch(
-                batch, start, tol=AIM * self.tol, budget=budget, cold_start=cold, **settings
-            )
-            cold = cold and not bool(xp.any(taken > 0))
-        batch = ProblemBatch(design, light, objective, targets, self.alpha)
-        W, n_iter, converged, abandoned = solve_batch(
-            batch, start, tol=self.tol, budget=budget - taken, cold_start=cold, **settings
-        )
-        W = self._rotate(W, to=False) if rotate else W
-        return W, n_iter + taken, converged, abandoned
+    def share(self, X: Any, weight: Weight) -> Design:
+        """Return X in coordinates in which the problems are easy."""
+        return self._design(X, weight, np.inf)
 
-    def _rotate(self, W: Array, *, to: bool) -> Array:
-        """Bring coefficients to the orthogonal coordinates, or back."""
-        design = self.problems.design
-        V, last = design.orthogonal[1], -1 if design.intercept else W.shape[0]
-        turned = (V.T if to else V) @ W[:last, :]
-        return design.xp.concat([turned, W[last:, :]], axis=0)
+    def _design(self, X: Any, weight: Weight, columns: float) -> Design:
+        """Return X, rotated if that pays for so many columns of scores."""
+        rotate = self.objective.always_rotates or rotation_pays(X.shape, columns)
+        return Design.of(X, weight, intercept=self.fit_intercept, rotate=rotate)
 
-    def _places(self, names: NDArray[np.intp], width: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the columns of some problems, filled up to a width, and which of them exist."""
-        own, place = self.problems, np.arange(width)
-        used = place < np.diff(own.first)[names, None]
-        return (own.first[names, None] + place).ravel(), used.ravel()
+    def path(self, shared: Any, targets: Any, weight: Weight, rows: Rows, alphas: Alphas) -> Path:
+        """Solve from the strongest alpha to the weakest, each from the solutions before."""
+        problems = self.problems_of(shared.take(rows), self.make_objective(targets), targets)
+        for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
+            problems.warn_if_not_converged(solution, alpha, self.max_iter)
+            yield alpha, solution
 
-    def _gather(self, names: NDArray[np.intp], objective: Objective) -> Array:
-        """Return the columns of some problems, filled up with zeros to the same width."""
-        W, design = self.W, self.problems.design
-        xp, there = design.xp, {"device": design.device}
-        places, used = self._places(names, design.columns(objective.width))
-        index = xp.asarray(np.minimum(places, W.shape[1] - 1), **there)
-        columns = xp.take(W, index, axis=1)
-        # a stage before that diverged leaves nothing to start from
-        usable = xp.isfinite(columns) & xp.asarray(used, **there)
-        return xp.where(usable, columns, xp.zeros_like(columns))
 
-    def _scatter(self, names: NDArray[np.intp], columns: Array) -> Array:
-        """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
-        W, xp = self.W, self.problems.design.xp
-        places, used = self._places(names, columns.shape[1] // len(names))
-        source = np.arange(W.shape[1])
-        source[places[used]] = W.shape[1] + np.flatnonzero(used)
-        index = xp.asarray(source, device=self.problems.design.device)
-        return xp.take(xp.concat([W, columns], axis=1), index, axis=1)
+@dataclass(frozen=True)
+class LinearLearner(SolverLearner):
+    """One linear model for each column of 0/1 targets.
+
+    Examples
+    --------
+    >>> X, targets = np.array([[-1.0], [0.0], [1.0], [2.0]]), sp.csc_array([[0], [1], [0], [1]])
+    >>> model = LinearLearner().fit(X, targets, None, alpha=1.0)
+    >>> model.probabilities(X).ravel().round(2).tolist()
+    [0.34, 0.44, 0.56, 0.66]
+    """
+
+    loss: Loss = LogisticLoss()  # noqa: RUF009 - it has no state
+    unfold: bool = False  # keep coefficients for each target, also where targets are equal
+
+    def make_objective(self, targets: Any) -> Binary:
+        """Return the binary loss of each column."""
+        return Binary(self.loss)
+
+    def problems_of(
+        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
+    ) -> LinearProblems:
+        """Return the binary problems."""
+        return LinearProblems(design, targets, self.loss, memory=memory)
+
+    def fit(
+        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
+    ) -> LinearProbabilities:
+        """Fit to targets of shape (n, M)."""
+        model: LinearProbabilities = super().fit(X, targets, weight, alpha, name)
+        return model.unfold() if self.unfold else model

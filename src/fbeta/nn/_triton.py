@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import constexpr
 
-from fbeta.decoding.dense_search import TIE_UNITS
+from fbeta.decoding.measures import TIE_UNITS
 from fbeta.nn._inputs import size_tensor
 from fbeta.nn._law import SHIFT_HALVINGS
 from fbeta.statistics.conditional_bernoulli import margin
@@ -65,7 +65,7 @@ def _search_kernel(
 ):
     """Try sizes one after the other until no larger one can be better.
 
-    The bounds on larger sizes are those of :mod:`fbeta.decoding.dense_search`.
+    The bounds on larger sizes are those of :mod:`fbeta.decoding.exact`.
     """
     row = tl.program_id(0).to(tl.int64)
     joint = joint_ptr + row * stride_row

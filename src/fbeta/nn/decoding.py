@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fbeta.decoding import exact
-from fbeta.decoding.dense_search import TIE_UNITS, Goal, register_search
+from fbeta.decoding.measures import TIE_UNITS, Goal, register_search
 from fbeta.metrics import fbeta_of_counts, fbeta_weight
 from fbeta.nn import _inputs, _law
 from fbeta.nn._inputs import Limit, Sizes, Statistics, is_exporting, is_tracing, widest

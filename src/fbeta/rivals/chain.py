@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fbeta._validation import check_choice, check_count
-from fbeta.decoding.exact import CutAtHalf, ExactDecode, StatisticsRule
+from fbeta.decoding.exact import ExactDecode
+from fbeta.decoding.expected import CutAtHalf, StatisticsRule
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Learner, LinearLearner, Names, Weight
+from fbeta.linear import LinearLearner
+from fbeta.linear.learner import Learner, Names, Weight
 from fbeta.losses import LogisticLoss
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.codes import Code, Estimates

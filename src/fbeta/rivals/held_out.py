@@ -14,11 +14,11 @@ from sklearn.utils import check_random_state
 
 from fbeta._array import Array, array_namespace
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.decoding.exact import SignOfScores
+from fbeta.decoding.expected import SignOfScores
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Design, LinearProbabilities, LinearProblems
-from fbeta.linear.learner import LinearLearner, LinearScores, Weight
+from fbeta.linear import Design, LinearLearner, LinearProbabilities, LinearProblems, LinearScores
+from fbeta.linear.learner import Weight
 from fbeta.losses import LogisticLoss, Loss
 from fbeta.metrics import AVERAGES, averaged_fbeta, best_thresholds
 

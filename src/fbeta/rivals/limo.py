@@ -17,10 +17,11 @@ from sklearn.utils import check_consistent_length, check_random_state
 
 from fbeta._array import Array
 from fbeta._validation import check_choice, check_count, check_number
-from fbeta.decoding.exact import check_same_beta
+from fbeta.decoding.expected import check_same_beta
 from fbeta.estimators.base import FittedPath, MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator, read_labels
-from fbeta.linear.learner import Alphas, LinearScores, Rows, Weight, take_rows
+from fbeta.linear import LinearScores
+from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import best_thresholds
 
 __all__ = ["Limo", "limo_path"]

@@ -18,10 +18,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fbeta._validation import check_beta, check_count, check_sample_weight
-from fbeta.decoding.exact import TIE
+from fbeta.decoding.measures import tie
 from fbeta.estimators.base import all_or_nothing, drop_weightless, validate_features, views
 from fbeta.labels.forms import Indicator, LabelForm, form_of, read_labels
-from fbeta.linear.learner import LinearLearner
+from fbeta.linear import LinearLearner
 from fbeta.losses import Loss, get_loss
 from fbeta.metrics import fbeta_of_counts
 from fbeta.statistics import encode
@@ -288,7 +288,9 @@ def _first_smallest(loss: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the first column of each row that is the smallest up to rounding."""
     smallest = loss.min(axis=1, keepdims=True)
     scale = np.abs(loss).max(axis=1, keepdims=True)
-    return np.asarray(np.argmax(loss <= smallest + TIE * scale, axis=1), dtype=np.intp)
+    return np.asarray(
+        np.argmax(loss <= smallest + tie(np, np.float64) * scale, axis=1), dtype=np.intp
+    )
 
 
 def _find_sets(indicator: Indicator, sets: Indicator) -> NDArray[np.intp]:

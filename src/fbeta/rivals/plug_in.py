@@ -12,21 +12,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples
 
 from fbeta._validation import check_choice
-from fbeta.decoding.exact import CutAtHalf, ExactDecode, StatisticsRule, decode
+from fbeta.decoding.exact import ExactDecode, decode
+from fbeta.decoding.expected import CutAtHalf, StatisticsRule
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Design, Multinomial
-from fbeta.linear.learner import (
-    Alphas,
-    Learner,
-    LinearLearner,
-    Names,
-    Path,
-    Rows,
-    SolverLearner,
-    Weight,
-)
+from fbeta.linear import Design, LinearLearner, Multinomial, SolverLearner
+from fbeta.linear.learner import Alphas, Learner, Names, Path, Rows, Weight
 from fbeta.losses import Loss, get_loss
 from fbeta.statistics.codes import MarginalCode, PlugInCode, PlugInTargets
 from fbeta.statistics.label_statistics import LabelStatistics

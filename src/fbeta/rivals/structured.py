@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array
 from fbeta._validation import check_number, check_solver
-from fbeta.decoding.exact import SignOfScores
+from fbeta.decoding.expected import SignOfScores
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import LinearScores, Weight
+from fbeta.linear import LinearScores
+from fbeta.linear.learner import Weight
 from fbeta.metrics import fbeta_of_counts
 from fbeta.rivals.bundle import minimise
 

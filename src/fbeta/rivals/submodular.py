@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from fbeta._array import Array
 from fbeta._validation import check_number
-from fbeta.decoding.exact import check_same_beta
+from fbeta.decoding.expected import check_same_beta
 from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight

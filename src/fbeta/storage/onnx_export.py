@@ -16,7 +16,7 @@ from fbeta import __version__
 from fbeta._array import to_numpy
 from fbeta.datasets import TableEncoder
 from fbeta.datasets.table_encoder import NumberColumn
-from fbeta.decoding.exact import CutAtHalf
+from fbeta.decoding.expected import CutAtHalf
 from fbeta.estimators.average import AverageModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.estimators.forest import ForestModel

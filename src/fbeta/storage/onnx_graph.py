@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._array import optional_import
-from fbeta.decoding.dense_search import TIE_UNITS
+from fbeta.decoding.measures import TIE_UNITS
 from fbeta.statistics.conditional_bernoulli import margin
 
 # versions of the operators and of the format, which onnxruntime 1.17 and later read
