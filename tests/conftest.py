@@ -31,12 +31,16 @@ PLACES.append(Path(__file__).resolve().parents[2] / "shared" / "data" / "mulan")
 def pytest_collection_modifyitems(items):
     """Mark the tests that have a form for CUDA: ``make test-gpu`` runs them."""
     for item in items:
-        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
         reasons = (mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif"))
-        if any(isinstance(v, str) and "cuda" in v for v in values) or any(
-            "CUDA" in reason for reason in reasons
-        ):
+        if "cuda" in item.name or any("CUDA" in reason for reason in reasons):
             item.add_marker("gpu")
+
+
+@pytest.fixture(autouse=True)
+def _array_api(request, monkeypatch):
+    """Have scikit-learn check arrays of other libraries, which it skips without the variable."""
+    if "check_array_api" in request.node.name:
+        monkeypatch.setenv("SCIPY_ARRAY_API", "1")
 
 
 @pytest.fixture(scope="session")

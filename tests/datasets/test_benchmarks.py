@@ -78,9 +78,9 @@ def as_array(rows: list[dict], width: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_sizes_are_those_published(name: str, mulan_folder: Path) -> None:
+def test_sizes_are_those_published(name: str, mulan: Path) -> None:
     n_train, n_test, n_features, n_labels, cardinality = PUBLISHED[name]
-    data = load(name, data_home=mulan_folder)
+    data = load(name, data_home=mulan)
     X_train, Y_train, X_test, Y_test = data.split
     assert X_train.shape == (n_train, n_features)
     assert Y_train.shape == (n_train, n_labels)
@@ -92,10 +92,10 @@ def test_sizes_are_those_published(name: str, mulan_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_same_as_plain_parser(name: str, mulan_folder: Path) -> None:
-    xml = mulan_folder / f"{name}.xml"
+def test_same_as_plain_parser(name: str, mulan: Path) -> None:
+    xml = mulan / f"{name}.xml"
     for part in ("train", "test"):
-        arff = mulan_folder / f"{name}-{part}.arff"
+        arff = mulan / f"{name}-{part}.arff"
         data = read_mulan(arff, xml)
         features, labels, X, Y = plain_parser(arff, xml)
         assert data.feature_names == tuple(features)
@@ -105,9 +105,9 @@ def test_same_as_plain_parser(name: str, mulan_folder: Path) -> None:
         np.testing.assert_array_equal(data.Y, as_array(Y, len(labels)))
 
 
-def test_birds(mulan_folder: Path) -> None:
-    codes = load("birds", data_home=mulan_folder)
-    onehot = load("birds", data_home=mulan_folder, nominal="onehot")
+def test_birds(mulan: Path) -> None:
+    codes = load("birds", data_home=mulan)
+    onehot = load("birds", data_home=mulan, nominal="onehot")
     assert codes.n_features == 260
     assert onehot.n_features == 271
     assert "Swainson's Thrush" in codes.label_names
@@ -117,34 +117,34 @@ def test_birds(mulan_folder: Path) -> None:
     assert (codes.Y.sum(axis=1) == 0).mean() == pytest.approx(0.44, abs=0.02)
 
 
-def test_bibtex_is_read_fast(mulan_folder: Path) -> None:
+def test_bibtex_is_read_fast(mulan: Path) -> None:
     # time of this process, which other tests do not lengthen; a second where nothing is traced
     start = time.process_time()
-    read_mulan(mulan_folder / "bibtex-train.arff", mulan_folder / "bibtex.xml")
+    read_mulan(mulan / "bibtex-train.arff", mulan / "bibtex.xml")
     assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_checksums(name: str, mulan_folder: Path) -> None:
+def test_checksums(name: str, mulan: Path) -> None:
     for file, known in zip(file_names(name), BENCHMARKS[name][1], strict=True):
-        assert hashlib.sha256((mulan_folder / file).read_bytes()).hexdigest() == known
+        assert hashlib.sha256((mulan / file).read_bytes()).hexdigest() == known
 
 
-def test_data_folder_from_the_environment(mulan_folder: Path, monkeypatch) -> None:
-    monkeypatch.setenv("FBETA_DATA", str(mulan_folder))
+def test_data_folder_from_the_environment(mulan: Path, monkeypatch) -> None:
+    monkeypatch.setenv("FBETA_DATA", str(mulan))
     assert load("scene").n_labels == 6
 
 
-def test_files_in_a_subfolder(mulan_folder: Path, tmp_path: Path) -> None:
+def test_files_in_a_subfolder(mulan: Path, tmp_path: Path) -> None:
     (tmp_path / "scene").mkdir()
     for file in file_names("scene"):
-        (tmp_path / "scene" / file).write_bytes((mulan_folder / file).read_bytes())
+        (tmp_path / "scene" / file).write_bytes((mulan / file).read_bytes())
     assert load("scene", data_home=tmp_path).n_samples == 2407
 
 
-def test_a_copy_cut_between_two_rows_is_refused(mulan_folder: Path, tmp_path: Path) -> None:
+def test_a_copy_cut_between_two_rows_is_refused(mulan: Path, tmp_path: Path) -> None:
     for file in file_names("scene"):
-        (tmp_path / file).write_bytes((mulan_folder / file).read_bytes())
+        (tmp_path / file).write_bytes((mulan / file).read_bytes())
     path = tmp_path / "scene-test.arff"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     words = r"scene: expected 1211 train and 1196 test rows, .* found 1211 train and 1195 test"

@@ -15,7 +15,6 @@ import pytest
 from fbeta.datasets import DatasetError, benchmarks, load
 
 pytest.importorskip("pooch", reason="pooch is not installed")
-pytest.importorskip("arff", reason="liac-arff is not installed")
 
 HEADER = "@relation toy\n@attribute x numeric\n@attribute A {0,1}\n@data\n"
 FILES = {

@@ -20,6 +20,8 @@ from fbeta import (
     SizedClassifier,
 )
 
+from ..conventions import OTHER_LIBRARY
+
 WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
@@ -28,8 +30,8 @@ WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dens
         FBetaClassifier(),
         FBetaClassifier(loss="exponential"),
         FBetaClassifier(loss="squared", fit_intercept=False),
-        FBetaClassifierCV(),
-        AlphaSearchCV(FBetaClassifier()),
+        FBetaClassifierCV(alphas=(0.1, 10.0), cv=2),
+        AlphaSearchCV(FBetaClassifier(), alphas=(0.1, 10.0), cv=2),
         FBetaReduction(LogisticRegression()),
         SizedClassifier(),
         SizedClassifier(estimator=LogisticRegression(C=0.01, tol=1e-12, max_iter=1000)),
@@ -39,15 +41,30 @@ WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dens
         FBetaDecoderCV(LogisticRegression(C=0.01, max_iter=1000), cv=2),
         # the shortest of limits leaves the first candidate
         FBetaAuto(time_limit=1e-6, cv=2, random_state=0),
-        FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())], cv=2),
+        FBetaEnsemble(
+            [("joint", FBetaClassifier()), ("sized", SizedClassifier())], alphas=(0.1, 10.0), cv=2
+        ),
     ],
     expected_failed_checks=lambda estimator: (
         dict.fromkeys(WEIGHTED, "the folds of repeated rows are others")
         if isinstance(estimator, FBetaDecoderCV)
-        else {}
+        else OTHER_LIBRARY
     ),
 )
 def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        FBetaClassifierCV(),
+        AlphaSearchCV(FBetaClassifier()),
+        FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())]),
+    ],
+    expected_failed_checks=lambda _: OTHER_LIBRARY,
+)
+def test_searches_as_they_are(estimator, check):
     check(estimator)
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -65,12 +64,3 @@ def fill_store(folder: Path) -> ResultStore:
         for seed in (0, 1):
             store.write(convergence_record(n, seed, regret * (1 + seed)))
     return store
-
-
-@pytest.fixture(scope="session")
-def mulan_folder() -> Path:
-    beside_project = Path(__file__).parents[2].parent / "shared" / "data" / "mulan"
-    folder = Path(os.environ.get("FBETA_DATA", beside_project))
-    if not (folder / "scene-train.arff").is_file():
-        pytest.skip(f"no Mulan files in {folder}: set FBETA_DATA to a folder that has them")
-    return folder

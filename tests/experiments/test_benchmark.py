@@ -93,9 +93,9 @@ def test_regret_falls_with_the_sample() -> None:
     assert large["score"] == pytest.approx(large["expected"], abs=0.03)
 
 
-def test_scene_gives_the_number_of_the_paper(mulan_folder: Path) -> None:
+def test_scene_gives_the_number_of_the_paper(mulan: Path) -> None:
     (cell,) = benchmark_cells(["scene"], ["fbeta"], alphas=[1.0], cv=2)
-    result = compute_benchmark(cell, data_home=mulan_folder)
+    result = compute_benchmark(cell, data_home=mulan)
     assert result["scores"]["fbeta"] == pytest.approx(0.7445, abs=0.005)
 
 
