@@ -59,6 +59,18 @@ def test_shares_of_the_path(pattern, case):
     assert SHARES[re.search(pattern, README)[1]] == pytest.approx(ratio, rel=0.15)
 
 
+def test_where_little_is_saved():
+    saved, ratio = re.search(
+        r"a fit to Scene saves ([\d.]+) seconds; cross-validation\s+on Yeast is only "
+        r"([\d.]+) times",
+        README,
+    ).groups()
+    (scene,) = (case for case in RESULTS["solver"] if case["case"] == "scene")
+    assert digits(scene["peer_s"] - scene["ours_s"], saved)
+    (yeast,) = (case for case in RESULTS["path"] if case["case"] == "yeast")
+    assert digits(yeast["ratio"], ratio)
+
+
 def test_speed_of_efp():
     fastest, default = re.search(
         r"fitted (\d+)\s+times as fast as by scikit-learn's fastest solver one at a time, "
