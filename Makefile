@@ -13,7 +13,7 @@ SOURCES := pyproject.toml setup.py $(wildcard src/fbeta/linear/*.hpp src/fbeta/l
 PIP := -m pip install --quiet --disable-pip-version-check
 # processes that tests run in: as many as there are cores
 WORKERS ?= auto
-PARALLEL := -n $(WORKERS) --maxprocesses 8
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
 # COVER=1 measures what of src the tests cover, and asks for 95 %
 COVERAGE := $(if $(COVER),--cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95)
 

@@ -1,11 +1,16 @@
-"""Leaves out modules whose optional dependencies are not installed."""
+"""Leaves out modules whose optional dependencies are not installed; how threads wait."""
 
 from __future__ import annotations
 
 import ast
+import os
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+# Tests run in several processes: threads of BLAS and OpenMP that wait for work are not to spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 ROOT = Path(__file__).resolve().parent
 EXAMPLES_NEED = {"onnx_export.py": "onnx"}  # packages that only the examples of a module import

@@ -99,6 +99,7 @@ class Browser:
         loaded = {f"complete {want}", f"complete {want}index.html"}
         while self._state() not in loaded:
             assert time.monotonic() < end, f"{address} was not loaded"
+            time.sleep(0.01)
 
     def _state(self) -> str:
         try:

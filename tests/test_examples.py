@@ -145,6 +145,7 @@ def test_the_decoder_mends_a_forest(run):
     assert numbers["F_1, decoder with at most 2 labels"] < decoder
 
 
+@pytest.mark.slow
 def test_the_automatic_classifier_sees_what_linear_models_do_not(run):
     numbers = run("auto")
     paper, auto = numbers["F_1, the paper's method, scaled"], numbers["F_1, FBetaAuto"]
@@ -163,7 +164,13 @@ def test_sequences_are_labelled_nearly_as_well_as_can_be(run):
         assert numbers[name] == pytest.approx(best, abs=0.01)
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path.stem == "06_auto" else [], id=path.stem)
+        for path in SCRIPTS
+    ],
+)
 def test_documented_numbers_are_those_of_the_script(run, path):
     text = (ROOT / "docs" / "gallery" / f"{path.stem}.txt").read_text(encoding="utf-8")
     documented = dict(

@@ -169,6 +169,7 @@ def test_the_source_archive_is_whole(archive):
         assert not missing, missing[:5]
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_archive_collect_without_extras(archive):
     program = """if True:
         import sys, pytest

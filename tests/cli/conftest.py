@@ -35,4 +35,4 @@ def model(tmp_path: Path, run: Run) -> Path:
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The automatic method keeps what it has found after a moment."""
-    monkeypatch.setattr("fbeta.cli.options.TIME_LIMIT", 0.3)
+    monkeypatch.setattr("fbeta.cli.options.TIME_LIMIT", 0.05)

@@ -10,6 +10,7 @@ import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def many_references() -> bytes:
     return with_leaves(nodes, {"big.npy": npy(np.zeros(10**6))})
 
 
+@cache
 def nested_bomb() -> bytes:
     """Some MB whose inner archive unfolds to more than a GiB."""
     inner, chunk, count = io.BytesIO(), bytes(2**22), 300
@@ -118,6 +120,7 @@ def nested_bomb() -> bytes:
     return with_leaves([sparse_node("b.npz", 1)], {"b.npz": inner.getvalue()})
 
 
+@cache
 def long_schema() -> bytes:
     return pack([("schema.json", b"[" + b"[]," * 8_000_000 + b"[]]")])
 
