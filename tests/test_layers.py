@@ -30,9 +30,9 @@ SHARED = {"_array", "_threads", "_validation", "_files"}
 ALLOWED = {
     "labels": "",
     "losses": "",
-    "metrics": "labels",
-    "statistics": "labels losses metrics",
-    "decoding": "labels metrics statistics",
+    "statistics": "labels losses",
+    "metrics": "labels statistics",
+    "decoding": "labels statistics",
     "linear": "losses statistics",
     "blocks": "datasets labels linear losses statistics",
     "estimators": "blocks datasets decoding labels linear losses metrics statistics",

@@ -14,6 +14,7 @@ from sklearn.metrics import make_scorer
 from fbeta._array import Array, array_namespace, is_tensor
 from fbeta._validation import as_real, check_beta, check_choice, check_sample_weight
 from fbeta.labels.forms import Indicator, common_indicators, read_dense
+from fbeta.statistics.storage import fbeta_terms, fbeta_weight
 
 __all__ = [
     "averaged_fbeta",
@@ -63,7 +64,7 @@ def fbeta_of_counts(
     if not any(is_tensor(a) for a in counts):
         counts = tuple(np.asarray(a, dtype=np.float64) for a in counts)
     xp, (hits, true, pred) = array_namespace(*counts), counts
-    above, below = _fbeta_terms(true, pred, beta)
+    above, below = fbeta_terms(true, pred, beta)
     some = below > 0
     one = xp.ones_like(below)
     values = (above * hits) / xp.where(some, below, one)
@@ -71,31 +72,6 @@ def fbeta_of_counts(
         some, values, xp.where(true + pred == 0, one, xp.zeros_like(below))
     )
     return out
-
-
-def fbeta_weight(k: Any, size: Any, beta: Any) -> Any:
-    """Return ``(1 + beta^2) / (beta^2 k + size)``, also where the square of beta overflows.
-
-    ``k`` and ``size`` are sizes that are not both 0; ``beta`` may be a tensor without axes.
-
-    Examples
-    --------
-    >>> fbeta_weight(2, 3, 1.0), fbeta_weight(2, 3, 1e200), fbeta_weight(2, 4, 1e-200)
-    (0.4, 0.5, 0.25)
-    """
-    above, below = _fbeta_terms(k, size, beta)
-    return above / below
-
-
-def _fbeta_terms(k: Any, size: Any, beta: Any) -> tuple[Any, Any]:
-    """Return ``1 + beta^2`` and ``beta^2 k + size``, both divided by the larger of beta^2 and 1."""
-    if not is_tensor(beta):
-        small = min(beta, 1 / beta) ** 2
-        return 1 + small, (small * k + size if beta <= 1 else k + small * size)
-    # by operators alone, which compilers can trace
-    large = (beta > 1) * 1.0
-    small = ((1 - large) * beta + large / beta) ** 2
-    return 1 + small, ((1 - large) * small + large) * k + ((1 - large) + large * small) * size
 
 
 def _ratio(hits: Array, size: Array) -> Array:

@@ -343,7 +343,7 @@ class DaskStatistics:
         return [key for part in self.parts for key in part.__dask_keys__()]
 
     def __dask_postcompute__(self) -> tuple[Any, tuple[()]]:
-        return _concatenate, ()
+        return lambda parts: LabelStatistics.concatenate([q for q in parts if q is not None]), ()
 
     def __dask_postpersist__(self) -> tuple[Any, tuple[Any, ...]]:
         return _rebuild_statistics, (self.__dask_keys__(),)
@@ -359,10 +359,6 @@ class DaskStatistics:
         import dask
 
         return dask.persist(self, **options)[0]  # type: ignore[no-any-return]
-
-
-def _concatenate(parts: Any) -> LabelStatistics:
-    return LabelStatistics.concatenate([part for part in parts if part is not None])
 
 
 def _rebuild_statistics(graph: Any, keys: list[Any], **_: Any) -> DaskStatistics:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -212,15 +213,17 @@ class HeldRows(Oracle):
         own = (values, rows.weights, summary.chance(rows.Y), rows.fold)
         return cls(design, *own, totals, memory, objective)
 
-    @property
     def coordinates(self) -> Design:
-        """The design without rows."""
+        """Return the design without rows."""
         return self.design.take(np.zeros(0, np.intp))
 
-    def renew(self, rows: CheckedRows, chance: NDArray[np.float64]) -> HeldRows:
-        """Return other rows, with their targets, in the same coordinates."""
-        design, others = self.design.of_rows(rows.X), (rows.Y, rows.weights, chance, rows.fold)
-        return HeldRows(design, *others, self.totals, self.memory, self.objective)
+    def renewed(self, found: tuple[Any, list[Drawn]], targets: Any, draw: Draw) -> HeldRows:
+        """Return the rows that a pass has drawn, if any, in the same coordinates."""
+        if not found[1]:
+            return self
+        rows, chance = draw.join(found[1])
+        own = self.design.of_rows(rows.X), targets(rows.Y), rows.weights, chance, rows.fold
+        return HeldRows(*own, self.totals, self.memory, self.objective)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_made": {}}
@@ -277,27 +280,16 @@ class HeldRows(Oracle):
         path = solve_path(problems, alphas, tol=START_TOL, max_iter=learner.max_iter)
         for alpha, solution in path:
             W = problems.expanded(solution, mean[names] if separate else mean)
-            state = GroupState.start(
-                names,
-                W,
-                budget,
-                cautious=False,
-                floor=floor,
-                n_iter=0,
-                fold=fold,
-                alpha=alpha,
-                newton=np.zeros_like(W),
-            )
+            own = {"fold": fold, "alpha": alpha, "newton": np.zeros_like(W)}
+            state = GroupState.start(names, W, budget, cautious=False, floor=floor, n_iter=0, **own)
             state.forget_pairs()
             state.curvature_sum = self._batch(state).evaluate(W).curvature_sum
             states.append(state)
         return states
 
     def _batch(self, state: GroupState) -> ProblemBatch:
-        objective, (design, light, _) = (
-            self.objective.take(state.names, narrow=True),
-            self.weighted(state.fold),
-        )
+        objective = self.objective.take(state.names, narrow=True)
+        design, light, _ = self.weighted(state.fold)
         targets = objective.batch_targets(design, self.targets, state.names)
         return ProblemBatch(design, light, objective, targets, state.alpha)
 
@@ -311,13 +303,8 @@ class HeldRows(Oracle):
         slope = state.dot(gradient, state.direction)
         slope = np.where(np.isfinite(slope), slope, np.inf)
         with np.errstate(all="ignore"):
-            good = self.rule.accepts(
-                state.slope,
-                slope,
-                value - state.value,
-                state.step,
-                OBJECTIVE_ERROR * np.abs(state.value),
-            )
+            change, error = value - state.value, OBJECTIVE_ERROR * np.abs(state.value)
+            good = self.rule.accepts(state.slope, slope, change, state.step, error)
         finite = np.isfinite(gradient).all(axis=0).reshape(len(state), -1).all(axis=1)
         accepted = np.isfinite(value) & finite & (good | state.fresh)
         if accepted.any():
@@ -333,15 +320,8 @@ class HeldRows(Oracle):
         with np.errstate(all="ignore"):
             there = replace(batch.evaluate(at.W, state.cautious), gradient=at.gradient)
             kind = PRECONDITIONERS[batch.objective.preconditioners[0]]
-            found, _ = certified(
-                state,
-                batch,
-                there,
-                limit,
-                lambda own, point: kind.build(own, point, None, None),
-                _newton,
-                share,
-            )
+            build = partial(kind.build, before=None, steps=None)
+            found, _ = certified(state, batch, there, limit, build, _newton, share)
         state.curvature_sum = there.curvature_sum
         state.pairs = state.pairs.copy()
         state.pairs[-1, 2] = state.newton - found.direction

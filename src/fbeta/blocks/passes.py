@@ -193,14 +193,10 @@ def set_summary_folds(summary: Summary, folds: Sequence[NDArray[Any]]) -> Summar
     return replace(summary, pieces=[set_folds(piece, folds) for piece in summary.pieces])
 
 
-def tally_folds(rows: CheckedRows, n_folds: int) -> list[Tally]:
-    """Count the labels of the rows that each fold holds out."""
-    return [Tally.of(rows.take(np.flatnonzero(rows.fold == fold))) for fold in range(n_folds)]
-
-
-def add_lists(a: list[Any], b: list[Any]) -> list[Any]:
-    """Add lists element by element."""
-    return [one + other for one, other in zip(a, b, strict=True)]
+def tally_folds(rows: CheckedRows, n_folds: int) -> NDArray[Any]:
+    """Return the tally of the rows that each fold holds out, (n_folds,)."""
+    own = [rows.take(np.flatnonzero(rows.fold == fold)) for fold in range(n_folds)]
+    return np.array([Tally.of(some) for some in own], dtype=object)
 
 
 def evaluate_rows(
@@ -219,14 +215,6 @@ def add_evaluations(a: Any, b: Any) -> Any:
     """Add the sums of two results of :func:`evaluate_rows`, and list the rows of both."""
     pairs = zip(a[0], b[0], strict=True)
     return [tuple(map(operator.add, one, other)) for one, other in pairs], a[1] + b[1]
-
-
-def renew(held: HeldRows, found: Any, targets: Any, draw: Draw) -> HeldRows:
-    """Hold the rows that a pass has drawn."""
-    if not found[1]:
-        return held
-    rows, chance = draw.join(found[1])
-    return held.renew(replace(rows, Y=targets(rows.Y)), chance)
 
 
 class RowSource(ABC):
@@ -288,7 +276,7 @@ class RowSource(ABC):
         """Go through all rows for the first time, and check them."""
         work = partial(summarise, memory=self.memory, by_size=by_size)
         self._summary = self.total(work, operator.add)
-        self.summary = self.fetch(Summary.without_rows, self._summary)
+        self.summary = self.fetch(partial(replace, pieces=[]), self._summary)
         if not self.summary.n:
             raise ValueError("sample_weight is zero on every row: nothing is left")
 
@@ -296,14 +284,13 @@ class RowSource(ABC):
         """Set the fold that holds each row out, (n,); return the tally of each fold."""
         self.set_folds(folds)
         work = partial(tally_folds, n_folds=int(folds.max()) + 1)
-        return list(self.fetch(list, self.total(work, add_lists)))
+        return list(self.fetch(list, self.total(work, operator.add)))
 
     def hold(self, build: Callable[[Summary], HeldRows]) -> Design:
         """Build the held rows; return their design without rows."""
         self._held = self.apply(build, self._summary)
         self._summary = None
-        design: Design = self.fetch(operator.attrgetter("coordinates"), self._held)
-        return design
+        return cast(Design, self.fetch(HeldRows.coordinates, self._held))
 
     def evaluate(
         self, targets: Any, points: Sequence[TrialPoint], dtype: Any, draw: Draw | None = None
@@ -312,7 +299,8 @@ class RowSource(ABC):
         work = partial(evaluate_rows, targets=targets, points=points, dtype=dtype, draw=draw)
         found = self.total(work, add_evaluations)
         if draw is not None:
-            self._held = self.apply(partial(renew, targets=targets, draw=draw), self._held, found)
+            renew = partial(HeldRows.renewed, targets=targets, draw=draw)
+            self._held = self.apply(renew, self._held, found)
         return list(self.fetch(operator.itemgetter(0), found))
 
 

@@ -118,7 +118,7 @@ class BlockProblems(Evaluator):
     def fit(self, alpha: Any, describe: Callable[[int], str] = str) -> Any:
         """Return the model of all rows; ``describe`` names targets in warnings."""
         alpha, path = check_number("alpha", alpha), self.source.checkpoint
-        states = self._solve([(-1, alpha)], path, self._fingerprint([alpha], 0))
+        states = self._solve([-1], [alpha], path)
         model = self._model(states, -1, alpha, describe)
         if path is not None:
             for file in (path, f"{path}.search"):
@@ -131,32 +131,28 @@ class BlockProblems(Evaluator):
         ``score`` goes from a code, a model and rows to the sum of their scores, and of their
         weights. The scores have the shape (number of alphas, number of folds).
         """
-        wanted = [(fold, alpha) for fold in range(self.n_folds) for alpha in alphas]
+        folds = range(self.n_folds)
         path = None if self.source.checkpoint is None else f"{self.source.checkpoint}.search"
-        states = self._solve(wanted, path, self._fingerprint(alphas, self.n_folds))
-        models = {job: self._model(states, *job, str) for job in wanted}
+        states = self._solve(folds, alphas, path)
+        models = {(f, a): self._model(states, f, a, str) for f in folds for a in alphas}
         work = partial(score_rows, code=self.code, models=models, score=score)
         sums = self.source.fetch(np.asarray, self.source.total(work, add))
         means = sums[..., 0] / np.maximum(sums[..., 1], 1e-300)
         return np.asarray(means).reshape(self.n_folds, len(alphas)).T
 
-    def _fingerprint(self, alphas: Sequence[float], cv: int) -> dict[str, str]:
-        """Return digests of data and parameters by what they are of."""
-        return self.summary.fingerprint() | {
-            "the parameters": f"{self.learner!r} {list(alphas)} {cv}",
-            "the code": f"{type(self.code).__name__} {self.code.cardinalities.tolist()}",
-            "memory": str(self.summary.capacity),
-        }
-
-    def _solve(
-        self, wanted: Sequence[tuple[int, float]], path: Any, fingerprint: dict[str, str]
-    ) -> list[GroupState]:
+    def _solve(self, folds: Sequence[int], alphas: Sequence[float], path: Any) -> list[GroupState]:
         """Solve for some folds (-1 for all rows) and alphas, in passes that all of them share.
 
         The states are written to a path after each pass, and read if there is one at the start.
         """
+        n_folds = 0 if folds[0] < 0 else len(folds)
+        fingerprint = self.summary.fingerprint() | {
+            "the parameters": f"{self.learner!r} {list(alphas)} {n_folds}",
+            "the code": f"{type(self.code).__name__} {self.code.cardinalities.tolist()}",
+            "memory": str(self.summary.capacity),
+        }
         if path is None or not Path(path).exists():
-            states, self.used = self._start(wanted), 0
+            states, self.used = self._start(folds, alphas), 0
         else:
             states, self.used = load_states(Path(path), fingerprint)
 
@@ -166,17 +162,14 @@ class BlockProblems(Evaluator):
 
         return minimise(self, states, self.learner.tol, save)
 
-    def _start(self, wanted: Sequence[tuple[int, float]]) -> list[GroupState]:
+    def _start(self, folds: Sequence[int], alphas: Sequence[float]) -> list[GroupState]:
         """Solve the problems of the held rows, and make groups of all."""
-        by_fold: dict[int, list[float]] = {}
-        for fold, alpha in wanted:
-            by_fold.setdefault(fold, []).append(alpha)
         jobs = []
-        for fold, alphas in by_fold.items():
+        for fold in folds:
             names = np.zeros(1, np.intp)  # the one problem
             if self.objective.separates_columns:
                 names = np.flatnonzero(np.isnan(self.constant[fold]))
-            jobs += [(fold, part, alphas) for part in self._parts(names)]
+            jobs += [(fold, part, list(alphas)) for part in self._parts(names)]
         begin = partial(HeldRows.start, learner=self.learner, mean=self.mean[-1])
         return [state for states in self.source.each(begin, jobs) for state in states]
 
@@ -196,7 +189,11 @@ class BlockProblems(Evaluator):
     def evaluate(self, states: Sequence[GroupState]) -> list[Sums]:
         """Add up over all rows, and draw other rows to be held in some passes."""
         self.source.n_open = sum(map(len, states))
-        points, draw = list(map(self._trial_point, states)), None
+        points, draw = [], None
+        for state in states:
+            coef, offset = self.design.centred_coefficients(state.trial)
+            own = (self.objective.take(state.names, narrow=True), state.names, coef, offset)
+            points.append(TrialPoint(*own, self.design.mean, state.curvature_sum, state.fold))
         if self.used in REDRAW_AFTER:
             # few rows make up the Hessian of a problem with rare targets: those with targets, and
             # those that look as if they had one
@@ -212,11 +209,6 @@ class BlockProblems(Evaluator):
     def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
         """Work with the held rows."""
         return self.source.each(work, items)
-
-    def _trial_point(self, state: GroupState) -> TrialPoint:
-        coef, offset = self.design.centred_coefficients(state.trial)
-        objective, more = self.objective.take(state.names, narrow=True), (state.names, coef, offset)
-        return TrialPoint(objective, *more, self.design.mean, state.curvature_sum, state.fold)
 
     def _dtype(self, states: Sequence[GroupState], points: Sequence[TrialPoint]) -> Any:
         """Return the type of a pass: single where neither X nor the certificates need more."""

@@ -32,6 +32,7 @@ MEMORY = 1 << 30  # bytes that a fit may use, besides the interpreter's own and 
 BLOCK_BYTES = 1 << 24  # of X in a block at most: more would save nothing
 MAX_IN_FLIGHT = 24  # blocks of that kind that would fill the memory
 MAX_AHEAD = 2  # blocks that wait to be used
+_SPARSE_ARRAYS = ("data", "indices", "indptr")
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -192,7 +193,10 @@ class RowBlocks:
         """Yield all blocks, in the same order each time, and count the pass."""
         count = 0
         for block in read_ahead(self._blocks(), MAX_AHEAD):
-            self.bytes_read += sum(map(_nbytes, (block.X, block.Y, block.weight)))
+            for values in (block.X, block.Y, block.weight):
+                parts = (getattr(values, name, None) for name in _SPARSE_ARRAYS)
+                parts = parts if sp.issparse(values) else (values,)
+                self.bytes_read += sum(int(getattr(part, "nbytes", 0)) for part in parts)
             count += len(block)
             yield block
         if self.n_rows is not None and count != self.n_rows:
@@ -271,12 +275,6 @@ def joint_form(first: LabelForm, names: set[Any]) -> LabelForm:
     if not names:
         raise ValueError("y names no label: every label set in it is empty")
     return replace(first, classes=_names(sorted(names)))
-
-
-def _nbytes(values: Any) -> int:
-    names = ("data", "indices", "indptr") if sp.issparse(values) else ()
-    parts = [getattr(values, name, None) for name in names] or [values]
-    return sum(int(getattr(part, "nbytes", 0)) for part in parts)
 
 
 def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:

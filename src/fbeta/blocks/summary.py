@@ -130,12 +130,18 @@ class CheckedRows:
 
         Sums of the bits of all entries, and of the first feature and the labels by their places.
         """
-        X, Y = self.X, self.Y
-        entries, placed = [Y.indptr], [Y.indices]
-        entries += [X.data, X.indices] if sp.issparse(X) else [X]
-        placed += [X.data] if sp.issparse(X) else [X[:, 0]]
-        placed += [] if self.weight is None else [self.weight]
-        return (*map(_sum_of_bits, entries), *map(_sum_by_place, placed))
+        X, Y, sums = self.X, self.Y, []
+        for values in (Y.indptr, X.data, X.indices) if sp.issparse(X) else (Y.indptr, X):
+            flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            end = len(flat) // 8 * 8
+            words = np.add.reduce(flat[:end].view(np.uint64), dtype=np.uint64)
+            sums.append(int(words) + int(flat[end:].sum()))
+        for values in (Y.indices, X.data if sp.issparse(X) else X[:, 0], self.weight):
+            if values is not None:
+                bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
+                odd = np.arange(1, 2 * len(bits), 2, dtype=np.uint64)
+                sums.append(int(np.add.reduce(bits * odd)))
+        return tuple(sums)
 
     @classmethod
     def join(cls, pieces: Sequence[CheckedRows]) -> CheckedRows:
@@ -155,20 +161,6 @@ class CheckedRows:
             rows = replace(rows, X=sp.csr_array(rows.X))
         order = np.argsort(rows.ids, kind="stable")
         return rows if np.array_equal(order, np.arange(len(order))) else rows.take(order)
-
-
-def _sum_of_bits(values: NDArray[Any]) -> int:
-    """Return the sum of the 8-byte words of an array, and of the bytes that are left."""
-    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    end = len(flat) // 8 * 8
-    words = np.add.reduce(flat[:end].view(np.uint64), dtype=np.uint64)
-    return int(words) + int(flat[end:].sum())
-
-
-def _sum_by_place(values: NDArray[Any]) -> int:
-    """Return the sum of the bits of numbers, each times an odd number that depends on its place."""
-    bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
-    return int(np.add.reduce(bits * np.arange(1, 2 * len(bits), 2, dtype=np.uint64)))
 
 
 @dataclass(frozen=True)
@@ -347,10 +339,6 @@ class Summary:
     def rows(self) -> CheckedRows:
         """Return the rows that are held: all, or those of the final probabilities."""
         return CheckedRows.join(self.pieces if self.complete else self.kept(self.pieces))
-
-    def without_rows(self) -> Summary:
-        """Return the same without the rows that are held."""
-        return replace(self, pieces=[])
 
     def fingerprint(self) -> dict[str, str]:
         """Return digests of the features, the labels and the weights, by what they are of."""

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, astype, cumulative_sum
 from fbeta._validation import check_beta
-from fbeta.metrics import fbeta_weight
 from fbeta.statistics.composite import Form
 from fbeta.statistics.label_statistics import LabelStatistics
-from fbeta.statistics.storage import Dense
+from fbeta.statistics.storage import Dense, fbeta_weight
 
 __all__ = ["MEASURES", "Measure", "fbeta_measure", "get_measure"]
 

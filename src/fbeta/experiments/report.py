@@ -36,6 +36,10 @@ from fbeta.report.charts import (
 )
 from fbeta.report.pages import figures, html_table, page, section
 
+_MARKS = (
+    f"Small: the number of the paper; = within {PAPER_TOLERANCE:g} of it, ▲ ours is above, ▼ ours "
+    "is below. Bold is the best of ours."
+)
 _SCORES = "Our scores as bars; a vertical mark is the number of the paper."
 _CALIBRATION = (
     f"{CALIBRATION} Once by the statistics of the models alone, and once after calibration on "
@@ -237,7 +241,14 @@ def html_report(store: ResultStore) -> str:
         raise ResultError(f"{store.folder}: there are no results to report")
     sections = [_convergence_section(figure1)] if figure1 else []
     for table in score_tables(table2):
-        sections.append(_table_section(table))
+        rows = [[escape(title), *cells] for title, *cells in table.lines(_entry)]
+        sections.append(
+            section(
+                f"F_{table.protocol['beta']:g} by data set and method",
+                f"{table.caption}. {_MARKS}",
+                html_table(list(map(escape, table.head)), rows),
+            )
+        )
         sections.append(section("Data set by data set", _SCORES, figures(score_charts(table))))
         sections += _beta_sections(table)
         calibration = calibration_charts(table)
@@ -259,17 +270,6 @@ def _convergence_section(records: Sequence[Record]) -> str:
         "Synthetic data whose law is known and for which linear models suffice: the expected "
         "F-measure of the predictions is computed exactly, as the mean over the seeds.",
         figures(convergence_charts(records)) + html_table(head, rows),
-    )
-
-
-def _table_section(table: ScoreTable) -> str:
-    rows = [[escape(title), *cells] for title, *cells in table.lines(_entry)]
-    head = list(map(escape, table.head))
-    return section(
-        f"F_{table.protocol['beta']:g} by data set and method",
-        f"{table.caption}. Small: the number of the paper; = within {PAPER_TOLERANCE:g} of it, "
-        "▲ ours is above, ▼ ours is below. Bold is the best of ours.",
-        html_table(head, rows),
     )
 
 

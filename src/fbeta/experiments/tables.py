@@ -110,12 +110,13 @@ class ScoreTable:
     def to_markdown(self) -> str:
         """Write the table in Markdown: ours, the paper's in brackets, and the mark."""
         rows = self.lines(lambda entry, best: entry.text(bold="**" if best else ""))
-        rule = ["---"] + ["---:"] * len(self.columns)
+        lines = [self.head, ["---"] + ["---:"] * len(self.columns), *rows]
+        table = [" | ".join(word.replace("|", r"\|") for word in line) for line in lines]
         note = (
             f"{self.caption}. In brackets the number of the paper, and whether ours is within "
             f"{PAPER_TOLERANCE:g} of it (=), above (+) or below (-); bold is the best of ours."
         )
-        return "\n".join([*map(_pipe, [self.head, rule, *rows]), "", note, ""])
+        return "\n".join([*(f"| {line} |" for line in table), "", note, ""])
 
     def to_latex(self) -> str:
         """Write the table as a LaTeX tabular, ours above the paper's."""
@@ -163,9 +164,10 @@ def score_tables(records: Iterable[Record]) -> list[ScoreTable]:
 
 
 def _table(protocol: dict[str, Any], group: dict[tuple[str, str, str], list[Record]]) -> ScoreTable:
-    methods, datasets = list(METHODS), [*PAPER_DATASETS]
+    methods, datasets = list(METHODS), list(PAPER_DATASETS)
+    methods += sorted({key[2] for key in group} - set(methods))
     datasets += sorted({key[0] for key in group} - set(datasets))
-    keys = sorted(group, key=lambda key: (datasets.index(key[0]), key[1], _place(methods, key[2])))
+    keys = sorted(group, key=lambda k: (datasets.index(k[0]), k[1], methods.index(k[2])))
     entries = {}
     for dataset, variant, base in keys:
         records = group[dataset, variant, base]
@@ -175,12 +177,8 @@ def _table(protocol: dict[str, Any], group: dict[tuple[str, str, str], list[Reco
             paper_score(dataset, method, protocol["beta"]),
             tuple(records),
         )
-    columns = sorted({key[2] for key in keys}, key=lambda name: _place(methods, name))
+    columns = sorted({key[2] for key in keys}, key=methods.index)
     return ScoreTable(protocol, tuple(dict.fromkeys(k[:2] for k in keys)), tuple(columns), entries)
-
-
-def _place(names: Sequence[str], name: str) -> tuple[int, str]:
-    return (names.index(name) if name in names else len(names), name)
 
 
 def convergence_rows(records: Iterable[Record]) -> list[list[Any]]:
@@ -221,10 +219,6 @@ def auto_rows(records: Iterable[Record]) -> list[list[Any]]:
 def calibration_error(bins: Sequence[Mapping[str, float]]) -> float:
     """Return the mean over the groups of |expected - actual|."""
     return fmean(abs(group["expected"] - group["actual"]) for group in bins)
-
-
-def _pipe(words: Iterable[str]) -> str:
-    return f"| {' | '.join(word.replace('|', chr(92) + '|') for word in words)} |"
 
 
 def _escape(text: str) -> str:

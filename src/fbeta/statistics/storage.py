@@ -1,4 +1,4 @@
-"""How label statistics are kept: every number, or factors.
+"""How label statistics are kept, every number or factors, and their weights in F_beta.
 
 Some rows are unfolded at a time, so that nobody needs the whole table of shape (n, K, s) at once.
 """
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fbeta._array import (
     Array,
     astype,
+    is_tensor,
     namespace_and_device,
     take_rows,
     widest_float,
@@ -343,3 +344,28 @@ def check_statistics(name: str, values: Array) -> None:
         raise ValueError(f"{name} must not be negative, found {low}")
     if high > MAX_STATISTIC:
         raise ValueError(f"{name} must hold probabilities, or numbers of their size, found {high}")
+
+
+def fbeta_weight(k: Any, size: Any, beta: Any) -> Any:
+    """Return ``(1 + beta^2) / (beta^2 k + size)``, also where the square of beta overflows.
+
+    ``k`` and ``size`` are sizes that are not both 0; ``beta`` may be a tensor without axes.
+
+    Examples
+    --------
+    >>> fbeta_weight(2, 3, 1.0), fbeta_weight(2, 3, 1e200), fbeta_weight(2, 4, 1e-200)
+    (0.4, 0.5, 0.25)
+    """
+    above, below = fbeta_terms(k, size, beta)
+    return above / below
+
+
+def fbeta_terms(k: Any, size: Any, beta: Any) -> tuple[Any, Any]:
+    """Return ``1 + beta^2`` and ``beta^2 k + size``, both divided by the larger of beta^2 and 1."""
+    if not is_tensor(beta):
+        small = min(beta, 1 / beta) ** 2
+        return 1 + small, (small * k + size if beta <= 1 else k + small * size)
+    # by operators alone, which compilers can trace
+    large = (beta > 1) * 1.0
+    small = ((1 - large) * beta + large / beta) ** 2
+    return 1 + small, ((1 - large) * small + large) * k + ((1 - large) + large * small) * size

@@ -16,9 +16,9 @@ from fbeta._array import Array, array_namespace, astype, is_tensor, namespace_an
 from fbeta._validation import check_beta, check_count, check_number
 from fbeta.labels.forms import read_labels
 from fbeta.losses import Loss, get_loss
-from fbeta.metrics import fbeta_weight
 from fbeta.statistics.encoding import as_floats, encode_labels
 from fbeta.statistics.label_statistics import LabelStatistics
+from fbeta.statistics.storage import fbeta_weight
 
 __all__ = ["code_norm", "psi", "psi_gradient", "psi_regret", "regret_bound"]
 
