@@ -85,12 +85,10 @@ def benchmark_cells(
     intercepts: Sequence[bool] = (True, False),
     cv: int = 5,
 ) -> list[Cell]:
-    """List the cells of the table, data set by data set.
+    """List the cells of the table, by default of the paper's methods; Birds has variants there.
 
-    By default the methods are those of the paper; on Birds also with the statistics of all label
-    set sizes, as in the paper. Methods with intercepts choose whether to have them: some rivals do
-    better without on some data, and each is to be at its best. Seeds are those of the folds, and of
-    methods that draw random numbers.
+    Methods choose whether to have intercepts: some do better without, and each is to be at its
+    best. Seeds are those of the folds, and of methods that draw random numbers.
     """
     fixed = {
         "beta": float(beta),
@@ -111,14 +109,7 @@ def benchmark_cells(
 def compute_benchmark(
     cell: Cell, *, data_home: Path | None = None, n_jobs: int | None = None
 ) -> dict[str, Any]:
-    """Run one method on one data set: choose alpha by cross-validation, fit, test.
-
-    Returns ``alpha`` and ``fit_intercept`` (None where the method has none, or one of its own),
-    ``cv`` (scores by alpha and fold), ``scores`` on the test set, ``betas`` (F_beta of the same
-    model for several beta), ``calibration`` of the expected F_beta where the method has one and
-    ``calibrated``, the same after calibration on held-out rows, ``seconds``, ``shape`` and
-    ``warnings``.
-    """
+    """Run one method on one data set: choose alpha by cross-validation, fit, test."""
     data = load_dataset(cell.dataset, data_home)
     X, Y, X_test, Y_test = data.split
     beta = cell.parameters["beta"]
@@ -190,13 +181,9 @@ def _fit(
 
 
 def paper_score(dataset: str, method: str, beta: float = 1.0) -> float | None:
-    """Return the F_1 that the paper reports, None where it has no number.
-
-    The starred number of Birds belongs to the estimation of all label set sizes, ``fbeta-all``; for
-    EFP, sizes that were never seen have no class to estimate.
-    """
+    """Return the F_1 that the paper reports, None where it has no number."""
     base, _, variant = method.partition("-")
-    starred = dataset == "birds" and base == "fbeta"
+    starred = dataset == "birds" and base == "fbeta"  # by the estimation of all label set sizes
     if beta != 1 or dataset not in _TABLE2 or base not in PAPER_METHODS:
         return None
     if variant != ("all" if starred else ""):
@@ -221,12 +208,7 @@ def auto_cells(
 
 
 def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]:
-    """Fit to the training rows of a data set, and measure on its test rows.
-
-    Returns ``score`` and ``cv_score``; ``paper``, the score of :class:`fbeta.FBetaClassifierCV` on
-    the raw features, None where that is too large; ``seconds`` of fit and predict; ``calibrated``
-    and ``raw``, ten groups of test rows by their expected F_beta; and ``leaderboard``.
-    """
+    """Fit to the training rows of a data set, and measure on its test rows."""
     X, Y, X_test, Y_test = load_dataset(cell.dataset, data_home).split
     p = cell.parameters
     model = FBetaAuto(p["beta"], time_limit=p["time_limit"], cv=p["cv"], random_state=p["seed"])
@@ -243,7 +225,7 @@ def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]
     return {
         "score": fbeta_score(Y_test, predicted, p["beta"]),
         "cv_score": model.best_score_,
-        "paper": _paper_score(X, Y, X_test, Y_test, p["beta"], p["cv"]),
+        "paper": _score_of_paper(X, Y, X_test, Y_test, p["beta"], p["cv"]),
         "seconds": {"fit": fitted - begin, "predict": done - fitted},
         "calibrated": bins(True),
         "raw": bins(False),
@@ -251,10 +233,10 @@ def compute_auto(cell: Cell, *, data_home: Path | None = None) -> dict[str, Any]
     }
 
 
-def _paper_score(
+def _score_of_paper(
     X: Any, Y: NDArray[Any], X_test: Any, Y_test: NDArray[Any], beta: float, cv: int
 ) -> float | None:
-    """Return the score of the paper's method alone, on features as they are."""
+    """Return the score of the paper's method on features as they are; None if that is too large."""
     sizes = np.unique(Y.sum(axis=1))
     if Y.shape[1] * len(sizes) > _MAX_STATISTICS_OF_PAPER:
         return None
@@ -299,19 +281,12 @@ def convergence_cells(
     """List one fit for each sample size and seed; law and test set stay the same."""
     shared = {"alpha": float(alpha), "beta": float(beta), "n_test": n_test}
     shared |= {"n_labels": n_labels, "n_features": n_features}
-    return [
-        Cell("figure1", "calibrated", "fbeta", {**shared, "n_train": int(n), "seed": int(seed)})
-        for seed in seeds
-        for n in sizes
-    ]
+    runs = ({**shared, "n_train": int(n), "seed": int(seed)} for seed in seeds for n in sizes)
+    return [Cell("figure1", "calibrated", "fbeta", run) for run in runs]
 
 
 def compute_convergence(cell: Cell) -> dict[str, Any]:
-    """Fit to one training sample, and measure by labels and by the truth.
-
-    Returns ``score`` (F_beta on the drawn labels), ``expected`` (over all labels that the law could
-    have drawn), ``bayes`` and ``regret``.
-    """
+    """Fit to one training sample, and measure by drawn labels and by the law of the labels."""
     p = cell.parameters
     law = CalibratedLaw(p["n_labels"], p["n_features"], np.random.default_rng(_LAW_SEED))
     test = law.sample(p["n_test"], np.random.default_rng(_TEST_SEED))
@@ -331,10 +306,7 @@ def compute_convergence(cell: Cell) -> dict[str, Any]:
 
 
 def make_tickets(n: int, seed: int) -> list[list[object]]:
-    """Make n tickets: a header, then rows of id, date, channel, amount, message and tags.
-
-    Tags share words and come in pairs more often than chance; some tickets have none.
-    """
+    """Make a header and n tickets, whose tags share words and often come in pairs."""
     rng = np.random.default_rng(seed)
     names = list(WORDS)
     likely = rng.dirichlet(np.full(len(names), 0.4), size=12)  # kinds of tickets

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,12 @@ class ResultError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """Data set x method x parameters: what is to be run, without the result.
+    """Data set x method x parameters: what is to be run, without the result."""
 
-    ``experiment`` is ``"figure1"``, ``"table2"`` and so on; ``parameters`` has everything else that
-    the result depends on, as JSON.
-    """
-
-    experiment: str
+    experiment: str  # "figure1", "table2" and so on
     dataset: str
     method: str
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any]  # all else that the result depends on, as JSON
 
     @property
     def key(self) -> str:
@@ -79,9 +76,7 @@ def grid(
     """List the cells of data sets x methods x seeds, data set by data set."""
     return [
         Cell(experiment, dataset, method, {**parameters, "seed": int(seed)})
-        for dataset in datasets
-        for method in methods
-        for seed in seeds
+        for dataset, method, seed in product(datasets, methods, seeds)
     ]
 
 

@@ -73,10 +73,7 @@ class Output:
 def available_datasets(
     chosen: Sequence[str], default: Sequence[str], data: Path | None, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the data sets that can be loaded, and why others cannot, for the report as well.
-
-    Only data sets that were not asked for by name may be absent.
-    """
+    """Return data sets that can be loaded, and why others, not asked for by name, cannot."""
     if data is not None and not data.is_dir():
         raise ValueError(f"--data {data}: there is no such folder")
     left_out: dict[str, str] = {}
@@ -202,8 +199,8 @@ def score_charts(table: ScoreTable) -> list[BarChart]:
 
 def beta_charts(table: ScoreTable) -> list[LineChart]:
     """Show F_beta against beta for every data set, of methods that take beta after the fit."""
-    scores = {row: _scores_of_betas(table, row) for row in table.rows}
-    return [beta_chart(table.row_title(row), found) for row, found in scores.items() if found]
+    pairs = ((table.row_title(row), _scores_of_betas(table, row)) for row in table.rows)
+    return [beta_chart(title, found) for title, found in pairs if found]
 
 
 def _scores_of_betas(table: ScoreTable, row: tuple[str, str]) -> dict[str, dict[str, float]]:

@@ -44,11 +44,9 @@ class Entry:
     @property
     def mark(self) -> str:
         """``"="`` near the paper, ``"+"`` above, ``"-"`` below, empty where it has no number."""
-        if self.difference is None:
-            return ""
-        if abs(self.difference) <= PAPER_TOLERANCE:
-            return "="
-        return "+" if self.difference > 0 else "-"
+        found = self.difference or 0.0
+        near = "" if self.paper is None else "="
+        return near if abs(found) <= PAPER_TOLERANCE else "+" if found > 0 else "-"
 
     def text(self, bold: str = "") -> str:
         """Return our score, between marks of bold type, the paper's in brackets, and the mark."""
