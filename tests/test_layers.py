@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fbeta
+from fbeta import FBetaClassifier
+from fbeta.linear.compiled import is_compiled
 
 from . import layout
 from .cli.toys import TEST, TRAIN, write_csv
@@ -55,6 +58,8 @@ FOREIGN = {"torch._C", "torch._C._get_tracing_state"}
 NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 # Modules of fbeta that are loaded by ``import fbeta``, and once every public name was used.
 MAX_LOADED_BY_IMPORT, MAX_LOADED_BY_ALL_NAMES = 45, 80
+# Files in which one warm fit, and one prediction, of FBetaClassifier call a function.
+MAX_FILES_OF_FIT, MAX_FILES_OF_PREDICT = 13, 12
 NAME = re.compile(r"fbeta(\.\w+)*:\w+|fbeta(\.\w+)+")  # of a module, as a string
 NOT_LOADED = ("blocks", "nn", "rivals", "datasets", "report", "experiments", "cli")
 # what no import of the library loads, models in files and on disk included
@@ -201,6 +206,29 @@ assert not found, found
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def files_passed(work: Callable[[], object]) -> list[str]:
+    """The files of the library in which some work, on one thread, calls a function."""
+    found = set()
+    sys.setprofile(lambda frame, *_: found.add(frame.f_code.co_filename))
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return sorted(file for file in found if file.startswith(str(SOURCE)))
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the array solver has files of its own")
+def test_files_that_a_fit_and_a_prediction_pass() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 8))
+    Y = (X[:, :5] + rng.normal(size=(200, 5)) > 0.5).astype(int)
+    clf = FBetaClassifier().fit(X, Y)
+    clf.predict(X)
+    fit, predict = files_passed(lambda: clf.fit(X, Y)), files_passed(lambda: clf.predict(X))
+    assert len(fit) <= MAX_FILES_OF_FIT, fit
+    assert len(predict) <= MAX_FILES_OF_PREDICT, predict
 
 
 PROGRAM = """

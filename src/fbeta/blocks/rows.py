@@ -194,8 +194,8 @@ class RowBlocks:
         count = 0
         for block in read_ahead(self._blocks(), MAX_AHEAD):
             for values in (block.X, block.Y, block.weight):
-                parts = (getattr(values, name, None) for name in _SPARSE_ARRAYS)
-                parts = parts if sp.issparse(values) else (values,)
+                names = _SPARSE_ARRAYS if sp.issparse(values) else ()
+                parts = [getattr(values, name, None) for name in names] or [values]
                 self.bytes_read += sum(int(getattr(part, "nbytes", 0)) for part in parts)
             count += len(block)
             yield block
