@@ -15,13 +15,7 @@ from fbeta._array import optional_import
 from fbeta._threads import n_threads, one_blas_thread
 from fbeta.blocks.files import BlockResults
 from fbeta.blocks.held import HeldRows
-from fbeta.blocks.passes import (
-    MAX_CHUNK_ROWS,
-    RowSource,
-    Streamed,
-    set_folds,
-    set_summary_folds,
-)
+from fbeta.blocks.passes import MAX_CHUNK_ROWS, RowSource, Streamed, set_folds, set_summary_folds
 from fbeta.blocks.rows import MEMORY, Block, RowBlocks, form_of_block, joint_form, parse_memory
 from fbeta.blocks.summary import CheckedRows, check_block
 from fbeta.labels.forms import LabelForm

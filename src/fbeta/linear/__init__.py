@@ -8,13 +8,7 @@ from fbeta.linear.design import Design
 from fbeta.linear.learner import solve_path
 from fbeta.linear.multinomial import LabelSets, Multinomial
 from fbeta.linear.objectives import LinearModel, LinearScores
-from fbeta.linear.problems import (
-    LinearLearner,
-    LinearProblems,
-    Problems,
-    Solution,
-    SolverLearner,
-)
+from fbeta.linear.problems import LinearLearner, LinearProblems, Problems, Solution, SolverLearner
 from fbeta.losses import LinearProbabilities
 
 __all__ = [

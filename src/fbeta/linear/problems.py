@@ -205,11 +205,7 @@ class Problems:
         return [problems[i::count] for i in range(count)]
 
     def warn_if_not_converged(
-        self,
-        solution: Solution,
-        alpha: float,
-        max_iter: int,
-        describe: Callable[[int], str] = str,
+        self, solution: Solution, alpha: float, max_iter: int, describe: Callable[[int], str] = str
     ) -> None:
         """Warn of problems that did not converge, by the first column that each of them is."""
         if not solution.converged.all():
