@@ -28,9 +28,7 @@ _PLACES = {
     "fbeta.estimators.recalibration": "Recalibration",
     "fbeta.estimators.reduction": "ClassifierModel SizedModel",
     "fbeta.labels.forms": "LabelForm",
-    "fbeta.statistics.codes": (
-        "JointCode CardinalityCode LabelSetCode MarginalCode PlugInCode SizedCode"
-    ),
+    "fbeta.statistics.codes": "JointCode CardinalityCode LabelSetCode MarginalCode SizedCode",
     "fbeta.linear": (
         "LinearModel LinearProbabilities LinearScores Cardinality LabelSets Multinomial"
     ),
@@ -40,7 +38,7 @@ _PLACES = {
     "fbeta.rivals.chain": "ChainCode ChainModel",
     "fbeta.rivals.held_out": "CostedModel CostedLogistic HeldOutThresholds",
     "fbeta.rivals.limo": "ScoreThresholds",
-    "fbeta.rivals.plug_in": "PlugInModel",
+    "fbeta.rivals.plug_in": "PlugInCode PlugInModel",
     "fbeta.rivals.structured": "BundleModel",
     "fbeta.rivals.submodular": "PairwiseModel HighestScore",
     "fbeta.losses": "ExponentialLoss LogisticLoss SquaredLoss",

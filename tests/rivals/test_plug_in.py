@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -12,7 +15,13 @@ from fbeta import decode
 from fbeta.datasets import load
 from fbeta.estimators.base import MultiLabelClassifier
 from fbeta.linear.learner import take_rows
-from fbeta.rivals.plug_in import ExactFPlugIn
+from fbeta.rivals.plug_in import ExactFPlugIn, PlugInCode
+
+from .. import reference
+
+labels = st.tuples(st.integers(1, 7), st.integers(1, 4)).flatmap(
+    lambda shape: arrays(np.int8, shape, elements=st.integers(0, 1))
+)
 
 
 @parametrize_with_checks([ExactFPlugIn(), ExactFPlugIn(rows="all", fit_intercept=False)])
@@ -143,3 +152,40 @@ def test_yeast(mulan):
     data = load("yeast", data_home=mulan)
     model = ExactFPlugIn().fit(data.X_train, data.Y_train)
     assert model.score(data.X_test, data.Y_test) == pytest.approx(0.6558, abs=0.002)
+
+
+@given(labels, st.booleans())
+def test_plug_in_classes_are_the_sizes(Y, conditional):
+    """Each label's class is the size of the set, 0 where the label is absent."""
+    code = PlugInCode.of(sp.csr_array(Y), conditional=conditional)
+    empty, rows, found = code.targets(sp.csr_array(Y))
+    size = Y.sum(axis=1)
+    used = [i for i in range(len(Y)) if size[i] or not conditional or not size.any()]
+    assert rows.tolist() == used
+    assert empty.toarray()[:, 0].tolist() == (size == 0).astype(int).tolist()
+    assert found.shape == (len(used), len(code.labels))
+    assert code.width() == 1 + len(code.sizes)
+    for m, label in enumerate(code.labels):
+        sizes = code.sizes[code.problem == m]
+        assert sizes[found[:, m]].tolist() == (size * Y[:, label])[used].tolist()
+        assert sorted(set(found[:, m])) == list(range(len(sizes)))
+    distinct = {tuple(column) for column in Y.T if column.any()}
+    assert {tuple(Y[:, label]) for label in code.labels} == distinct
+    assert len(code.labels) == len(distinct)
+
+
+@given(labels, st.booleans())
+def test_plug_in_statistics_of_certain_classes_are_those_of_the_labels(Y, conditional):
+    """A model that is sure of every class gives the statistics of the label sets themselves."""
+    code = PlugInCode.of(sp.csr_array(Y), conditional=conditional)
+    empty, rows, found = code.targets(sp.csr_array(Y))
+    P = np.zeros((len(Y), code.width()))
+    P[:, 0] = empty.toarray()[:, 0]
+    start = np.searchsorted(code.problem, np.arange(len(code.labels)))
+    for row, classes in zip(rows, found, strict=True):
+        P[row, 1 + start + classes] = 1
+    q = code.statistics(P)
+    for i, y in enumerate(Y):
+        none, joint = reference.statistics_of([1.0], [y])
+        assert q.empty[i] == none
+        assert np.array_equal(q.joint[i], joint[q.cardinalities - 1])

@@ -10,50 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics
-from fbeta.statistics.codes import Estimates, JointCode, MarginalCode, PlugInCode
-
-from .. import reference
+from fbeta.statistics.codes import Estimates, JointCode, MarginalCode
 
 labels = st.tuples(st.integers(1, 7), st.integers(1, 4)).flatmap(
     lambda shape: arrays(np.int8, shape, elements=st.integers(0, 1))
 )
-
-
-@given(labels, st.booleans())
-def test_plug_in_classes_are_the_sizes(Y, conditional):
-    """Each label's class is the size of the set, 0 where the label is absent."""
-    code = PlugInCode.of(sp.csr_array(Y), conditional=conditional)
-    targets = code.targets(sp.csr_array(Y))
-    size = Y.sum(axis=1)
-    used = [i for i in range(len(Y)) if size[i] or not conditional or not size.any()]
-    assert targets.rows.tolist() == used
-    assert targets.empty.toarray()[:, 0].tolist() == (size == 0).astype(int).tolist()
-    assert targets.classes.shape == (len(used), len(code.labels))
-    assert code.width() == 1 + len(code.sizes)
-    for m, label in enumerate(code.labels):
-        sizes = code.sizes[code.problem == m]
-        assert sizes[targets.classes[:, m]].tolist() == (size * Y[:, label])[used].tolist()
-        assert sorted(set(targets.classes[:, m])) == list(range(len(sizes)))
-    distinct = {tuple(column) for column in Y.T if column.any()}
-    assert {tuple(Y[:, label]) for label in code.labels} == distinct
-    assert len(code.labels) == len(distinct)
-
-
-@given(labels, st.booleans())
-def test_plug_in_statistics_of_certain_classes_are_those_of_the_labels(Y, conditional):
-    """A model that is sure of every class gives the statistics of the label sets themselves."""
-    code = PlugInCode.of(sp.csr_array(Y), conditional=conditional)
-    targets = code.targets(sp.csr_array(Y))
-    P = np.zeros((len(Y), code.width()))
-    P[:, 0] = targets.empty.toarray()[:, 0]
-    start = np.searchsorted(code.problem, np.arange(len(code.labels)))
-    for row, classes in zip(targets.rows, targets.classes, strict=True):
-        P[row, 1 + start + classes] = 1
-    q = code.statistics(P)
-    for i, y in enumerate(Y):
-        empty, joint = reference.statistics_of([1.0], [y])
-        assert q.empty[i] == empty
-        assert np.array_equal(q.joint[i], joint[q.cardinalities - 1])
 
 
 @given(labels)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples
 
@@ -20,7 +21,8 @@ from fbeta.labels.forms import Indicator
 from fbeta.linear import Design, LinearLearner, Multinomial, SolverLearner
 from fbeta.linear.learner import Alphas, Learner, Names, Path, Rows, Weight
 from fbeta.losses import Loss, get_loss
-from fbeta.statistics.codes import MarginalCode, PlugInCode, PlugInTargets
+from fbeta.statistics.codes import Code, MarginalCode
+from fbeta.statistics.encoding import distinct_columns, observed_cardinalities
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["BinaryRelevance", "ExactFPlugIn", "decode_independent"]
@@ -111,9 +113,93 @@ def decode_independent(P: Any, beta: float = 1.0) -> NDArray[np.int8]:
     return decode(LabelStatistics.from_marginals(P), beta)
 
 
+# of PlugInCode: (n, 1), whether rows are empty; (n',) rows and (n', m) their classes
+PlugInTargets: TypeAlias = tuple[sp.csc_array, NDArray[np.intp], NDArray[np.intp]]
+
+
+@dataclass(frozen=True)
+class PlugInCode(Code):
+    """The emptiness of a set, and for each label the size of the set, 0 if the label is absent.
+
+    The code of the exact F-measure plug-in (Dembczynski et al. 2013): one binary and m multinomial
+    problems with M classes together. Only classes that occur are there, and labels with equal
+    columns are one problem.
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [0, 0]], dtype=np.int8))
+    >>> code = PlugInCode.of(Y, conditional=True)
+    >>> code.sizes.tolist(), code.problem.tolist()
+    ([0, 2, 1, 2], [0, 0, 1, 1])
+    >>> code.targets(Y)[2].tolist()
+    [[1, 1], [0, 0]]
+    """
+
+    labels: NDArray[np.intp]  # (m,), a label of each problem
+    sizes: NDArray[np.intp]  # (M,), the size that each class stands for, 0 for an absent label
+    problem: NDArray[np.intp]  # (M,), the problem that each class belongs to
+    source: NDArray[np.intp]  # (C,), classes that stand for a size and
+    component: NDArray[np.intp]  # (C,), the component of the statistics that each estimates
+    conditional: bool  # whether the multinomial problems are those of rows that have labels
+
+    @classmethod
+    def of(cls, Y: Indicator, *, conditional: bool) -> PlugInCode:
+        """Lay out the classes that occur in Y, of shape (n, s)."""
+        cardinalities, s = observed_cardinalities(Y), Y.shape[1]
+        count = np.diff(Y.indptr)
+        used = np.flatnonzero(count) if conditional else np.arange(len(count))
+        count, columns = count[used], Y[used].tocsc()
+        which, first = distinct_columns(columns)
+        first = first[np.diff(columns.indptr)[first] > 0]
+        sizes = [np.unique(_sizes_with(columns, label, count)) for label in first]
+        problem = np.repeat(np.arange(len(first)), [len(values) for values in sizes])
+        flat = np.concatenate([*sizes, []]).astype(np.intp)
+        source, component = [], []
+        for label in range(s):
+            own = np.flatnonzero((which[first][problem] == which[label]) & (flat > 0))
+            source.append(own)
+            component.append(np.searchsorted(cardinalities, flat[own]) * s + label)
+        places = np.concatenate(source), np.concatenate(component)
+        return cls(cardinalities, s, first, flat, problem, *places, conditional)
+
+    def width(self) -> int:
+        """Return the number of classes, and one for "no labels"."""
+        return 1 + len(self.sizes)
+
+    def targets(self, Y: Indicator) -> PlugInTargets:
+        """Return whether each of n rows is empty, which n' rows have classes, and their classes."""
+        count = np.diff(Y.indptr)
+        empty = count == 0
+        partly = self.conditional and not empty.all()
+        rows = np.flatnonzero(~empty) if partly else np.arange(len(count))
+        columns, classes = Y[rows].tocsc(), np.zeros((len(rows), len(self.labels)), dtype=np.intp)
+        for m, label in enumerate(self.labels):
+            sizes = self.sizes[self.problem == m]
+            classes[:, m] = np.searchsorted(sizes, _sizes_with(columns, label, count[rows]))
+        return sp.csc_array(empty[:, None].astype(np.int8)), rows, classes
+
+    def statistics(self, P: NDArray[Any]) -> LabelStatistics:
+        """Put the probabilities of no labels and of the classes, (n, 1 + M), into their places."""
+        K, s = len(self.cardinalities), self.n_labels
+        code = np.zeros((len(P), 1 + K * s), dtype=P.dtype)
+        code[:, 0] = P[:, 0]
+        code[:, 1 + self.component] = P[:, 1 + self.source]
+        if self.conditional:
+            code[:, 1:] *= 1 - code[:, :1]
+        return LabelStatistics.from_code(code, self.cardinalities, s)
+
+
+def _sizes_with(columns: sp.csc_array, label: int, count: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the size of each row that has a label, 0 for the others."""
+    out = np.zeros(len(count), dtype=np.intp)
+    rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
+    out[rows] = count[rows]
+    return out
+
+
 @dataclass(frozen=True)
 class PlugInModel:
-    """The models of :class:`fbeta.statistics.codes.PlugInCode`."""
+    """The models of :class:`PlugInCode`."""
 
     empty: Any  # of "no labels"; None where no row was so
     sizes: Any  # of the classes of the labels
@@ -142,12 +228,12 @@ class PlugInLearner(Learner):
         self, X: Any, targets: PlugInTargets, weight: Weight, alpha: float, name: Names = str
     ) -> PlugInModel:
         """Fit both, the second to rows of its own."""
+        none, rows, classes = targets
         empty = None
-        if targets.empty.nnz:
-            empty = self.empty.fit(X, targets.empty, weight, alpha, lambda _: "no labels")
-        rows = targets.rows
+        if none.nnz:
+            empty = self.empty.fit(X, none, weight, alpha, lambda _: "no labels")
         own = None if weight is None else weight[rows]
-        return PlugInModel(empty, self.sizes.fit(X[rows], targets.classes, own, alpha))
+        return PlugInModel(empty, self.sizes.fit(X[rows], classes, own, alpha))
 
     def share(self, X: Any, weight: Weight) -> Design:
         """Return X in coordinates in which the problems are easy."""
@@ -155,12 +241,13 @@ class PlugInLearner(Learner):
 
     def path(self, shared: Any, targets: Any, weight: Weight, rows: Rows, alphas: Alphas) -> Path:
         """Follow both paths side by side."""
-        sizes = self.sizes.path(shared, targets.classes, weight, rows[targets.rows], alphas)
+        none, own, classes = targets
+        sizes = self.sizes.path(shared, classes, weight, rows[own], alphas)
         empty: Iterator[Any] = repeat((None, None))
-        if targets.empty.nnz:
-            empty = self.empty.path(shared, targets.empty, weight, rows, alphas)
-        for (alpha, model), (_, none) in zip(sizes, empty, strict=False):
-            yield alpha, PlugInModel(none, model)
+        if none.nnz:
+            empty = self.empty.path(shared, none, weight, rows, alphas)
+        for (alpha, model), (_, other) in zip(sizes, empty, strict=False):
+            yield alpha, PlugInModel(other, model)
 
 
 @dataclass(eq=False, repr=False)
