@@ -4,15 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics, decode
-from fbeta.decoding.exact import ExactDecode
-from fbeta.decoding.expected import CutAtHalf, SignOfScores, expected_fbeta
-from fbeta.statistics.codes import Estimates, MarginalCode
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 
 from .. import reference
@@ -188,27 +184,3 @@ def test_equal_labels_go_to_the_first():
         for beta in (0.3, 1.0, 2.0):
             labels = decode(q, beta, max_labels=s - 1)[0]
             assert (np.diff(labels) <= 0).all()
-
-
-P = np.random.default_rng(0).uniform(size=(30, 4))
-ESTIMATES = Estimates(MarginalCode.of(sp.csr_array(np.ones((1, 4), dtype=np.int8))), P)
-
-
-@pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
-def test_rules_of_statistics(beta):
-    q = ESTIMATES.statistics()
-    best, value = decode(q, beta, return_expected=True)
-    assert np.array_equal(ExactDecode()(ESTIMATES, beta), best)
-    assert np.array_equal(ExactDecode().decide(ESTIMATES, beta)[1], value)
-    half = CutAtHalf()(ESTIMATES, beta)
-    assert np.array_equal(half, P > 0.5)
-    assert half.dtype == best.astype(bool).dtype
-    of_half = CutAtHalf().decide(ESTIMATES, beta)[1]
-    np.testing.assert_allclose(of_half, expected_fbeta(q, half, beta))
-    assert (of_half <= value + 1e-12).all()
-
-
-def test_rules_of_one_beta():
-    assert SignOfScores(2.0)(np.array([[0.0, 1.0]]), 2.0).tolist() == [[False, True]]
-    with pytest.raises(ValueError, match="fitted for beta=2 and depends on it"):
-        SignOfScores(2.0)(np.array([[0.0, 1.0]]), 1.0)
