@@ -29,7 +29,7 @@ TREES = {
 
 # The rooms that each room may import, at the top of a module, inside of functions or by a string.
 # Modules of the whole library (arrays, threads, checks of parameters, files) are open to all.
-SHARED = {"_array", "_threads", "_validation", "_files"}
+SHARED = {"_array", "_threads", "_files"}
 ALLOWED = {
     "labels": "",
     "losses": "",

@@ -11,8 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import make_scorer
 
-from fbeta._array import Array, array_namespace, is_tensor
-from fbeta._validation import as_real, check_beta, check_choice, check_sample_weight
+from fbeta._array import (
+    Array,
+    array_namespace,
+    as_real,
+    check_beta,
+    check_choice,
+    check_sample_weight,
+    is_tensor,
+)
 from fbeta.labels.forms import Indicator, common_indicators, read_dense
 from fbeta.statistics.storage import fbeta_terms, fbeta_weight
 

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
+from fbeta._array import check_count, check_number
 from fbeta._files import write_atomically
-from fbeta._validation import check_count, check_number
 from fbeta.blocks.held import Draw, GroupState, HeldRows, Sums, TrialPoint, merge_points
 from fbeta.blocks.passes import RowSource
 from fbeta.blocks.summary import CheckedRows, Tally, random_bits

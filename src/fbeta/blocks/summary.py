@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._validation import MAX_LARGEST_WEIGHT
+from fbeta._array import MAX_LARGEST_WEIGHT
 from fbeta.blocks.rows import Block
 from fbeta.labels.forms import Indicator, LabelForm
 

@@ -12,8 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import optional_import
-from fbeta._validation import check_count
+from fbeta._array import check_count, optional_import
 from fbeta.datasets.dataset import Dataset, DatasetError, PathLike
 from fbeta.datasets.mulan import Nominal, read_mulan
 from fbeta.decoding.exact import decode

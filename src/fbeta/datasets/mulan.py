@@ -11,7 +11,7 @@ from xml.parsers import expat
 import numpy as np
 from scipy import sparse
 
-from fbeta._validation import check_choice
+from fbeta._array import check_choice
 from fbeta.datasets.dataset import Dataset, Labels, Missing, PathLike, fail, join_split
 from fbeta.datasets.matrix_files import ArffFile, read_arff_file
 

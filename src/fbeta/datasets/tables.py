@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from fbeta._array import optional_import
+from fbeta._array import check_choice, optional_import
 from fbeta._files import to_csv, write_atomically, write_text
-from fbeta._validation import check_choice
 from fbeta.datasets.cells import Cells, is_gap
 from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds
 from fbeta.datasets.dataset import Dataset, DatasetError, Missing, PathLike, fail, quoted

@@ -17,6 +17,7 @@ from fbeta._array import (
     Array,
     array_namespace,
     astype,
+    check_count,
     cumulative_sum,
     sort_descending,
     spread_rows,
@@ -25,7 +26,6 @@ from fbeta._array import (
     without_gradients,
 )
 from fbeta._threads import map_rows
-from fbeta._validation import check_count
 from fbeta.decoding.expected import StatisticsRule
 from fbeta.decoding.factored_search import search_factored, search_sparse
 from fbeta.decoding.measures import (

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, astype, cumulative_sum
-from fbeta._validation import check_beta
+from fbeta._array import Array, astype, check_beta, cumulative_sum
 from fbeta.statistics.composite import Form
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.storage import Dense, fbeta_weight

@@ -15,8 +15,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fbeta._array import array_namespace, to_numpy
-from fbeta._validation import check_number
+from fbeta._array import array_namespace, check_number, to_numpy
 from fbeta.estimators import folds
 from fbeta.estimators.base import Decisions, MultiLabelClassifier, all_or_nothing
 from fbeta.estimators.folds import ALPHAS, Calibration, HeldOut, HeldOutScores, calibrate

@@ -17,8 +17,8 @@ from sklearn.preprocessing import Normalizer, QuantileTransformer, StandardScale
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fbeta._array import check_number
 from fbeta._threads import n_threads
-from fbeta._validation import check_number
 from fbeta.estimators.alpha_search import check_grid
 from fbeta.estimators.auto_search import JOINT, QUICK, RAW, Clock, Search
 from fbeta.estimators.average import AverageClassifier, AverageModel

@@ -18,8 +18,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from fbeta._array import array_namespace, check_unmasked, concat, is_tensor, to_numpy
-from fbeta._validation import check_beta, check_choice, check_sample_weight
+from fbeta._array import (
+    array_namespace,
+    check_beta,
+    check_choice,
+    check_sample_weight,
+    check_unmasked,
+    concat,
+    is_tensor,
+    to_numpy,
+)
 from fbeta.estimators.features import answer_blocks, as_frame, pass_features_on
 from fbeta.estimators.folds import calibrate
 from fbeta.labels.containers import is_table

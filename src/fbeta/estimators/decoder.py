@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fbeta._array import array_namespace, concat, to_numpy
-from fbeta._validation import check_choice, check_count, check_number
+from fbeta._array import array_namespace, check_choice, check_count, check_number, concat, to_numpy
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds

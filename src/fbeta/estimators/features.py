@@ -13,16 +13,16 @@ from sklearn import get_config
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
 from fbeta._array import check_unmasked, optional_import, to_numpy
-from fbeta._validation import check_takes_weight
 from fbeta.linear.learner import Weight
 
 __all__ = [
     "answer_blocks",
     "as_frame",
     "check_classifier",
+    "check_takes_weight",
     "column_order",
     "fit_router",
     "fit_weights",
@@ -62,6 +62,12 @@ def fit_weights(estimator: Any, weight: Weight) -> dict[str, Any]:
     router = fit_router(estimator, "FBetaReduction")
     router.validate_metadata(method="fit", params=given)
     return dict(router.route_params(caller="fit", params=given).estimator.fit)
+
+
+def check_takes_weight(estimator: Any, sample_weight: Any) -> None:
+    """Raise where there are weights and an estimator cannot be fitted with them."""
+    if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
+        raise ValueError(f"{type(estimator).__name__} does not support sample_weight in fit")
 
 
 def check_classifier(estimator: Any, *methods: str) -> None:

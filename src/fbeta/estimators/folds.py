@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sklearn.isotonic import isotonic_regression
 from sklearn.model_selection import KFold, check_cv
 
-from fbeta._array import as_array, namespace_and_device, to_numpy
+from fbeta._array import as_array, check_count, namespace_and_device, to_numpy
 from fbeta._threads import run_evenly
-from fbeta._validation import check_count, check_takes_weight
 from fbeta.decoding.exact import decode
+from fbeta.estimators.features import check_takes_weight
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 
+from fbeta._array import check_choice, check_count
 from fbeta._threads import check_cancelled, run_threaded
-from fbeta._validation import check_choice, check_count
 from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta._validation import check_number
+from fbeta._array import check_number
 from fbeta.estimators.recalibration import Recalibration, fit_curve
 from fbeta.linear import LinearLearner, LinearProbabilities
 from fbeta.linear.design import Design

@@ -14,11 +14,11 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from fbeta._threads import check_cancelled
-from fbeta._validation import check_takes_weight
 from fbeta.decoding.exact import decode
 from fbeta.estimators import folds
 from fbeta.estimators.alpha_search import AlphaSearchCV
 from fbeta.estimators.base import validate_features
+from fbeta.estimators.features import check_takes_weight
 from fbeta.estimators.folds import Calibration, Fold, HeldOut, HeldOutScores
 from fbeta.estimators.forest import SizedSetsCode
 from fbeta.estimators.reduction import SizedClassifier

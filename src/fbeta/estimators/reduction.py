@@ -18,9 +18,9 @@ from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples
 
-from fbeta._validation import check_choice, check_count, check_takes_weight
+from fbeta._array import check_choice, check_count
 from fbeta.estimators.base import all_or_nothing, views
-from fbeta.estimators.features import check_classifier, fit_router, fit_weights
+from fbeta.estimators.features import check_classifier, check_takes_weight, fit_router, fit_weights
 from fbeta.estimators.listed import ListedLearner
 from fbeta.estimators.statistics_base import FunctionLearner, Plan, StatisticsClassifier
 from fbeta.labels.forms import Indicator

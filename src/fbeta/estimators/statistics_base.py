@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from fbeta._array import concat
-from fbeta._validation import check_beta, check_sample_weight
+from fbeta._array import check_beta, check_sample_weight, concat
 from fbeta.decoding.exact import ExactDecode
 from fbeta.decoding.expected import StatisticsRule
 from fbeta.decoding.measures import Measure

@@ -10,9 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import Array, device_memory, is_accelerator, to_numpy
+from fbeta._array import Array, check_number, check_solver, device_memory, is_accelerator, to_numpy
 from fbeta._threads import n_threads, one_blas_thread
-from fbeta._validation import check_number, check_solver
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.driver import warn_not_converged
 from fbeta.linear.in_memory import ArrayRun

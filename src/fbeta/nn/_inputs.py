@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from fbeta._validation import check_beta, check_count
+from fbeta._array import check_beta, check_count
 from fbeta.statistics.label_statistics import LabelStatistics
 
 Sizes: TypeAlias = int | Sequence[int]

@@ -43,7 +43,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from fbeta._validation import check_choice
+from fbeta._array import check_choice
 from fbeta.nn import _inputs, _law
 from fbeta.nn._inputs import Sizes, Statistics, hard_moments, widest
 from fbeta.nn.decoding import (

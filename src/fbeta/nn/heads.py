@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from fbeta._validation import check_count
+from fbeta._array import check_count
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.nn import _inputs
 from fbeta.nn import functional as F

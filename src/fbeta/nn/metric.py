@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fbeta._array import optional_import
-from fbeta._validation import check_beta, check_number
+from fbeta._array import check_beta, check_number, optional_import
 from fbeta.nn._inputs import check_rows
 from fbeta.nn.decoding import fbeta_of_rows
 

@@ -16,8 +16,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from fbeta._array import is_tensor, optional_import, to_numpy
-from fbeta._validation import check_choice, check_count, check_number
+from fbeta._array import (
+    check_choice,
+    check_count,
+    check_number,
+    is_tensor,
+    optional_import,
+    to_numpy,
+)
 from fbeta.estimators.base import all_or_nothing, views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fbeta._validation import check_choice, check_count
+from fbeta._array import check_choice, check_count
 from fbeta.decoding.exact import ExactDecode
 from fbeta.decoding.expected import CutAtHalf, StatisticsRule
 from fbeta.estimators.base import views

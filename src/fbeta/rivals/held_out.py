@@ -12,8 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fbeta._array import Array, array_namespace
-from fbeta._validation import check_choice, check_count, check_number
+from fbeta._array import Array, array_namespace, check_choice, check_count, check_number
 from fbeta.decoding.expected import SignOfScores
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator

@@ -15,8 +15,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils import check_consistent_length, check_random_state
 
-from fbeta._array import Array
-from fbeta._validation import check_choice, check_count, check_number
+from fbeta._array import Array, check_choice, check_count, check_number
 from fbeta.decoding.expected import check_same_beta
 from fbeta.estimators.base import FittedPath, MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator, read_labels

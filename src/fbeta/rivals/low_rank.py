@@ -17,7 +17,7 @@ from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fbeta._validation import check_beta, check_count, check_sample_weight
+from fbeta._array import check_beta, check_count, check_sample_weight
 from fbeta.decoding.measures import tie
 from fbeta.estimators.base import all_or_nothing, drop_weightless, validate_features, views
 from fbeta.labels.forms import Indicator, LabelForm, form_of, read_labels

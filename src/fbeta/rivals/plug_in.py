@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples
 
-from fbeta._validation import check_choice
+from fbeta._array import check_choice
 from fbeta.decoding.exact import ExactDecode, decode
 from fbeta.decoding.expected import CutAtHalf, StatisticsRule
 from fbeta.estimators.base import views

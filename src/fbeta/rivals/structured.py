@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array
-from fbeta._validation import check_number, check_solver
+from fbeta._array import Array, check_number, check_solver
 from fbeta.decoding.expected import SignOfScores
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator

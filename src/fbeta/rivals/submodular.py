@@ -12,8 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from fbeta._array import Array
-from fbeta._validation import check_number
+from fbeta._array import Array, check_number
 from fbeta.decoding.expected import check_same_beta
 from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator

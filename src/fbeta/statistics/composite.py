@@ -12,9 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
-from fbeta._array import Array
+from fbeta._array import Array, as_real, check_count
 from fbeta._threads import row_tasks
-from fbeta._validation import as_real, check_count
 from fbeta.statistics.conditional_bernoulli import NEGLIGIBLE_LOG_PROBABILITY, distance_from_mean
 from fbeta.statistics.encoding import read_sizes
 from fbeta.statistics.storage import (

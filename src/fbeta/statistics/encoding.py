@@ -15,12 +15,12 @@ from fbeta._array import (
     Array,
     as_array,
     astype,
+    check_choice,
     host_integers,
     is_tensor,
     namespace_and_device,
     widest_float,
 )
-from fbeta._validation import check_choice
 from fbeta.labels.forms import Indicator, check_binary, read_labels
 from fbeta.statistics.storage import check_statistics
 

@@ -12,8 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from fbeta._array import Array, array_namespace, astype, is_tensor, namespace_and_device
-from fbeta._validation import check_beta, check_count, check_number
+from fbeta._array import (
+    Array,
+    array_namespace,
+    astype,
+    check_beta,
+    check_count,
+    check_number,
+    is_tensor,
+    namespace_and_device,
+)
 from fbeta.labels.forms import read_labels
 from fbeta.losses import Loss, get_loss
 from fbeta.statistics.encoding import as_floats, encode_labels
