@@ -40,7 +40,6 @@ _PLACES = {
     "fbeta.rivals.limo": "ScoreThresholds",
     "fbeta.rivals.plug_in": "PlugInCode PlugInModel",
     "fbeta.rivals.structured": "BundleModel",
-    "fbeta.rivals.submodular": "PairwiseModel HighestScore",
     "fbeta.losses": "ExponentialLoss LogisticLoss SquaredLoss",
     # what may be around them, or around the classifiers of a reduction
     "sklearn.pipeline": "Pipeline",
@@ -53,7 +52,12 @@ _PLACES = {
 PARTS: dict[str, str] = {
     name: f"{module}:{name}" for module, names in _PLACES.items() for name in names.split()
 }
-PARTS["AverageCode"] = "types:SimpleNamespace"  # of averages in files of version 0.1
+# names in files of version 0.1 that are not written any more
+PARTS |= {
+    "AverageCode": "types:SimpleNamespace",
+    "HighestScore": PARTS["SignOfScores"],
+    "PairwiseModel": PARTS["BundleModel"],
+}
 
 
 @dataclass(frozen=True)

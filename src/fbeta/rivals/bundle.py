@@ -40,51 +40,39 @@ def minimise(
     ``nonnegative`` (D,) must not be negative. Returns the best point ``x`` (D,), its objective
     ``fun``, ``gap``, how much lower the minimum may be, and ``nit``, the number of planes.
     """
-    # the systems are small: threads of BLAS would wait for each other most of the time
-    # an overflow is refused where planes are added
-    with threadpool_limits(1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
-        result = _run_bundle(oracle, penalty, nonnegative, tol, max_iter)
-    if result.gap > tol * result.fun:
-        warnings.warn(
-            f"the bundle method did not converge in {max_iter} iterations: the objective "
-            f"{result.fun:.6g} may be {result.gap:.2g} too high. Increase max_iter, tol or "
-            "alpha, or scale X",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    return result
-
-
-def _run_bundle(
-    oracle: Oracle,
-    penalty: Array,
-    nonnegative: NDArray[np.bool_] | None,
-    tol: float,
-    max_iter: int,
-) -> OptimizeResult:
     # in the units of v = sqrt(penalty) w the penalty is |v|^2 / 2
     scale = np.sqrt(penalty)
     bundle = _Bundle(nonnegative if nonnegative is not None else np.zeros(len(scale), np.bool_))
     point = best = np.zeros(len(scale))
-    objective = gap = np.inf
-    n_iter = 0
-    for _ in range(max_iter):
-        n_iter += 1
-        risk, gradient = oracle(point / scale)
-        gradient = gradient / scale
-        bundle.add(gradient, risk - float(gradient @ point))
-        # an oracle that gives less than R may be below a plane from another point
-        value = bundle.height(point) + float(point @ point) / 2
-        objective = max(objective, bundle.height(best, last=1) + float(best @ best) / 2)
-        if value < objective:
-            best, objective = point, value
-        minimiser, bound = bundle.solve()
-        gap = objective - bound
-        if gap <= tol * objective:
-            break
-        # in the middle the objective is better known than at the minimiser of a rough model, and
-        # a plane that shows no progress there cuts off the minimiser too, by convexity
-        point = best + STEP_TOWARDS_MINIMISER * (minimiser - best)
+    objective, gap, n_iter = np.inf, np.inf, 0
+    # the systems are small: threads of BLAS would wait for each other most of the time
+    # an overflow is refused where planes are added
+    with threadpool_limits(1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(max_iter):
+            n_iter += 1
+            risk, gradient = oracle(point / scale)
+            gradient = gradient / scale
+            bundle.add(gradient, risk - float(gradient @ point))
+            # an oracle that gives less than R may be below a plane from another point
+            value = bundle.height(point) + float(point @ point) / 2
+            objective = max(objective, bundle.height(best, last=1) + float(best @ best) / 2)
+            if value < objective:
+                best, objective = point, value
+            minimiser, bound = bundle.solve()
+            gap = objective - bound
+            if gap <= tol * objective:
+                break
+            # in the middle the objective is better known than at the minimiser of a rough model,
+            # and a plane that shows no progress there cuts off the minimiser too, by convexity
+            point = best + STEP_TOWARDS_MINIMISER * (minimiser - best)
+        else:
+            warnings.warn(
+                f"the bundle method did not converge in {max_iter} iterations: the objective "
+                f"{objective:.6g} may be {gap:.2g} too high. Increase max_iter, tol or "
+                "alpha, or scale X",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
     return OptimizeResult(x=best / scale, fun=float(objective), gap=float(gap), nit=n_iter)
 
 
@@ -137,15 +125,16 @@ class _Bundle:
             self.weights, value = weights, new
         if new > value:
             self.weights, value = weights, new
-        minimiser = self._point(self.weights)
+        minimiser = -(self.weights @ self.gradients[: self.count])
+        minimiser[self.bounded] = np.maximum(minimiser[self.bounded], 0.0)
         self.idle = np.where(self.weights > 0, 0, self.idle + 1)
-        self._keep(np.flatnonzero(self.idle <= MAX_IDLE_ITERATIONS))
+        planes = np.flatnonzero(self.idle <= MAX_IDLE_ITERATIONS)
+        if len(planes) <= 0.75 * self.count:  # else moving the others is not worth it
+            self.gradients[: len(planes)] = self.gradients[planes]
+            self.count, self.gram = len(planes), self.gram[np.ix_(planes, planes)]
+            self.offsets, self.weights = self.offsets[planes], self.weights[planes]
+            self.idle = self.idle[planes]
         return minimiser, value
-
-    def _point(self, weights: Array) -> Array:
-        w = -(weights @ self.gradients[: self.count])
-        w[self.bounded] = np.maximum(w[self.bounded], 0.0)
-        return np.asarray(w)
 
     def _value(self, weights: Array) -> float:
         slack = np.minimum(weights @ self.gradients[: self.count, self.bounded], 0.0)
@@ -170,14 +159,6 @@ class _Bundle:
                 return trial, value
             step /= 2
         return self.weights, start
-
-    def _keep(self, planes: NDArray[np.intp]) -> None:
-        if len(planes) > 0.75 * self.count:  # moving the others is not worth it
-            return
-        self.gradients[: len(planes)] = self.gradients[planes]
-        self.count, self.gram = len(planes), self.gram[np.ix_(planes, planes)]
-        self.offsets, self.weights = self.offsets[planes], self.weights[planes]
-        self.idle = self.idle[planes]
 
 
 def maximise_on_simplex(H: Array, b: Array, start: Array) -> Array:

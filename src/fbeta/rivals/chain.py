@@ -18,10 +18,10 @@ from fbeta._array import check_choice, check_count
 from fbeta.decoding.exact import ExactDecode
 from fbeta.decoding.expected import CutAtHalf, StatisticsRule
 from fbeta.estimators.base import views
-from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
-from fbeta.linear.learner import Learner, Names, Weight
+from fbeta.linear.learner import Weight
 from fbeta.losses import LogisticLoss
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.codes import Code, Estimates
@@ -178,30 +178,6 @@ class ChainModel:
         return np.asarray(X @ self.coef.T) + self.intercept, self.chain
 
 
-@dataclass(frozen=True)
-class ChainLearner(Learner):
-    """Logistic regressions of each target on x and the targets before it."""
-
-    binary: LinearLearner
-
-    def fit(
-        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
-    ) -> ChainModel:
-        """Fit to targets by position, of shape (n, s)."""
-        s, d = targets.shape[1], X.shape[1]
-        coef, intercept, n_iter = np.zeros((s, d + s)), np.zeros(s), 0
-        for t in range(s):
-            before = targets[:, :t].astype(X.dtype)
-            if sp.issparse(X):
-                features = sp.csr_array(sp.hstack([X, before], format="csr"))
-            else:
-                features = np.concatenate([X, before.toarray()], axis=1)
-            fitted = self.binary.fit(features, targets[:, [t]], weight, alpha)
-            coef[t, : d + t], intercept[t] = fitted.coef[0], fitted.intercept[0]
-            n_iter = max(n_iter, fitted.most_iter)
-        return ChainModel(coef[:, :d].astype(X.dtype), coef[:, d:], intercept, n_iter)
-
-
 RULES = {"fbeta": ExactDecode(), "subset": MostProbableSet(), "hamming": CutAtHalf()}
 
 
@@ -284,28 +260,38 @@ class ProbabilisticChain(StatisticsClassifier):
                 f"inference='exhaustive' needs at most {MAX_ENUMERATED_LABELS} labels, got {s}: "
                 "use 'beam' or 'monte_carlo'"
             )
-        random = check_random_state(self.random_state)
-        order = _order(self.order, s, random)
+        random, order = check_random_state(self.random_state), np.arange(s)
+        if isinstance(self.order, str):
+            check_choice("order", self.order, ("random",))
+            order = random.permutation(s)
+        elif self.order is not None:
+            order = np.asarray(self.order)
+            if order.shape != (s,) or not np.array_equal(np.sort(order), np.arange(s)):
+                raise ValueError(f"order must be a permutation of 0..{s - 1}, got {self.order!r}")
         uniforms = random.random_sample((self.n_samples, s))
         sizes = observed_cardinalities(Y, "all")
+        order = order.astype(np.intp)
         return ChainCode(sizes, s, order, self.inference, self.beam_width, uniforms)
 
-    def _make_learner(self) -> ChainLearner:
+    def _make_learner(self) -> FunctionLearner:
         check_choice("inference", self.inference, ("exhaustive", "beam", "monte_carlo"))
         check_choice("decode", self.decode, tuple(RULES))
         check_count("beam_width", self.beam_width)
         check_count("n_samples", self.n_samples)
-        return ChainLearner(LinearLearner(self.fit_intercept, self.tol, self.max_iter))
+        return FunctionLearner(self._fit_chain)
 
-
-def _order(order: Any, s: int, random: np.random.RandomState) -> NDArray[np.intp]:
-    """Return the label at each position of the chain."""
-    if order is None:
-        return np.arange(s)
-    if isinstance(order, str):
-        check_choice("order", order, ("random",))
-        return np.asarray(random.permutation(s), dtype=np.intp)
-    given = np.asarray(order)
-    if given.shape != (s,) or not np.array_equal(np.sort(given), np.arange(s)):
-        raise ValueError(f"order must be a permutation of 0..{s - 1}, got {order!r}")
-    return given.astype(np.intp)
+    def _fit_chain(self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float) -> ChainModel:
+        """Fit logistic regressions of each target (n, s) on x and the targets before it."""
+        learner = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
+        s, d = targets.shape[1], X.shape[1]
+        coef, intercept, n_iter = np.zeros((s, d + s)), np.zeros(s), 0
+        for t in range(s):
+            before = targets[:, :t].astype(X.dtype)
+            if sp.issparse(X):
+                features = sp.csr_array(sp.hstack([X, before], format="csr"))
+            else:
+                features = np.concatenate([X, before.toarray()], axis=1)
+            fitted = learner.fit(features, targets[:, [t]], weight, alpha)
+            coef[t, : d + t], intercept[t] = fitted.coef[0], fitted.intercept[0]
+            n_iter = max(n_iter, fitted.most_iter)
+        return ChainModel(coef[:, :d].astype(X.dtype), coef[:, d:], intercept, n_iter)

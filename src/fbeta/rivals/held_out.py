@@ -44,6 +44,14 @@ class HeldOutClassifier(MultiLabelClassifier):
         parts = split_rows(X, weight, self.validation_fraction, self.random_state)
         return [(X[rows], Y[rows], None if weight is None else weight[rows]) for rows in parts]
 
+    def predict_marginals(self, X: Any) -> NDArray[Any]:
+        """Estimate the marginal probability of each label, of shape (n, s).
+
+        It is not called ``predict_proba``: scikit-learn takes for granted that a classifier which
+        has that predicts the most probable class. X is as for :meth:`predict`.
+        """
+        return np.asarray(self._model.probabilities(self._read_features(X)))
+
 
 def split_rows(
     X: Any, weight: NDArray[np.float64] | None, fraction: float, random_state: Any
@@ -76,9 +84,10 @@ def _digests(X: Any, key: bytes) -> NDArray[np.uint64]:
     X = sp.csr_array(X, copy=True)
     X.eliminate_zeros()
     X.sort_indices()
-    columns, out = X.indices.astype(np.int64), np.empty(X.shape[0], dtype=np.uint64)
+    columns, data = X.indices.astype(np.int64), X.data.astype(np.float64)
+    out = np.empty(X.shape[0], dtype=np.uint64)
     for i, (start, stop) in enumerate(zip(X.indptr[:-1], X.indptr[1:], strict=True)):
-        row = columns[start:stop].tobytes() + X.data[start:stop].tobytes()
+        row = columns[start:stop].tobytes() + data[start:stop].tobytes()
         out[i] = int.from_bytes(blake2b(row, key=key, digest_size=8).digest(), "little")
     return out
 
@@ -167,14 +176,6 @@ class ThresholdedRelevance(HeldOutClassifier):
 
     def _output(self, X: Any) -> NDArray[Any]:
         return np.asarray(self._model.probabilities(X))
-
-    def predict_marginals(self, X: Any) -> NDArray[Any]:
-        """Estimate the marginal probability of each label, of shape (n, s).
-
-        It is not called ``predict_proba``: scikit-learn takes for granted that a classifier which
-        has that predicts the most probable class. X is as for :meth:`predict`.
-        """
-        return self._output(self._read_features(X))
 
 
 class CostedLogistic(Loss):
@@ -300,11 +301,30 @@ class CostSensitiveRelevance(HeldOutClassifier):
     (t_,) = views("_model", "t")
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
-        (X, Y, weight), held_out = self._parts(X, Y, weight)
-        grid, beta = _read_grid(self.grid, self.beta), float(self.beta)
+        (X, Y, weight), (held, truth, share) = self._parts(X, Y, weight)
+        if isinstance(self.grid, int | np.integer):
+            grid = np.arange(1, check_count("grid", self.grid) + 1) / self.grid
+        else:
+            grid, high = np.asarray(self.grid, dtype=np.float64), 1 + self.beta**2
+            if grid.ndim != 1 or not len(grid) or not ((grid > 0) & (grid < high)).all():
+                raise ValueError(
+                    f"grid must hold numbers above 0 and below {high:g}, got {self.grid!r}"
+                )
         models = self._fit_path(X, Y.tocsc(), weight, grid)
-        self._model = self._choose(models, grid, *held_out)
-        self._rule = SignOfScores(beta)
+        options = {"average": self.average, "sample_weight": share}
+        values = [
+            averaged_fbeta(truth, m.scores(held)[:, m.problem] > 0, self.beta, **options)
+            for m in models
+        ]
+        best = np.broadcast_to(np.argmax(values, axis=0), Y.shape[1:])
+        rows = [(models[b], models[b].problem[j]) for j, b in enumerate(best)]
+        coef, intercept = (
+            np.stack([getattr(model, name)[row] for model, row in rows])
+            for name in ("coef", "intercept")
+        )
+        n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
+        self._model = CostedModel(coef, intercept, grid[best], float(self.beta), n_iter)
+        self._rule = SignOfScores(float(self.beta))
 
     def _fit_path(
         self, X: Any, targets: sp.csc_array, weight: Weight, grid: NDArray[np.float64]
@@ -320,47 +340,3 @@ class CostSensitiveRelevance(HeldOutClassifier):
             start = solution.W
             models.append(problems.model(solution))
         return models
-
-    def _choose(
-        self,
-        models: list[LinearProbabilities],
-        grid: NDArray[np.float64],
-        X: Any,
-        Y: Indicator,
-        weight: Weight,
-    ) -> CostedModel:
-        """Take for each label the model with the highest F_beta on the held-out rows."""
-
-        def value(model: LinearProbabilities) -> Array:
-            predicted = model.scores(X)[:, model.problem] > 0
-            return averaged_fbeta(
-                Y, predicted, self.beta, average=self.average, sample_weight=weight
-            )
-
-        values = [value(model) for model in models]
-        best = np.broadcast_to(np.argmax(values, axis=0), Y.shape[1:])
-        rows = [(models[b], models[b].problem[j]) for j, b in enumerate(best)]
-        coef, intercept = (
-            np.stack([getattr(model, name)[row] for model, row in rows])
-            for name in ("coef", "intercept")
-        )
-        n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
-        return CostedModel(coef, intercept, grid[best], float(self.beta), n_iter)
-
-    def predict_marginals(self, X: Any) -> NDArray[Any]:
-        """Estimate the marginal probability of each label, of shape (n, s).
-
-        As for :meth:`ThresholdedRelevance.predict_marginals`.
-        """
-        return np.asarray(self._model.probabilities(self._read_features(X)))
-
-
-def _read_grid(grid: int | Sequence[float], beta: float) -> NDArray[np.float64]:
-    """Return the values of t."""
-    if isinstance(grid, (int, np.integer)):
-        m = check_count("grid", grid)
-        return np.arange(1, m + 1) / m
-    values, high = np.asarray(grid, dtype=np.float64), 1 + beta**2
-    if values.ndim != 1 or not len(values) or not ((values > 0) & (values < high)).all():
-        raise ValueError(f"grid must hold numbers above 0 and below {high:g}, got {grid!r}")
-    return values

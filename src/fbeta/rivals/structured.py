@@ -28,6 +28,9 @@ class BundleModel(LinearScores):
     objective: Any  # reached
     gap: Any  # how far above the minimum the objective is at most
     n_iter: int
+    # what pairs of labels add, where a model has that
+    pairs: NDArray[np.intp] | None = None  # (E, 2), labels u < v
+    attraction: Array | None = None  # (E,), not negative
 
 
 @dataclass(eq=False, repr=False)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from fbeta._array import Array, check_number
-from fbeta.decoding.expected import check_same_beta
 from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
@@ -35,26 +34,6 @@ Candidates = tuple[NDArray[np.intp], Sets]  # rows, and a label set for each
 MAX_CAPACITY = 1 << 29  # of the widest edge of a row: twice as much must fit 32 bits
 MAX_EDGES = 1 << 17  # of the graph of the rows that are cut in one call
 MIN_GAIN = 1e-12  # a smaller change of the value may be rounding error
-
-
-@dataclass(frozen=True)
-class PairwiseModel(BundleModel):
-    """Scores of labels, and what pairs of them add."""
-
-    pairs: NDArray[np.intp]  # (E, 2), labels u < v
-    attraction: Array  # (E,), not negative
-
-
-@dataclass(frozen=True)
-class HighestScore:
-    """The label set with the highest score, of a model that was fitted for one beta."""
-
-    beta: float
-
-    def __call__(self, output: tuple[Array, Pairs, Array], beta: float) -> Sets:
-        """Cut the graph of the labels."""
-        check_same_beta(beta, self.beta)
-        return maximise_pairwise(*output)
 
 
 @dataclass(eq=False, repr=False)
@@ -106,7 +85,7 @@ class SubmodularMultiLabel(BundleClassifier):
 
     pairs_, pair_coef_ = views("_model", "pairs", "attraction")
 
-    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> PairwiseModel:
+    def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
         pair = self.alpha if self.alpha_pair is None else self.alpha_pair
         alpha_pair = check_number("alpha_pair", pair, strict=True)
         share = np.ones(X.shape[0]) if weight is None else weight
@@ -136,8 +115,7 @@ class SubmodularMultiLabel(BundleClassifier):
             max_iter=self.max_iter,
         )
         W = found.x[:size].reshape(shape)
-        self._rule = HighestScore(float(self.beta))
-        return PairwiseModel(
+        return BundleModel(
             W[:, :-1].copy(),
             constant * W[:, -1],
             found.fun,
@@ -148,8 +126,10 @@ class SubmodularMultiLabel(BundleClassifier):
         )
 
     def _output(self, X: Any) -> Any:
+        """Return 1 for the labels in the set with the highest score, and -1 for the others."""
         model = self._model
-        return model.scores(X), (model.pairs[:, 0], model.pairs[:, 1]), model.attraction
+        pairs = model.pairs[:, 0], model.pairs[:, 1]
+        return 2 * maximise_pairwise(model.scores(X), pairs, model.attraction).astype(np.int8) - 1
 
 
 def cooccurrence(Y: Indicator, weight: Array | None = None) -> tuple[Pairs, Array]:
