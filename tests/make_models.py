@@ -34,7 +34,7 @@ from fbeta import (
 from fbeta.datasets import TableEncoder
 from fbeta.losses import get_loss
 from fbeta.methods import METHODS, make_method
-from fbeta.rivals import BinaryRelevance
+from fbeta.rivals import BinaryRelevance, LowRankClassifier
 from fbeta.storage.model_files import load_model, save_model
 
 # files of format 2, which are not written any more, and of format 3
@@ -76,6 +76,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "table": lambda: make_pipeline(
         TableEncoder({"x1": "categorical", "x2": "text"}), FBetaClassifier()
     ).fit(X.round(0), Y),
+    "low-rank": lambda: LowRankClassifier.for_fbeta(2, alpha=0.1).fit(X, Y),
+    "low-rank-classes": lambda: LowRankClassifier([[0, 1, 0.2], [1, 0, 0.2]]).fit(X, Y[:, 0]),
     "loss": lambda: FBetaClassifier(loss=get_loss("squared")).fit(X, Y),
     "form-sets": lambda: FBetaClassifier().fit(X, SETS),
     "form-sparse": lambda: FBetaClassifier().fit(sp.csr_array(X), sp.csc_matrix(Y)),
@@ -93,8 +95,8 @@ def outcome(model: Any) -> dict[str, Any]:
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         found = {"predict": plain(model.predict(NEW))}
         for beta in (0.5, 2.0):
-            # some methods are fitted for one beta and refuse the others
-            with contextlib.suppress(ValueError):
+            # some methods are fitted for one beta and refuse the others, or know no beta
+            with contextlib.suppress(ValueError, TypeError):
                 found[f"beta {beta:g}"] = plain(model.predict(NEW, beta=beta))
         if hasattr(model, "expected_fbeta"):
             found["expected"] = model.expected_fbeta(NEW).round(6).tolist()

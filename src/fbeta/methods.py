@@ -17,8 +17,8 @@ _PLACES = {
         "SizedClassifier AlphaSearchCV"
     ),
     "fbeta.rivals": (
-        "BinaryRelevance CostSensitiveRelevance ExactFPlugIn Limo MacroFSvm ProbabilisticChain "
-        "ReverseMultiLabel SubmodularMultiLabel ThresholdedRelevance"
+        "BinaryRelevance CostSensitiveRelevance ExactFPlugIn Limo LowRankClassifier MacroFSvm "
+        "ProbabilisticChain ReverseMultiLabel SubmodularMultiLabel ThresholdedRelevance"
     ),
     # what estimators hold
     "fbeta.estimators.average": "AverageModel",

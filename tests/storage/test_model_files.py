@@ -32,8 +32,10 @@ from fbeta import AlphaSearchCV, FBetaAuto, FBetaClassifier, FBetaReduction
 from fbeta._files import write_atomically, write_text
 from fbeta.losses import get_loss
 from fbeta.methods import METHODS, PARTS, load_part, make_method
+from fbeta.metrics import fbeta_per_instance
 from fbeta.rivals import LowRankClassifier
 from fbeta.rivals.held_out import CostedLogistic
+from fbeta.rivals.low_rank import fbeta_factors
 from fbeta.storage.model_files import TRUSTED, ModelFileError, load_model, save_model
 
 from .. import make_models
@@ -149,9 +151,47 @@ def test_a_pipeline_that_ends_with_ours(labels: Any, tmp_path: Path) -> None:
 
 
 def test_other_estimators_are_not_stored(tmp_path: Path) -> None:
-    for model in (LogisticRegression().fit(X, Y[:, 0]), LowRankClassifier().fit(X, Y[:, 0])):
-        with pytest.raises(ModelFileError, match="is not an estimator of fbeta"):
-            save_model(tmp_path / "m.skops", model)
+    with pytest.raises(ModelFileError, match="is not an estimator of fbeta"):
+        save_model(tmp_path / "m.skops", LogisticRegression().fit(X, Y[:, 0]))
+
+
+COSTS = [[0, 1, 0.2], [1, 0, 0.2]]  # the third prediction is to refuse
+NAMES = np.where(Y[:, 0], "yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "names"),
+    [
+        (LowRankClassifier.for_fbeta(Y.shape[1]), Y, [str(j) for j in range(Y.shape[1])]),
+        (LowRankClassifier(), NAMES, ["no", "yes"]),
+        (LowRankClassifier(COSTS), Y[:, 0], ["0", "1", "2"]),
+        (LowRankClassifier(np.transpose(COSTS)), Y[:, 0], ["0", "1"]),
+        (
+            LowRankClassifier(factors=fbeta_factors(1), labelsets=[[], ["sea"]]),
+            [["sea"] if y else [] for y in Y[:, 0]],
+            ["sea"],
+        ),
+    ],
+)
+def test_classifiers_of_any_loss_are_stored(tmp_path: Path, model, y, names) -> None:
+    save_model(tmp_path / "m.skops", model.fit(X, y))
+    stored = load_model(tmp_path / "m.skops")
+    assert list(stored.label_names) == names
+    assert str(stored.estimator.predict(X)) == str(model.predict(X))
+    assert stored.estimator.score(X, y) == model.score(X, y)
+    np.testing.assert_array_equal(stored.estimator.predict_loss(X), model.predict_loss(X))
+    # as 0/1: label sets, or a column for each class that can be predicted
+    written = stored.predict(X, beta=2.0)
+    if model.labelsets is None:
+        assert [names[j] for j in written.argmax(axis=1)] == [str(v) for v in model.predict(X)]
+        assert (written.sum(axis=1) == 1).all()
+    else:
+        np.testing.assert_array_equal(fbeta_per_instance(written, model.decide(X).labels[1.0]), 1)
+        best = model.predict_loss(X).argmin(axis=1)
+        sets = np.asarray(model.labelsets) if len(names) > 1 else np.array([[0], [1]])
+        np.testing.assert_array_equal(written, sets[best])
+    with pytest.raises(ValueError, match="does not estimate its own F_beta"):
+        stored.expected_fbeta(X)
 
 
 def test_a_model_that_does_not_expect_its_score_says_so(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Binary problems with the factors a_y, scaled to [0, 1], as soft targets estimate
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import product
 from typing import Any, TypeAlias
@@ -19,8 +20,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fbeta._array import check_beta, check_count, check_sample_weight
 from fbeta.decoding.measures import tie
-from fbeta.estimators.base import all_or_nothing, drop_weightless, validate_features, views
-from fbeta.labels.forms import Indicator, LabelForm, form_of, read_labels
+from fbeta.estimators.base import (
+    Decisions,
+    all_or_nothing,
+    drop_weightless,
+    validate_features,
+    views,
+)
+from fbeta.labels.forms import form_of, read_labels
 from fbeta.linear import LinearLearner
 from fbeta.losses import Loss, get_loss
 from fbeta.metrics import fbeta_of_counts
@@ -106,6 +113,9 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : ndarray of shape (n_classes,)
         The classes; names of the labels where there are ``labelsets``.
+    label_names_ : ndarray of shape (s,)
+        What model files call the columns of a prediction as 0/1: the labels; or else the classes,
+        or the columns of a loss matrix that is not square.
     factors_ : pair of ndarray of shape (n_classes, r) and (r, n_predictions)
         Factors of the loss matrix.
     coef_, intercept_, n_iter_
@@ -130,6 +140,7 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     tol: float = 1e-6
     max_iter: int = 100
 
+    beta = 1.0  # of evaluations; predictions do not depend on it
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
     @classmethod
@@ -182,9 +193,8 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"X has {X.shape[0]} rows and y has {len(ids)}")
             weight = check_sample_weight(sample_weight, X.shape[0])
             X, ids, weight = drop_weightless(X, ids, weight)
-            A = draft.factors_[0]
-            low, span = _range(A)
-            targets = sp.csc_array((A - low)[ids] / span)
+            low, span = draft._range()
+            targets = sp.csc_array((draft.factors_[0] - low)[ids] / span)
             draft._model = learner.fit(X, targets, weight, self.alpha)
         return self
 
@@ -210,6 +220,10 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_ = np.unique(y) if given is None else np.arange(len(given[0]))
         identity = np.eye(len(self.classes_))
         self.factors_ = (identity, 1 - identity) if given is None else given
+        columns = self.factors_[1].shape[1]
+        square = self.labelsets is not None or len(self.classes_) == columns
+        self.label_names_ = self.classes_ if square else np.arange(columns)
+        self.n_labels_ = len(self.label_names_)
         return self._ids(y)
 
     def _given_factors(self) -> Factors | None:
@@ -228,8 +242,14 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _ids(self, y: Any) -> NDArray[np.intp]:
         """Return the class of each row as a row number of the loss matrix."""
         if self.labelsets is not None:
-            form: LabelForm = self._form
-            return _find_sets(form.read(y, "y"), self._sets)
+            places = {row.tobytes(): i for i, row in enumerate(self._sets.toarray())}
+            rows = self._form.read(y, "y").toarray()
+            ids = np.array([places.get(row.tobytes(), -1) for row in rows], dtype=np.intp)
+            if (ids < 0).any():
+                raise ValueError(
+                    f"y has a label set in row {ids.argmin()} that is not one of labelsets"
+                )
+            return ids
         y = column_or_1d(y)
         place: NDArray[np.intp] = np.searchsorted(self.classes_, y)
         place = np.minimum(place, len(self.classes_) - 1)
@@ -241,14 +261,25 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return place
 
+    def _range(self) -> tuple[float, float]:
+        """Return where the factors begin and how far they go, to scale them to [0, 1]."""
+        A = self.factors_[0]
+        return float(A.min()), float(np.ptp(A)) or 1.0
+
     def predict_loss(self, X: Any) -> NDArray[np.float64]:
         """Estimate ``E[l(y, yhat) | x]``, of shape (n, n_predictions); X as for :meth:`predict`."""
         check_is_fitted(self)
         X = validate_features(self, X, reset=False)
         P = np.asarray(self._model.probabilities(X), dtype=np.float64)
-        A, B = self.factors_
-        low, span = _range(A)
-        return np.asarray((low + span * P) @ B)
+        low, span = self._range()
+        return np.asarray((low + span * P) @ self.factors_[1])
+
+    def _best(self, X: Any) -> NDArray[np.intp]:
+        """Return the first column of each row whose expected loss is smallest up to rounding."""
+        loss = self.predict_loss(X)
+        margin = tie(np, np.float64) * np.abs(loss).max(axis=1, keepdims=True)
+        near = loss <= loss.min(axis=1, keepdims=True) + margin
+        return np.asarray(np.argmax(near, axis=1), dtype=np.intp)
 
     def predict(self, X: Any) -> Any:
         """Predict what has the smallest expected loss.
@@ -264,39 +295,24 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Classes, column numbers of the loss matrix where it is not square, or label sets.
             Ties go to the column that comes first.
         """
-        best = _first_smallest(self.predict_loss(X))
+        best = self._best(X)
+        if self.labelsets is None:
+            return self.label_names_[best]
+        index = X.index if hasattr(X, "iloc") else None
+        return self._form.write(self._sets[best].toarray() > 0, index)
+
+    def decide(self, X: Any, betas: Sequence[float] | None = None, **options: Any) -> Decisions:
+        """Return the predictions as booleans (n, s), which are the same for every beta."""
+        best = self._best(X)
         if self.labelsets is not None:
-            index = X.index if hasattr(X, "iloc") else None
-            return self._form.write(self._sets[best].toarray() > 0, index)
-        return self.classes_[best] if len(self.classes_) == self.factors_[1].shape[1] else best
+            labels = self._sets[best].toarray() > 0
+        else:
+            labels = best[:, None] == np.arange(self.n_labels_)
+        return Decisions(dict.fromkeys([self.beta] if betas is None else betas, labels))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the average loss of the predictions; arguments as for :meth:`fit`."""
-        best = _first_smallest(self.predict_loss(X))
         A, B = self.factors_
-        losses = np.einsum("nr,rn->n", A[self._ids(y)], B[:, best])
+        losses = np.einsum("nr,rn->n", A[self._ids(y)], B[:, self._best(X)])
         weight = check_sample_weight(sample_weight, len(losses), averaging=True)
         return -float(np.average(losses, weights=weight))
-
-
-def _range(A: NDArray[np.float64]) -> tuple[float, float]:
-    """Return where factors begin and how far they go, to scale them to [0, 1]."""
-    return float(A.min()), float(np.ptp(A)) or 1.0
-
-
-def _first_smallest(loss: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the first column of each row that is the smallest up to rounding."""
-    smallest = loss.min(axis=1, keepdims=True)
-    scale = np.abs(loss).max(axis=1, keepdims=True)
-    return np.asarray(
-        np.argmax(loss <= smallest + tie(np, np.float64) * scale, axis=1), dtype=np.intp
-    )
-
-
-def _find_sets(indicator: Indicator, sets: Indicator) -> NDArray[np.intp]:
-    """Return the number of the set that each row is."""
-    places = {set_.tobytes(): i for i, set_ in enumerate(sets.toarray())}
-    ids = [places.get(row.tobytes(), -1) for row in indicator.toarray()]
-    if -1 in ids:
-        raise ValueError(f"y has a label set in row {ids.index(-1)} that is not one of labelsets")
-    return np.array(ids, dtype=np.intp)

@@ -241,8 +241,11 @@ def save_model(
     check_is_fitted(estimator)
     classifier = StoredModel(estimator, ()).classifier
     _check_ours(classifier)
-    # a 1-D binary target has two classes and one label, which is the second class
-    names = classifier.classes_[-classifier.n_labels_ :] if label_names is None else label_names
+    names = label_names
+    if names is None:
+        # a 1-D binary target has two classes and one label, which is the second class
+        every = getattr(classifier, "label_names_", classifier.classes_)
+        names = every[-classifier.n_labels_ :]
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", None)
     leaves: list[Any] = []
