@@ -23,12 +23,21 @@ def test_derivatives_against_finite_differences(loss):
     assert np.allclose(loss.second_derivative(TARGETS, SCORES), bend, rtol=1e-6, atol=1e-7)
 
 
+PLAIN = {
+    "logistic": lambda y, u: y * np.log(1 + np.exp(-u)) + (1 - y) * np.log(1 + np.exp(u)),
+    "exponential": lambda y, u: y * np.exp(-u) + (1 - y) * np.exp(u),
+    "squared": lambda y, u: y * (1 - u) ** 2 + (1 - y) * (1 + u) ** 2,
+}
+
+
 @ALL
-def test_evaluate_is_the_three_together(loss):
-    together = loss.evaluate(TARGETS, SCORES)
-    apart = (loss.value, loss.derivative, loss.second_derivative)
-    for one, f in zip(together, apart, strict=True):
-        assert np.allclose(one, f(TARGETS, SCORES), rtol=1e-10, atol=1e-12)
+def test_values_and_what_is_evaluated_together(loss):
+    right = PLAIN[loss.name](TARGETS, SCORES)
+    np.testing.assert_allclose(loss.value(TARGETS, SCORES), right, rtol=1e-12)
+    apart = [f(TARGETS, SCORES) for f in (loss.value, loss.derivative, loss.second_derivative)]
+    assert [part.shape for part in apart] == [right.shape] * 3
+    for one, part in zip(loss.evaluate(TARGETS, SCORES), apart, strict=True):
+        assert np.allclose(one, part, rtol=1e-10, atol=1e-12)
 
 
 @ALL

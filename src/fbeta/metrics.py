@@ -81,11 +81,6 @@ def fbeta_of_counts(
     return out
 
 
-def _ratio(hits: Array, size: Array) -> Array:
-    """Return ``hits / size``, with 0/0 = 1."""
-    return np.divide(hits, size, out=np.ones_like(hits), where=size > 0)
-
-
 def _indicators(Y_true: Any, Y_pred: Any) -> tuple[Indicator, Indicator, Indicator]:
     """Return ``y & yhat``, ``y`` and ``yhat``, each of shape (n, s)."""
     true, pred = common_indicators(Y_true, Y_pred)
@@ -192,7 +187,7 @@ def precision_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None
     0.75
     """
     both, _, size_pred = _sizes(Y_true, Y_pred)
-    return _mean(_ratio(both, size_pred), sample_weight)
+    return _mean(fbeta_of_counts(both, size_pred, size_pred), sample_weight)
 
 
 def recall_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = None) -> float:
@@ -206,7 +201,7 @@ def recall_score(Y_true: Any, Y_pred: Any, *, sample_weight: ArrayLike | None = 
     0.75
     """
     both, size_true, _ = _sizes(Y_true, Y_pred)
-    return _mean(_ratio(both, size_true), sample_weight)
+    return _mean(fbeta_of_counts(both, size_true, size_true), sample_weight)
 
 
 def make_fbeta_scorer(beta: float = 1.0) -> Any:

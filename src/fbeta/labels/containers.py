@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from fbeta._array import optional_import
 
@@ -65,10 +64,11 @@ def as_table(data: Any, name: str) -> FrameColumns:
         pairs = zip(data.dtypes, values.T, strict=True)
         types = (text_type(cells) if dtype is np.dtype(object) else dtype for dtype, cells in pairs)
         return FrameColumns(np.asarray(data.columns), values, tuple(types))
-    series = data.get_columns() if library == "polars" else data.columns
+    polars = library == "polars"
+    series, attribute = (data.get_columns(), "dtype") if polars else (data.columns, "type")
     columns = [np.asarray(column.to_numpy()) for column in series]
     types = (
-        cells.dtype if cells.dtype.kind in "biuf" else _type_of(column)
+        cells.dtype if cells.dtype.kind in "biuf" else getattr(column, attribute)
         for cells, column in zip(columns, series, strict=True)
     )
     values = np.column_stack(columns) if columns else np.zeros((len(data), 0))
@@ -81,21 +81,9 @@ def text_type(cells: NDArray[Any], otherwise: Any = object) -> np.dtype[Any]:
     return np.dtype("U1" if text else otherwise)
 
 
-def _type_of(column: Any) -> Any:
-    return column.dtype if library_of(column) == "polars" else column.type
-
-
 def name_key(name: Any) -> Any:
     """Return what a label name is compared by; a NaN of a pickle is another object than before."""
     return "NaN, no string" if isinstance(name, float) and name != name else name
-
-
-def as_rows(data: Any) -> Any:
-    """Return a column of Polars or Arrow as a list, and everything else as it is."""
-    library = library_of(data)
-    if not library:
-        return data
-    return data.to_list() if library == "polars" else data.to_pylist()
 
 
 def column_type(column: Any) -> Any:
@@ -103,10 +91,12 @@ def column_type(column: Any) -> Any:
     library = library_of(column)
     if not library:
         return None
-    module, dtype = _module(library), _type_of(column)
+    module = _module(library)
     if library == "polars":
+        dtype = column.dtype
         inner = getattr(dtype, "inner", dtype)
         return dtype if inner in (module.Categorical, module.Enum, module.Decimal) else None
+    dtype = column.type
     inner = dtype.value_type if module.types.is_list(dtype) else dtype
     coded = module.types.is_dictionary(inner) or module.types.is_decimal(inner)
     return dtype if coded else None
@@ -243,18 +233,6 @@ def _check_rows(rows: list[Any], name: str) -> None:
         raise ValueError(f"row {number} of {name} is not a set of labels: {row!r}")
 
 
-def as_sets(rows: list[Any], name: str) -> list[set[Any]]:
-    """Return the label set of each row; NumPy's numbers and strings are names like Python's."""
-    try:
-        sets = [{t.item() if isinstance(t, np.generic) else t for t in row} for row in rows]
-    except TypeError as error:
-        raise ValueError(f"{name} is not a sequence of label sets: {error}") from error
-    for number, row in enumerate(sets):
-        if any(map(is_missing, row)):
-            raise ValueError(f"row {number} of {name} has a label that is missing: leave it out")
-    return sets
-
-
 def sorted_names(names: set[Any], name: str) -> NDArray[Any]:
     """Return the names of labels in order, as objects; they have to be of one type."""
     kinds = sorted({type(n).__name__ for n in names})
@@ -265,28 +243,15 @@ def sorted_names(names: set[Any], name: str) -> NDArray[Any]:
     return ordered
 
 
-def sets_to_indicator(
-    rows: list[set[Any]], classes: NDArray[Any], name: str, known: str, unseen: bool = False
-) -> sp.csr_array:
-    """Read label sets as an indicator (n, s), whose columns are ``classes``.
-
-    Other labels are an error, or have columns of their own at the end where ``unseen`` is true.
-    """
-    unknown = set().union(*rows) - set(classes.tolist())
-    if unknown and not unseen:
-        raise ValueError(
-            f"{name} has label names that were not {known}: {sorted(map(str, unknown))}"
-        )
-    sorted_names({*classes.tolist()[:1], *unknown}, name)
-    binarizer = MultiLabelBinarizer(classes=[*classes.tolist(), *unknown], sparse_output=True)
-    return sp.csr_array(binarizer.fit_transform(rows)).astype(np.int8)
-
-
-def check_not_delimited(y: NDArray[Any], name: str) -> None:
-    """Refuse label sets that are kept as strings, which look like a target with many classes."""
-    if y.dtype.kind not in "UO":
-        return
-    texts = {text for text in y.tolist() if isinstance(text, str)}
+def binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return the one or two classes of a 1-D target of shape (n,), n >= 1."""
+    if len(y) == 0:
+        raise ValueError(f"{name} has no rows: at least one sample is required")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        what = "NaN" if np.isnan(y).any() else "infinity"
+        raise ValueError(f"Input {name} contains {what} (at {int(np.argmin(np.isfinite(y)))}).")
+    named = y.dtype.kind in "UO"
+    texts = {text for text in y.tolist() if isinstance(text, str)} if named else set()
     for delimiter in _DELIMITERS:
         if not any(delimiter in text for text in texts):
             continue
@@ -298,3 +263,12 @@ def check_not_delimited(y: NDArray[Any], name: str) -> None:
                 f"sets first, [text.split({delimiter!r}) for text in {name}], or "
                 f"{name}.str.split({delimiter!r}) in pandas"
             )
+    check_classification_targets(y)
+    classes: NDArray[Any] = np.unique(y)
+    if len(classes) > 2:
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is "
+            f"{type_of_target(y)}: for sets of labels in {name} pass a 0/1 matrix or a sequence of "
+            "sets"
+        )
+    return classes

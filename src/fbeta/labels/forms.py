@@ -9,21 +9,19 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from fbeta._array import Array, array_namespace, check_unmasked, is_tensor, to_numpy
 from fbeta.labels.containers import (
     LIBRARIES,
-    as_rows,
-    as_sets,
     as_table,
-    check_not_delimited,
+    binary_classes,
     column_type,
     holds_sets,
+    is_missing,
     is_table,
     library_of,
     name_key,
-    sets_to_indicator,
     sorted_names,
     text_type,
     write_column,
@@ -106,7 +104,15 @@ class LabelForm:
             return self._read_classes(values, name, known, unseen)
         unseen = unseen and self.kind == "sets"
         if other.kind == "sets":
-            return sets_to_indicator(values, self.classes, name, known, unseen)
+            classes = self.classes.tolist()
+            unknown = set().union(*values) - set(classes)
+            if unknown and not unseen:
+                raise ValueError(
+                    f"{name} has label names that were not {known}: {sorted(map(str, unknown))}"
+                )
+            sorted_names({*classes[:1], *unknown}, name)
+            binarizer = MultiLabelBinarizer(classes=[*classes, *unknown], sparse_output=True)
+            return sp.csr_array(binarizer.fit_transform(values)).astype(np.int8)
         if self.kind == "sets" or self._by_name(other):
             values = sp.csc_array(values)[:, self._columns(other, name, unseen, known)]
         elif other.n_labels != self.n_labels:
@@ -224,7 +230,7 @@ def common_indicators(
                 f"the classes of {names[0]} and {names[1]} are of several types: "
                 f"{true.dtype} and {pred.dtype}"
             )
-        reference = LabelForm("single", _binary_classes(np.concatenate([true, pred]), names[0]))
+        reference = LabelForm("single", binary_classes(np.concatenate([true, pred]), names[0]))
     else:
         first = int(form.kind == "sets")  # a matrix has all labels, label sets only some
         reference = both[first][0]
@@ -263,7 +269,9 @@ def _parse(Y: Any, name: str, fitted: LabelForm | None = None) -> tuple[LabelFor
         return _parse_matrix(Y, name)
     if is_table(Y):
         return _parse_frame(Y, name)
-    rows, container = as_rows(Y), "Series" if hasattr(Y, "iloc") else library_of(Y)
+    rows, container = Y, "Series" if hasattr(Y, "iloc") else library_of(Y)
+    if container in LIBRARIES:
+        rows = Y.to_list() if container == "polars" else Y.to_pylist()
     if holds_sets(rows, name, fitted.n_labels if fitted and kind == "sets" else None):
         return _parse_sets(list(rows), name, column_type(Y), container)
     check_unmasked(name, rows)
@@ -275,7 +283,7 @@ def _parse(Y: Any, name: str, fitted: LabelForm | None = None) -> tuple[LabelFor
         return _parse_matrix(array, name)
     check_unmasked(name, array)
     if kind != "sets":
-        classes = _binary_classes(array, name)
+        classes = binary_classes(array, name)
     else:  # refused by a message that names both
         classes = np.array(list(dict.fromkeys(array.tolist())), dtype=object)
     return LabelForm("single", classes, column_type(Y), container), array
@@ -305,7 +313,13 @@ def _parse_sets(
     rows: list[Any], name: str, dtype: Any, container: str
 ) -> tuple[LabelForm, list[set[Any]]]:
     """Return the names in label sets with the type of the column or of the sets, and the sets."""
-    sets = as_sets(rows, name)
+    try:  # NumPy's numbers and strings are names like Python's
+        sets = [{t.item() if isinstance(t, np.generic) else t for t in row} for row in rows]
+    except TypeError as error:
+        raise ValueError(f"{name} is not a sequence of label sets: {error}") from error
+    for number, labels in enumerate(sets):
+        if any(map(is_missing, labels)):
+            raise ValueError(f"row {number} of {name} has a label that is missing: leave it out")
     names = set().union(*sets)
     if names and names <= {"0", "1"} and any(len(row) > len(set(row)) for row in rows):
         raise ValueError(f"{name} is a 0/1 matrix of strings ('0' and '1'): convert it to numbers")
@@ -323,24 +337,6 @@ def _one_column(Y: Any) -> Any:
     nested = isinstance(Y, list | tuple) and Y
     one = nested and all(isinstance(row, list | tuple) and len(row) == 1 for row in Y)
     return [row[0] for row in Y] if one else Y
-
-
-def _binary_classes(y: NDArray[Any], name: str) -> NDArray[Any]:
-    if len(y) == 0:
-        raise ValueError(f"{name} has no rows: at least one sample is required")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        what = "NaN" if np.isnan(y).any() else "infinity"
-        raise ValueError(f"Input {name} contains {what} (at {int(np.argmin(np.isfinite(y)))}).")
-    check_not_delimited(y, name)
-    check_classification_targets(y)
-    classes: NDArray[Any] = np.unique(y)
-    if len(classes) > 2:
-        raise ValueError(
-            "Only binary classification is supported. The type of the target is "
-            f"{type_of_target(y)}: for sets of labels in {name} pass a 0/1 matrix or a sequence of "
-            "sets"
-        )
-    return classes
 
 
 def _read_sparse(Y: Any, name: str) -> Indicator:
