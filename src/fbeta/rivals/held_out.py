@@ -311,7 +311,7 @@ class CostSensitiveRelevance(HeldOutClassifier):
                     f"grid must hold numbers above 0 and below {high:g}, got {self.grid!r}"
                 )
         models = self._fit_path(X, Y.tocsc(), weight, grid)
-        options = {"average": self.average, "sample_weight": share}
+        options: dict[str, Any] = {"average": self.average, "sample_weight": share}
         values = [
             averaged_fbeta(truth, m.scores(held)[:, m.problem] > 0, self.beta, **options)
             for m in models
