@@ -20,7 +20,7 @@ from fbeta.datasets import load
 from fbeta.estimators.auto import auto_models, feature_maps
 from fbeta.estimators.auto_search import Clock, Search
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.members import Trial, kept_rows, stacked_weights
+from fbeta.estimators.members import Trial, decoder_products, kept_rows, stacked_weights
 from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
 
@@ -37,10 +37,11 @@ def candidates(X: Any, Y: Any, limit: float) -> tuple[list[LabelStatistics], Any
     trial = Trial(indicator, None, folds, 1.0, None, kept_rows(indicator, folds, rng))
     models = auto_models(1.0, 0, X)
     clock = Clock(limit=limit)
-    search = Search(X, trial, clock, print, feature_maps(X, 0), models, refine=True)
+    maps = feature_maps(X, 0)
+    search = Search(X, trial, clock, print, maps, models, kinds=True, refine=True)
     search.run()
     rows, _ = trial.kept_rows()
-    return [c.statistics.unfolded() for c in search.candidates], indicator[rows]
+    return [c.statistics for c in search.candidates], indicator[rows]
 
 
 def greedy_counts(parts: Any, value: Any, gain: float = 1e-4, most: int = 40) -> Any:
@@ -80,13 +81,16 @@ def choose(parts: Any, Y: Any, rows: Any, rng: Any) -> dict[str, Any]:
         )
         return found / found.sum()
 
+    known = LabelStatistics.from_labels(truth.toarray())
+    share, largest = np.full(len(rows), 1 / len(rows)), int(known.cardinalities.max(initial=1))
+    gram = decoder_products([known, *own], 1.0, share, largest)
     bags = [rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows))) for _ in range(BAGS)]
     return {
         "the best alone": np.eye(len(parts))[best[0]],
         f"the best {TOP} alike": np.isin(np.arange(len(parts)), best[:TOP]) / TOP,
         "greedy": greedy(np.ones(len(rows))),
         f"greedy, {BAGS} bootstrap samples": np.mean([greedy(bag) for bag in bags], axis=0),
-        "least squares": stacked_weights(own, truth),
+        "least squares": stacked_weights(gram),
     }
 
 

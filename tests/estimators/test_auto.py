@@ -16,7 +16,14 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fbeta import FBetaAuto, FBetaClassifier, FBetaClassifierCV, LabelStatistics, decode
+from fbeta import (
+    FBetaAuto,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    LabelStatistics,
+    SizedClassifier,
+    decode,
+)
 from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.estimators import auto, members
 from fbeta.estimators import auto_search as searching
@@ -118,7 +125,9 @@ def test_progress_is_printed(data, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "standardised: sized: 0." in lines[0]
     assert "to all rows" in lines[-1]
-    assert [event.event for event in events] == ["begin", "scored", "scored", "fit"]
+    kinds = [event.event for event in events]
+    assert kinds[:3] == ["begin", "scored", "scored"]
+    assert set(kinds[3:]) == {"fit"}
     assert events[1].score == pytest.approx(clf.best_score_, abs=0.1)
     assert events[-1].limit == 1e-6
 
@@ -180,9 +189,13 @@ def test_nothing_is_begun_that_is_expected_to_end_too_late(monkeypatch):
     X, Y, _, _ = make_calibrated(120, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, 10.0))
     assert search._try(("standardised", "sized"))
-    search.expected["joint"] = 100.0
-    assert search._try(("raw", "joint"))
-    assert search.failed == {("raw", "joint"): "it would take too long"}
+    search.expected["cardinality"] = 100.0
+    assert search._try(("raw", "cardinality"))
+    assert search.failed == {("raw", "cardinality"): "it would take too long"}
+    # 2 labels and 2 sizes: 4 problems of the quickest model, 5 of the paper's
+    (quick,) = search.candidates
+    expected = quick.seconds * searching.JOINT_SHARE * 5 / 4
+    assert search._seconds(("raw", "joint")) == pytest.approx(expected)
     assert search._probe(("raw", "label sets")) == 0.0
 
 
@@ -205,7 +218,7 @@ def test_an_interruption_ends_the_search_and_keeps_the_average(data):
 
     clf.fit(X, Y, progress=once)
     assert "stopped" in events
-    assert len(clf.leaderboard_) == 3
+    assert len(clf.leaderboard_) == 4  # two candidates of two pairs
     assert clf.predict(X).shape == Y.shape
 
     def at_once(event):
@@ -242,6 +255,48 @@ def test_large_data_and_no_time_leave_a_first_model(monkeypatch):
     assert len(model.members) == 1
     clf = FBetaAuto(time_limit=1e-6, cv=2).fit(X, Y)
     assert clf.predict(X).shape == Y.shape
+
+
+def test_fewer_folds_are_used_where_time_is_short(monkeypatch):
+    monkeypatch.setattr(searching, "PILOT_ROWS", 50)
+    X, Y, _, _ = make_calibrated(200, n_labels=2, n_features=6)
+    for limit, count in ((1e9, 2), (10.0, 1)):
+        ticks = itertools.count()
+        search = prepared(X, Y, Clock(lambda ticks=ticks: float(next(ticks)), limit))
+        search.fewer_folds = True
+        search._pilot()
+        assert len(search.trial.folds) == count
+        assert search.fallback is not None
+
+
+def test_slow_models_come_last():
+    X, Y, _, _ = make_calibrated(300, n_labels=2, n_features=6)
+    search = prepared(X, Y, Clock(lambda: 0.0, None), refine=True)
+    search.models |= dict.fromkeys(searching.OTHER_NAMES)
+    seen = []
+    for pair in search._order():
+        if pair not in seen:
+            seen.append(pair)
+            search.failed[pair] = "not tried"
+    models = [model for _, model in seen]
+    maps = len(search.maps)
+    assert models[:maps] == ["sized"] * maps
+    slow = [models.index(name) for name in searching.SLOW_NAMES]
+    assert max(models.index(name) for name in searching.OTHER_NAMES) < min(slow)
+    # few rows: fewer maps
+    assert "quantiles, kernel 0.25" in search.maps
+    assert list(feature_maps(X[:100], 0)) == ["standardised", "kernel 0.25", "RBF kernel", "raw"]
+
+
+def test_half_decades_are_tried_between_the_strengths(data):
+    X, Y = data
+    trial = prepared(X, Y, Clock()).trial
+    for grid in ((0.1, 1.0), (10.0, 100.0, 1000.0)):
+        (candidate,) = trial.try_out("", FBetaClassifier(), X, grid, refine=True)
+        (plain,) = trial.try_out("", FBetaClassifier(), X, grid)
+        assert grid[0] <= candidate.estimator.alpha <= grid[-1]
+        assert candidate.score >= plain.score
+    assert len(trial.try_out("", SizedClassifier(), X, (1.0,), kinds=True)) == 2
 
 
 def test_large_tables_are_compared_on_one_split(few_trees, monkeypatch):
@@ -393,25 +448,25 @@ def test_weights_are_those_of_least_squares_unless_one_is_clearly_better(data, m
     for model in ("sized", "joint", "cardinality"):
         search._try(("raw", model))
     candidates = search.candidates
-    parts = [candidate.statistics.unfolded() for candidate in candidates]
+    parts = [candidate.statistics for candidate in candidates]
     rows, share = search.trial.kept_rows()
     truth = search.trial.Y[rows]
-    kept = stacked_weights(parts, truth, 1.0, share) >= members.MIN_WEIGHT
+    kept = stacked_weights(search.trial.products(candidates)) >= members.MIN_WEIGHT
     again = np.zeros(3)
-    own = [part for part, keep in zip(parts, kept, strict=True) if keep]
-    again[kept] = stacked_weights(own, truth, 1.0, share)
-    weights, value = search.trial.weights(candidates)
+    own = [candidate for candidate, keep in zip(candidates, kept, strict=True) if keep]
+    again[kept] = stacked_weights(search.trial.products(own))
+    weights, value = search.weights()
     if (weights > 0).sum() > 1:
         np.testing.assert_allclose(weights, again)
         mean = LabelStatistics.mixture(parts, weights)
         achieved = fbeta_per_instance(truth, decode(mean), 1.0)
         assert value == pytest.approx(float(achieved @ share))
     # an average that is worse than the best alone by more than its standard error is not taken
-    worse = LabelStatistics.from_marginals(1 - parts[0].marginals())
+    worse = LabelStatistics.from_marginals(1 - parts[0].marginals()).unfolded()
     object.__setattr__(candidates[0], "statistics", worse)
     object.__setattr__(candidates[0], "score", 0.0)
-    monkeypatch.setattr(members, "stacked_weights", lambda parts, *_: np.eye(3)[0][: len(parts)])
-    weights, value = search.trial.weights(candidates)
+    monkeypatch.setattr(members, "stacked_weights", lambda gram: np.eye(3)[0][: len(gram) - 1])
+    weights, value = search.trial.weights(candidates, np.eye(4))
     best = int(np.argmax([candidate.score for candidate in candidates]))
     assert weights.tolist() == np.eye(3)[best].tolist()
     assert value == pytest.approx(candidates[best].score, abs=1e-6)

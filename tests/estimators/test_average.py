@@ -86,8 +86,8 @@ def test_scores_are_those_of_fits_by_hand(data):
     scores = [row["score"] for row in clf.leaderboard_]
     assert scores == sorted(scores, reverse=True)
     assert all(row["seconds"] > 0 for row in clf.leaderboard_)
-    # one alone is taken where it is better by a standard error
-    assert clf.best_score_ >= scores[0] - 0.03
+    # one alone is taken where it is better by two standard errors
+    assert clf.best_score_ >= scores[0] - 0.06
     folds = make_folds(3, X, form_of(Y).read(Y))
     by_alpha = []
     for alpha in ALPHAS:

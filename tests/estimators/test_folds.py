@@ -21,11 +21,11 @@ from fbeta.estimators.folds import (
     MIN_GROUP_ROWS,
     SLOPE_ROWS,
     Calibration,
-    Pruning,
     constant_scores,
     difference,
     make_folds,
     over_folds,
+    pruning,
 )
 from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
@@ -33,13 +33,19 @@ from fbeta.report.evaluation import calibration_bins
 from fbeta.rivals import Limo
 
 
-def follow(scores, alphas=ALPHAS, constant=0.0):
+def rule(constant, monkeypatch):
+    """What prunes the path where rows have given scores without features."""
+    monkeypatch.setattr("fbeta.estimators.folds.constant_scores", lambda *_: constant)
+    return pruning(None, (None, None), 1.0, None)
+
+
+def follow(monkeypatch, scores, alphas=ALPHAS, constant=0.0):
     """The strengths that are tried where every row has the same score."""
-    pruning = Pruning(np.full(50, constant), None)
+    is_over = rule(np.full(50, constant), monkeypatch)
     tried = []
     for alpha, score in zip(sorted(alphas, reverse=True), scores, strict=False):
         tried.append(score)
-        if pruning.is_over(alpha, np.full(50, score)):
+        if is_over(alpha, np.full(50, score)):
             break
     return tried
 
@@ -54,27 +60,27 @@ def follow(scores, alphas=ALPHAS, constant=0.0):
         ([0.5, 0.6, 0.6005, 0.601, 0.6, 0.5, 0.4, 0.3], 4),  # gains of no account
     ],
 )
-def test_the_rule(scores, count):
-    assert len(follow(scores)) == count
+def test_the_rule(monkeypatch, scores, count):
+    assert len(follow(monkeypatch, scores)) == count
 
 
-def test_nothing_is_left_out_before_the_features_say_anything():
+def test_nothing_is_left_out_before_the_features_say_anything(monkeypatch):
     flat = [0.3, 0.3, 0.3, 0.3, 0.3, 0.8, 0.8, 0.8]
-    assert len(follow(flat, constant=0.3)) == 8
-    assert len(follow(flat, constant=0.1)) == 3
+    assert len(follow(monkeypatch, flat, constant=0.3)) == 8
+    assert len(follow(monkeypatch, flat, constant=0.1)) == 3
 
 
-def test_strengths_that_are_close_have_to_reach_further():
+def test_strengths_that_are_close_have_to_reach_further(monkeypatch):
     fine = 10.0 ** np.arange(0, -2, -0.25)
     scores = [0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]
     # four steps of a quarter of a decade each
-    assert len(follow(scores, fine)) == 5
+    assert len(follow(monkeypatch, scores, fine)) == 5
 
 
-def test_noise_of_few_rows_leaves_nothing_out():
+def test_noise_of_few_rows_leaves_nothing_out(monkeypatch):
     rng = np.random.default_rng(0)
-    pruning = Pruning(np.zeros(20), None)
-    over = [pruning.is_over(alpha, rng.integers(0, 2, 20) * 1.0) for alpha in ALPHAS[::-1]]
+    is_over = rule(np.zeros(20), monkeypatch)
+    over = [is_over(alpha, rng.integers(0, 2, 20) * 1.0) for alpha in ALPHAS[::-1]]
     assert not any(over)
 
 
@@ -145,7 +151,7 @@ def test_folds_are_followed_from_strong_to_weak(data):
     for estimator in (FBetaClassifier(), SizedClassifier()):
         seen.clear()
         found = over_folds(
-            lambda held, rows: len(rows), estimator, X, Y, folds=make_folds(3, X, Y),
+            lambda fitted, held, rows: len(rows), estimator, X, Y, folds=make_folds(3, X, Y),
             alphas=[0.1, 1.0, 10.0, 100.0], stop=stop,
         )  # fmt: skip
         assert [list(fold) for fold in found] == [[100.0, 10.0, 1.0]] * 3

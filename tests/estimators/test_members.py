@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from fbeta import LabelStatistics
 from fbeta.estimators import members
-from fbeta.estimators.members import stacked_weights
+from fbeta.estimators.members import decoder_products, stacked_weights
 
 
 def what_a_decoder_sees(q, beta, largest):
@@ -22,6 +22,17 @@ def what_a_decoder_sees(q, beta, largest):
     ]
     worth = np.einsum("lk,nkj->nlj", np.reshape(table, (largest, -1)), q.joint)
     return np.concatenate([q.empty[:, None], worth.reshape(len(q), -1)], axis=1)
+
+
+def weights_of(parts, Y, beta=1.0, share=None):
+    """Return the weights of statistics for true labels, and check that products can be added to."""
+    share = np.full(Y.shape[0], 1 / Y.shape[0]) if share is None else share
+    every = [LabelStatistics.from_labels(Y.toarray()), *(part.unfolded() for part in parts)]
+    largest = int(every[0].cardinalities.max(initial=1))
+    gram = decoder_products(every, beta, share, largest)
+    known = decoder_products(every[:-1], beta, share, largest)
+    np.testing.assert_allclose(decoder_products(every, beta, share, largest, known), gram)
+    return stacked_weights(gram)
 
 
 def make(n, s, m, seed):
@@ -37,14 +48,14 @@ def make(n, s, m, seed):
 )
 def test_they_are_those_of_a_general_solver(s, m, seed, beta):
     Y, parts, share = make(12, s, m, seed)
-    largest = s
+    largest = max(1, int(Y.sum(axis=1).max()))
     truth = what_a_decoder_sees(LabelStatistics.from_labels(Y.toarray()), beta, largest)
     seen = np.stack([what_a_decoder_sees(q, beta, largest) for q in parts])
 
     def error(w):
         return float(share @ ((np.tensordot(w, seen, 1) - truth) ** 2).sum(axis=1))
 
-    found = stacked_weights(parts, Y, beta, share)
+    found = weights_of(parts, Y, beta, share)
     assert found.sum() == pytest.approx(1)
     assert (found >= 0).all()
     best = minimize(
@@ -56,9 +67,9 @@ def test_they_are_those_of_a_general_solver(s, m, seed, beta):
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
     Y, parts, share = make(40, 3, 3, 0)
-    whole = stacked_weights(parts, Y, 1.0, share)
+    whole = weights_of(parts, Y, 1.0, share)
     monkeypatch.setattr(members, "STACKED_NUMBERS", 1)
-    np.testing.assert_allclose(stacked_weights(parts, Y, 1.0, share), whole, atol=1e-9)
+    np.testing.assert_allclose(weights_of(parts, Y, 1.0, share), whole, atol=1e-9)
 
 
 def test_the_true_statistics_get_all_the_weight_in_the_end():
@@ -66,14 +77,14 @@ def test_the_true_statistics_get_all_the_weight_in_the_end():
     P = rng.uniform(size=(20_000, 3))
     Y = sp.csr_array((rng.uniform(size=P.shape) < P).astype(int))
     parts = [LabelStatistics.from_marginals(p) for p in (P**2, P, np.sqrt(P))]
-    assert stacked_weights(parts, Y)[1] > 0.9
+    assert weights_of(parts, Y)[1] > 0.9
 
 
 def test_odd_statistics():
     nothing = sp.csr_array((3, 2), dtype=int)
     empty = LabelStatistics.from_labels(np.zeros((3, 2), int))
     some = LabelStatistics.from_labels(np.ones((3, 2), int))
-    assert stacked_weights([empty, some], nothing).round(6).tolist() == [1.0, 0.0]
+    assert weights_of([empty, some], nothing).round(6).tolist() == [1.0, 0.0]
     # equal ones share
-    assert stacked_weights([some, some], nothing).sum() == pytest.approx(1)
-    assert stacked_weights([empty], nothing).tolist() == [1.0]
+    assert weights_of([some, some], nothing).sum() == pytest.approx(1)
+    assert weights_of([empty], nothing).tolist() == [1.0]

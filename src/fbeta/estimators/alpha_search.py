@@ -18,11 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 from fbeta._array import array_namespace, check_number, to_numpy
 from fbeta.estimators import folds
 from fbeta.estimators.base import Decisions, MultiLabelClassifier, all_or_nothing
-from fbeta.estimators.folds import ALPHAS, Calibration, HeldOut, HeldOutScores, calibrate
+from fbeta.estimators.folds import ALPHAS, Calibration, HeldOutScores, calibrate
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Alphas, Weight
-from fbeta.metrics import fbeta_score
+from fbeta.linear.learner import Alphas, Rows, Weight
+from fbeta.metrics import fbeta_per_instance, fbeta_score
 from fbeta.statistics.codes import Code
 from fbeta.statistics.label_statistics import LabelStatistics
 
@@ -38,9 +38,10 @@ MAX_SCALE_RATIO = 1e3  # of the ranges of columns that one alpha penalises alike
 def _score_rows(estimator: Any, code: Code, model: Any, rows: Any) -> tuple[float, float]:
     """Return the sum of the F_beta of some rows under a model, and of their weights."""
     fitted, beta = clone(estimator).adopt(code, model), estimator.beta  # for several threads
-    predicted = to_numpy(HeldOut(fitted, rows.X).labels(beta))
+    found = fitted.decide(rows.X, [beta], expected=False, checked=True)
     weight = rows.X.shape[0] if rows.weight is None else float(rows.weight.sum())
-    return fbeta_score(rows.Y, predicted, beta, sample_weight=rows.weight) * weight, weight
+    score = fbeta_score(rows.Y, to_numpy(found.labels[beta]), beta, sample_weight=rows.weight)
+    return score * weight, weight
 
 
 def _if_estimator_has(name: str) -> Callable[[Method], Method]:
@@ -214,17 +215,20 @@ class AlphaSearchCV(MultiLabelClassifier):
         beta = estimator.beta
         _warn_of_scales(X)
         parts = folds.make_folds(self.cv, X, Y, weight, groups)
-        found = folds.over_folds(
-            lambda held, rows: HeldOutScores.of(held, Y[rows], beta),
-            estimator,
-            X,
-            Y,
-            weight,
-            folds=parts,
-            alphas=grid,
-            n_jobs=self.n_jobs,
-            stop=folds.stop_when_idle(Y, weight, beta) if self.prune else None,
-        )
+
+        def look(fitted: MultiLabelClassifier, held: Any, rows: Rows) -> HeldOutScores:
+            found = fitted.decide(held, [beta], checked=True)
+            expected = found.expected.get(beta)
+            achieved = fbeta_per_instance(Y[rows], to_numpy(found.labels[beta]), beta)
+            return HeldOutScores(achieved, None if expected is None else to_numpy(expected))
+
+        def stop(fold: folds.Fold) -> Callable[[float, HeldOutScores], bool]:
+            is_over = folds.pruning(Y, fold, beta, weight)
+            return lambda alpha, found: is_over(alpha, found.achieved)
+
+        options: Any = {"folds": parts, "alphas": grid, "n_jobs": self.n_jobs}
+        options["stop"] = stop if self.prune else None
+        found = folds.over_folds(look, estimator, X, Y, weight, **options)
         shares = folds.row_shares(parts, weight)
         best = self._rank(grid, folds.score_table(grid, found, shares))
         share = np.concatenate(shares)
@@ -275,10 +279,6 @@ class AlphaSearchCV(MultiLabelClassifier):
     def predict(self, X: Any, *, beta: float | None = None, **goal: Any) -> Any:
         """Predict label sets, by the best estimator, which may take limits or another measure."""
         return self._best().predict(X, beta=beta, **goal)
-
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return the instance-averaged F_beta of the best estimator."""
-        return float(self._best().score(X, y, sample_weight))
 
     @_if_estimator_has("predict_statistics")
     def predict_statistics(self, X: Any) -> LabelStatistics:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
@@ -20,9 +21,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fbeta._array import check_number
 from fbeta._threads import n_threads
 from fbeta.estimators.alpha_search import check_grid
-from fbeta.estimators.auto_search import JOINT, QUICK, RAW, Clock, Search
-from fbeta.estimators.average import AverageClassifier, AverageModel
-from fbeta.estimators.folds import ALPHAS, Fold, make_folds
+from fbeta.estimators.auto_search import FEW_ROWS, JOINT, QUICK, RAW, Clock, Search
+from fbeta.estimators.average import AverageClassifier, AverageModel, Report
+from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
 from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
 from fbeta.estimators.members import Trial, as_candidates, kept_rows
@@ -58,8 +59,8 @@ class FBetaEnsemble(AverageClassifier):
     strengths of regularisation, and the best of these is kept. Weights are those with which the
     average of the statistics of the held-out rows comes closest to the labels, in the squared error
     of what the decoder computes of them; those below 0.02 are dropped. Where one estimator alone
-    has an F_beta that is higher by more than a standard error, it is taken alone. What has a weight
-    is fitted to all rows.
+    has an F_beta that is higher by more than two standard errors, it is taken alone. What has a
+    weight is fitted to all rows.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ class FBetaEnsemble(AverageClassifier):
 
     _passes_on = True
 
-    def _search(self, X: Any, Y: Indicator, weight: Weight, report: Any) -> AverageModel:
+    def _search(self, X: Any, Y: Indicator, weight: Weight, report: Report) -> AverageModel:
         if self.alphas is not None:
             check_grid(self.alphas)
         models = as_candidates(self.estimators, "estimators")
@@ -179,20 +180,25 @@ class FBetaAuto(AverageClassifier):
     the column, and columns that say where there were gaps are added. The maps are fitted to all
     training rows, without their labels, and shared by all folds.
 
-    First comes the quickest model over one map, then your own candidates, the paper's method on the
-    raw features, and every map with the quickest model; then every model over the best map, the
-    quickest first, and what is left in the order of what it may gain in a second, if the effects of
-    maps and models on the score add up. Alphas are decades, then half decades beside the best. What
-    is expected to take longer than there is time is not begun, by the time of the same model
-    elsewhere or of a fit to 400 rows. The search ends after ten candidates in a row that did not
-    raise the F_beta of the average by 0.0005. Weights are those with which the average of the
-    statistics of the held-out rows comes closest, in the squared error of what the decoder computes
-    of them, to the labels; those below 0.02 are dropped. Where one candidate alone has an F_beta
-    that is higher by more than a standard error, it is taken alone. Of large data, as many rows are
-    kept for this as fit into half a gigabyte. With a time limit and more than 2000 rows, a first
-    model is fitted to 2000 of them, and is what remains if nothing else is ready in time. Models
-    with more than a gigabyte of coefficients are left out. A dense X that is mostly zeros is taken
-    as sparse, and a large dense X in single precision. Ctrl-C ends the search: see :meth:`fit`.
+    First comes the quickest model over one map, then your own candidates, and every map with the
+    quickest model; then the paper's method over the raw features and over the best map, nearest
+    neighbours, forests, label sets and the cardinality model; then what is left, in the order of
+    what it may gain in a second, if the effects of maps and models on the score add up, until ten
+    candidates in a row did not raise the F_beta of the average by 0.0005. Alphas are decades, then
+    half decades beside the best, but for label sets and the cardinality model, which take longest.
+    What is expected to take longer than there is time is not begun, by the time of the same model
+    elsewhere, of a few trees, or of a fit to 400 rows. Below 200 rows, where noise hides small
+    gains, there are fewer maps and trees, decades only, and every model over one map; where a time
+    limit is short for more than 2000 rows, fewer of the five folds.
+
+    Weights are those with which the average of the statistics of the held-out rows comes closest,
+    in the squared error of what the decoder computes of them, to the labels; those below 0.02 are
+    dropped. Where one candidate alone has an F_beta that is higher by more than two standard
+    errors, it is taken alone. Of large data, as many rows are kept for this as fit into half a
+    gigabyte. With a time limit and more than 2000 rows, a first model is fitted to 2000 of them,
+    and is what remains if nothing else is ready in time. Models with more than a gigabyte of
+    coefficients are left out. A dense X that is mostly zeros is taken as sparse, and a large dense
+    X in single precision. Ctrl-C ends the search: see :meth:`fit`.
 
     Examples
     --------
@@ -222,10 +228,12 @@ class FBetaAuto(AverageClassifier):
         options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = validate_data(self, X, reset=reset, ensure_all_finite="allow-nan", **options)
         if reset:
-            self._taken_as_sparse = not sp.issparse(X) and is_mostly_zero(X)
+            some = X[:: max(1, X.shape[0] // 1000)]
+            zeros = not sp.issparse(X) and np.count_nonzero(some) < SPARSE_SHARE * some.size
+            self._taken_as_sparse = bool(zeros and X.shape[1] >= MIN_SPARSE_COLUMNS)
         return sp.csr_array(X) if getattr(self, "_taken_as_sparse", False) else X
 
-    def _search(self, X: Any, Y: Indicator, weight: Weight, report: Any) -> AverageModel:
+    def _search(self, X: Any, Y: Indicator, weight: Weight, report: Report) -> AverageModel:
         if self.time_limit is not None:
             check_number("time_limit", self.time_limit, strict=True)
         clock = Clock(limit=self.time_limit)
@@ -234,29 +242,19 @@ class FBetaAuto(AverageClassifier):
         own = as_candidates(self.candidates or (), "candidates")
         if self.replace and not own:
             raise ValueError("candidates is empty, and replace=True leaves nothing else to try")
-        large = is_large(X)
         # half the memory and time, and no difference that held-out rows could show
-        X = X.astype(np.float32) if large and not sp.issparse(X) else X
+        X = X.astype(np.float32) if is_large(X) and not sp.issparse(X) else X
         maps = feature_maps(X, seed)
-        folds = self._folds(X, Y, weight, large)
+        automatic = isinstance(self.cv, str) and self.cv == "auto"
+        folds = make_folds(_default_cv(X) if automatic else self.cv, X, Y, weight)
         trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
         models = {} if self.replace else auto_models(self.beta, seed, X)
         clash = [name for name in own if name in models]
         if clash:
             raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
-        search = Search(X, trial, clock, report, maps, {**models, **own}, refine=True)
+        options = {"refine": Y.shape[0] >= FEW_ROWS, "fewer_folds": automatic}
+        search = Search(X, trial, clock, report, maps, {**models, **own}, kinds=True, **options)
         return search.run([(RAW, name) for name in own] if self.replace else None)
-
-    def _folds(self, X: Any, Y: Indicator, weight: Weight, large: bool) -> list[Fold]:
-        if not (isinstance(self.cv, str) and self.cv == "auto"):
-            return make_folds(self.cv, X, Y, weight)
-        n = Y.shape[0]
-        if not large:
-            return make_folds(min(5, max(2, n)), X, Y, weight)
-        # one split: that many held-out rows compare candidates with a standard error of .002
-        count = min(n // 4, HELD_OUT_ROWS)
-        order = np.random.RandomState(0).permutation(n)
-        return [(np.sort(order[count:]), np.sort(order[:count]))]
 
     def summary(self) -> str:
         """Say in words and a table what was chosen, and why.
@@ -295,23 +293,25 @@ def auto_models(beta: float, seed: int, X: Any) -> dict[str, Any]:
     }
     if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
         return models
-    for leaf in (3, 1):
-        models[f"forest, leaves of {leaf}"] = FBetaForest(
-            beta, min_samples_leaf=leaf, max_features=drawn, random_state=seed, n_jobs=threads
-        )
-    return models
-
-
-def is_mostly_zero(X: Any) -> bool:
-    """Return whether a dense X (n, d) is better kept as a sparse one."""
-    rows = X[:: max(1, len(X) // 1000)]
-    share = np.count_nonzero(rows) / max(1, rows.size)
-    return bool(X.shape[1] >= MIN_SPARSE_COLUMNS and share < SPARSE_SHARE)
+    forest = FBetaForest(beta, max_features=drawn, random_state=seed, n_jobs=threads)
+    if X.shape[0] < FEW_ROWS:
+        return models | {"forest, leaves of 1": forest.set_params(n_estimators=100)}
+    other = clone(forest).set_params(min_samples_leaf=3)
+    return models | {"forest, leaves of 1": forest, "forest, leaves of 3": other}
 
 
 def is_large(X: Any) -> bool:
     """Return whether X has so many numbers that candidates are compared on one split."""
     return bool((X.nnz if sp.issparse(X) else X.size) > LARGE_ELEMENTS)
+
+
+def _default_cv(X: Any) -> Any:
+    """Return five folds; or one split, whose rows compare with a standard error of .002."""
+    n = X.shape[0]
+    if not is_large(X):
+        return min(5, max(2, n))
+    order, count = np.random.RandomState(0).permutation(n), min(n // 4, HELD_OUT_ROWS)
+    return [(np.sort(order[count:]), np.sort(order[:count]))]
 
 
 def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
@@ -344,14 +344,16 @@ def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
         # distances of pairs by matrix products; the Laplacian kernel has none
         kernels = {gamma: _kernel(X, "rbf", gamma / d, seed) for gamma in RBF_GAMMAS}
     else:
-        kernels = {gamma: _kernel(X, "laplacian", gamma / d, seed) for gamma in GAMMAS}
-        count, first = min(QUANTILES, X.shape[0]), GAMMAS[0]
-        normal = QuantileTransformer(
-            n_quantiles=count, output_distribution="normal", random_state=seed
-        )
+        few, first = X.shape[0] < FEW_ROWS, GAMMAS[0]
+        gammas = GAMMAS[:1] if few else GAMMAS
+        kernels = {gamma: _kernel(X, "laplacian", gamma / d, seed) for gamma in gammas}
         maps[f"kernel {first:g}"] = [scale, kernels[first]]
         maps["RBF kernel"] = [scale, _kernel(X, "rbf", 1 / d, seed)]
-        maps[f"quantiles, kernel {first:g}"] = [normal, scale, kernels[first]]
+        if not few:
+            normal = QuantileTransformer(
+                n_quantiles=QUANTILES, output_distribution="normal", random_state=seed
+            )
+            maps[f"quantiles, kernel {first:g}"] = [normal, scale, kernels[first]]
     maps |= {f"kernel {gamma:g}": [scale, kernel] for gamma, kernel in kernels.items()}
     off = np.abs(mean) + np.where(std > 0, np.abs(std - 1), 0)
     if bool((off < SCALED_TOLERANCE).all()):  # the raw features are standardised already

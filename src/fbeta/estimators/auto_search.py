@@ -7,46 +7,52 @@ which they see no labels, and shared by all folds and models.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._threads import check_cancelled, periodic_check
-from fbeta.estimators.average import AverageModel, Progress
+from fbeta.estimators.average import AverageModel, Progress, Report
 from fbeta.estimators.folds import ALPHAS, make_folds
-from fbeta.estimators.members import Candidate, Trial, fit_member
+from fbeta.estimators.members import Candidate, Trial, fit_member, kept_rows
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 
-__all__ = ["JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Clock", "Search"]
+__all__ = ["FEW_ROWS", "JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Clock", "Search"]
 
 Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
 RAW = "raw"  # the map that only fills gaps
 QUICK = "sized"  # the model that every map is tried with first: the fewest problems
 JOINT = "joint"  # the paper's model
-LINEAR_NAMES = (QUICK, JOINT, "cardinality", "label sets")
-AUTO_NAMES = (*LINEAR_NAMES, "forest, leaves of 3", "forest, leaves of 1", "neighbours")
+# linear models that take tens of times as long as the others: the last to be tried
+SLOW_NAMES = ("label sets", "cardinality")
+LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
+OTHER_NAMES = ("neighbours", "forest, leaves of 1", "forest, leaves of 3")
 # share of the time limit after which nothing new is begun
-TRIALS_SHARE = 0.75
+TRIALS_SHARE = 0.9
 # share of the time left that a candidate of unknown cost may take before it is ended
 CANDIDATE_SHARE = 0.6
-# expected score below the best one by which a candidate is still tried: it may add to an average
+# expected score below the best by which a candidate is tried at least: it may add to an average
 MAX_SHORTFALL = 0.05
 # gain of the average that counts, and candidates without one after which the search ends
 MIN_GAIN, PATIENCE = 5e-4, 10
-FEW_ROWS = 200  # below, noise hides small gains, and half the patience is enough
+FEW_ROWS = 200  # below, noise hides small gains: fewer maps, alphas, trees and candidates
 MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PILOT_ROWS = 2000  # of the first model, where there are more and time is short
+QUICK_SHARE = 0.06  # of the time limit that the quickest model may take on all folds
 WIDTH_POWER = 0.7  # of the number of columns in the time of a model
+JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
 PROBE_SHARE = 0.03  # of the time limit that a probe may take
-PROBE_ROWS, MIN_PROBED_ROWS = 400, 1200  # rows that predict the time of a model; rows that need it
+PROBE_TREES = 8  # of a forest that predict its time; the others take as long
+PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
 
 
 @dataclass
@@ -79,17 +85,19 @@ class Search:
     X: Any
     trial: Trial
     clock: Clock
-    report: Callable[[Progress], object]
+    report: Report
     maps: dict[str, Any]
     models: dict[str, Any]
     alphas: Any = ALPHAS
-    refine: bool = False  # half decades, and independent labels by the marginals of sized models
+    kinds: bool = False  # whether independent labels are tried by the marginals of sized models
+    refine: bool = False  # whether half decades are tried, of models that take little time
+    fewer_folds: bool = False  # whether time may be too short for all of the folds
     found: dict[Pair, list[Candidate]] = field(default_factory=dict)
     failed: dict[Pair, str] = field(default_factory=dict)
     seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # the features of the last map
+    gram: Any = None  # Trial.products of the candidates so far
     expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
     fallback: AverageModel | None = None
-    idle: int = 0  # candidates in a row with which the average did not gain
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -125,15 +133,25 @@ class Search:
         self.report(Progress(name, event, score, best, clock.elapsed, clock.limit, detail))
 
     def _pilot(self) -> None:
-        """Fit a first model to some of the rows, which is there if time ends too early."""
+        """Fit a first model to some of the rows, which is there if time ends too early.
+
+        Its time tells how many of the folds can be used.
+        """
         if self.trial.Y.shape[0] <= PILOT_ROWS:
             return
-        small = self._part(PILOT_ROWS)
+        small, begin, trial = self._part(PILOT_ROWS), self.clock.now(), self.trial
         try:
             small._try((next(iter(self.maps)), QUICK), keep_errors=True)
-            self.fallback = small.average()
         except ValueError:
-            self.fallback = None
+            return
+        share = len(trial.folds[0][0]) / len(small.trial.folds[0][0])
+        seconds = max(1e-9, share * (self.clock.now() - begin))
+        count = int(np.clip(QUICK_SHARE * float(self.clock.limit or np.inf) / seconds, 1, 5))
+        if self.fewer_folds and count < len(trial.folds):
+            folds = trial.folds[:count]
+            kept = kept_rows(trial.Y, folds, np.random.RandomState(0))
+            self.trial = replace(trial, folds=folds, kept=kept)
+        self.fallback = small.average()
 
     def _part(self, count: int) -> Search:
         """Return the same search over evenly spaced rows, of which half are held out."""
@@ -143,55 +161,52 @@ class Search:
         folds = make_folds(2, X, Y, weight)[:1]
         trial = Trial(Y, weight, folds, self.trial.beta, self.trial.n_jobs)
         clock = Clock(self.clock.now)
-        nothing: dict[Any, Any] = {"found": {}, "failed": {}, "seen": {}, "expected": {}}
+        nothing: dict[Any, Any] = {"found": {}, "failed": {}, "seen": {}, "gram": None}
         return replace(self, X=X, trial=trial, clock=clock, report=lambda event: None, **nothing)
 
     def _order(self) -> Iterator[Pair]:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
         yield (next(iter(self.maps)), QUICK)
-        own = [name for name in self.models if name not in AUTO_NAMES]
-        yield from ((RAW, name) for name in own)
-        yield from ((RAW, JOINT), (RAW, QUICK))
-        yield from ((name, QUICK) for name in self.maps)
+        built_in = {*LINEAR_NAMES, *OTHER_NAMES}
+        yield from ((RAW, name) for name in self.models if name not in built_in)
+        yield from ((name, QUICK) for name in sorted(self.maps, key=self._width))
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))
-        once = [
-            (best if name in LINEAR_NAMES else _map_of(name, self.maps), name)
-            for name in self.models
-            if name != QUICK and name not in own
-        ]
+        scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
-        yield from sorted(once, key=self._seconds)
-        rest = [(name, model) for name in self.maps for model in LINEAR_NAMES]
-        hopeful = [p for p in rest if self._predicted(p, best) > self._top() - MAX_SHORTFALL]
-        # by what may be gained in a second
-        gain = {p: self._predicted(p, best) - self._top() + 0.051 for p in hopeful}
-        yield from self._while_it_gains(sorted(hopeful, key=lambda p: self._seconds(p) / gain[p]))
+        yield from ((RAW, JOINT), (best, JOINT))
+        for name in OTHER_NAMES:  # distances need scales, trees do not
+            if name in self.models:
+                yield (scaled if name == "neighbours" else RAW), name
+        yield from ((best, name) for name in SLOW_NAMES)
+        if self.trial.Y.shape[0] >= FEW_ROWS:
+            yield from self._while_it_gains(best)
 
-    def _while_it_gains(self, pairs: Sequence[Pair]) -> Iterator[Pair]:
-        """Yield pairs until the average has not gained for some of them."""
-        patience = PATIENCE if self.trial.Y.shape[0] >= FEW_ROWS else PATIENCE // 2
-        if self.idle >= patience:
-            return
-        reached = self._average_score()
-        for pair in pairs:
-            if pair in self.found or pair in self.failed:
-                continue
+    def _while_it_gains(self, best: str) -> Iterator[Pair]:
+        """Yield what may be near the top, by its gain in a second, until the average idles."""
+        n, idle = self.trial.Y.shape[0], 0
+        top = max((c.score for c in self.candidates), default=0.0)
+        rest = [(name, model) for name in self.maps for model in LINEAR_NAMES]
+        new = [p for p in rest if p not in self.found and p not in self.failed]
+        # three standard errors of a score, about, are the square root of 1 / n
+        gain = {p: self._predicted(p, best) - top + max(MAX_SHORTFALL, n**-0.5) for p in new}
+        hopeful = [p for p in new if gain[p] > 0]
+        reached = self.weights()[1] if hopeful else 0.0
+        for pair in sorted(hopeful, key=lambda p: (0.01 + self._seconds(p)) / gain[p]):
+            if idle >= PATIENCE:
+                return
             yield pair
             if pair in self.found:
-                score = self._average_score()
-                self.idle = 0 if score > reached + MIN_GAIN else self.idle + 1
+                score = self.weights()[1]
+                idle = 0 if score > reached + MIN_GAIN else idle + 1
                 reached = max(score, reached)
-            if self.idle >= patience:
-                return
 
     def _score(self, pair: Pair) -> float:
         return max((c.score for c in self.found.get(pair, ())), default=-np.inf)
 
-    def _top(self) -> float:
-        return max((c.score for c in self.candidates), default=0.0)
-
-    def _average_score(self) -> float:
-        return self.trial.weights(self.candidates)[1] if self.found else 0.0
+    def weights(self) -> tuple[NDArray[np.float64], float]:
+        """Return the weights of all candidates, and the F_beta of their average."""
+        self.gram = self.trial.products(self.candidates, self.gram)
+        return self.trial.weights(self.candidates, self.gram)
 
     def _predicted(self, pair: Pair, best: str) -> float:
         """Return the score of a pair if maps and models add up, -inf if one is unknown."""
@@ -199,14 +214,20 @@ class Search:
         return terms[0] + terms[1] - terms[2] if np.isfinite(terms).all() else -np.inf
 
     def _seconds(self, pair: Pair) -> float:
-        """Return the expected time of a pair: by its model over another map, or by a probe."""
+        """Return the expected time of a pair: by its model over another map, or by a probe.
+
+        That of the paper's model is expected by the number of its problems.
+        """
         name, model = pair
         if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
             return 0.0
-        for (base, other), some in self.found.items():
-            if other == model:
-                share = (self._width(name) / self._width(base)) ** WIDTH_POWER
-                return float(sum(c.seconds for c in some) * share)
+        for known in (JOINT, QUICK) if model == JOINT else (model,):
+            for (base, other), some in self.found.items():
+                if other == known:
+                    share = (self._width(name) / self._width(base)) ** WIDTH_POWER
+                    if known != model:
+                        share *= JOINT_SHARE * self._problems(model) / self._problems(known)
+                    return float(sum(c.seconds for c in some) * share)
         if model not in self.expected:
             self.expected[model] = self._probe(pair)
         return self.expected[model]
@@ -222,14 +243,16 @@ class Search:
 
     def _probe(self, pair: Pair) -> float:
         """Return the seconds that a pair will take, by those of a fit to a few rows."""
-        small = self._part(PROBE_ROWS)
         model = clone(self.models[pair[1]])
         repeats = PROBE_ALPHAS if hasattr(model, "alpha") else 1.0
         trees = [key for key in model.get_params() if key.endswith("n_estimators")]
-        if trees:  # all trees take the same time
+        small = self._part(PROBE_ROWS)
+        if trees:  # all trees take the same time: a few of them, on all rows of a fold
             count = model.get_params()[trees[0]]
-            model.set_params(**{trees[0]: max(1, count // 20)})
-            repeats *= count / max(1, count // 20)
+            model.set_params(**{trees[0]: min(PROBE_TREES, count)})
+            repeats *= max(1.0, count / PROBE_TREES)
+            one = replace(self.trial, folds=self.trial.folds[:1])
+            small = replace(self, trial=one, clock=Clock(self.clock.now), found={}, failed={})
         begin = self.clock.now()
         small.clock.deadline = PROBE_SHARE * float(self.clock.limit or np.inf)
         try:
@@ -238,7 +261,7 @@ class Search:
         except (TimeoutError, ValueError, ArithmeticError, MemoryError):
             return np.inf
         trained = sum(len(train) for train, _ in self.trial.folds)
-        return repeats * (self.clock.now() - begin) * trained / (PROBE_ROWS / 2)
+        return repeats * (self.clock.now() - begin) * trained / len(small.trial.folds[0][0])
 
     def _end_of_trials(self) -> float:
         """Return when the fits to all rows have to begin, by what they will take."""
@@ -253,10 +276,12 @@ class Search:
         """Return the size of the coefficients of a linear model over a map, about."""
         if pair[1] not in LINEAR_NAMES or self.maps[pair[0]] is None:
             return 0.0
-        d = self._landmarks(pair[0]) or self.X.shape[1]
+        return 8.0 * (self._landmarks(pair[0]) or self.X.shape[1]) * self._problems(pair[1])
+
+    def _problems(self, model: str) -> int:
+        """Return the number of coefficient vectors of a linear model, at most."""
         s, K = self.trial.Y.shape[1], max(1, len(observed_cardinalities(self.trial.Y)))
-        problems = {JOINT: 1 + K * s, "label sets": s}.get(pair[1], s + K)
-        return float(8 * d * problems)
+        return int({JOINT: 1 + K * s, "label sets": s}.get(model, s + K))
 
     def _leave_out(self, pair: Pair, why: str) -> None:
         self.failed[pair] = why
@@ -274,17 +299,21 @@ class Search:
         end = self._end_of_trials() if safe else np.inf
         if self.clock.elapsed >= end:
             return False
-        if safe and self.clock.elapsed + self._seconds(pair) > end:
+        expected = self._seconds(pair) if safe else 0.0
+        left = end - self.clock.elapsed
+        if expected > left:
             self._leave_out(pair, "it would take too long")
             return True
-        self.clock.deadline = self.clock.elapsed + CANDIDATE_SHARE * (end - self.clock.elapsed)
+        share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected))
+        self.clock.deadline = self.clock.elapsed + share
         self._tell(_name(pair), "begin")
         try:
             with periodic_check(self.clock.check):
                 check_cancelled()
                 model, Z = self.models[pair[1]], self._features(pair[0])[1]
                 alphas = self.alphas if hasattr(model, "alpha") else None
-                some = self.trial.try_out(_name(pair), model, Z, alphas, more=self.refine)
+                more = {"kinds": self.kinds, "refine": self.refine and pair[1] not in SLOW_NAMES}
+                some = self.trial.try_out(_name(pair), model, Z, alphas, **more)
         except TimeoutError:
             self._leave_out(pair, "it took too long")
             return self.clock.elapsed < end
@@ -317,7 +346,7 @@ class Search:
             return self.fallback
         pairs = [pair for pair, some in self.found.items() for _ in some]
         candidates, Y = self.candidates, self.trial.Y
-        weights, score = self.trial.weights(candidates)
+        weights, score = self.weights()
         chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: pairs[i][0])
         names = list(dict.fromkeys(pairs[i][0] for i in chosen))
         maps, members = {}, []
@@ -344,9 +373,3 @@ class Search:
 
 def _name(pair: Pair) -> str:
     return f"{pair[0]}: {pair[1]}" if pair[0] else pair[1]
-
-
-def _map_of(model: str, maps: dict[str, Any]) -> str:
-    """Return the map of a model that is not linear: distances need scales, trees do not."""
-    scaled = next((name for name in ("standardised", "length 1") if name in maps), RAW)
-    return scaled if model == "neighbours" else RAW

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fbeta.estimators.base import all_or_nothing, drop_weightless, views
+from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
 from fbeta.estimators.folds import Calibration
 from fbeta.estimators.members import statistics_of
 from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.labels.forms import Indicator
+from fbeta.linear.learner import Weight
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["AverageClassifier", "AverageModel", "Progress"]
@@ -36,6 +39,9 @@ class Progress:
         score = "" if self.score is None else f" {self.score:.4f}, best {self.best:.4f}"
         detail = f" {self.event}, {self.detail}" if self.detail else f" {self.event}"
         return f"{self.elapsed:7.1f} s  {self.name}:{score or detail}"
+
+
+Report: TypeAlias = Callable[[Progress], object]
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class AverageClassifier(StatisticsClassifier):
         y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
-        progress: Callable[[Progress], object] | None = None,
+        progress: Report | None = None,
     ) -> Self:
         """Try candidates on held-out rows, and fit those that have a weight to all rows.
 
@@ -139,19 +145,16 @@ class AverageClassifier(StatisticsClassifier):
                 progress(event)
 
         with all_or_nothing(self) as draft:
-            source = draft._open(X, y, sample_weight)
-            if source is not None:
-                draft._fit_blocks(source)
+            if in_blocks(X):
+                name = type(self).__name__
+                raise TypeError(f"{name} cannot be fitted to blocks of rows: pass arrays")
             rows = drop_weightless(*draft._read_training(X, y, sample_weight))
             draft._model = draft._search(*rows, report)
         return self
 
-    def _search(self, X: Any, Y: Any, weight: Any, report: Any) -> AverageModel:
-        """Return the fitted average."""
-        raise NotImplementedError
-
-    def _fit_blocks(self, source: Any) -> None:
-        raise TypeError(f"{type(self).__name__} cannot be fitted to blocks of rows: pass arrays")
+    @abstractmethod
+    def _search(self, X: Any, Y: Indicator, weight: Weight, report: Report) -> AverageModel:
+        """Return the fitted average; ``report`` is told what was tried."""
 
     def _output(self, X: Any) -> Any:
         return AverageEstimates(self._model.statistics(X))
@@ -160,26 +163,3 @@ class AverageClassifier(StatisticsClassifier):
         # members bound their own memory; kept below a limit, so that maps are applied to many rows
         width = 1 + max(1, len(self.cardinalities_)) * self.n_labels_
         return int(min(8 * len(self._model.members) * width, MAX_ROW_BYTES))
-
-    def expected_fbeta(
-        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
-    ) -> Any:
-        """Estimate the F_beta of each prediction, as :meth:`fbeta.AlphaSearchCV.expected_fbeta`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            That of the estimator by default.
-        calibrated : bool
-            Whether to calibrate what the statistics say by what the average achieved on held-out
-            rows; not for another beta, nor with limits.
-        **limits : int
-            ``min_labels`` and ``max_labels``.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-        """
-        return self._expected(X, beta, calibrated, self._goal(**limits))

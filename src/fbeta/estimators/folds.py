@@ -25,7 +25,7 @@ from fbeta.statistics import LabelStatistics, encode, observed_cardinalities
 if TYPE_CHECKING:
     from fbeta.estimators.base import MultiLabelClassifier
 
-__all__ = ["ALPHAS", "Calibration", "HeldOut", "HeldOutScores", "make_folds", "over_folds"]
+__all__ = ["ALPHAS", "Calibration", "HeldOutScores", "make_folds", "over_folds"]
 
 #: The grid of the paper.
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
@@ -67,25 +67,8 @@ def make_folds(
     return folds
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """An estimator that was fitted to other rows, and the held-out rows as its model takes them."""
-
-    estimator: MultiLabelClassifier
-    rows: Any
-
-    def labels(self, beta: float) -> Any:
-        """Return the predicted label sets, booleans of shape (n, s)."""
-        return self.estimator.decide(self.rows, [beta], expected=False, checked=True).labels[beta]
-
-    def statistics(self) -> LabelStatistics:
-        """Return the label statistics, of estimators that have them."""
-        estimates = self.estimator.estimates(self.rows, checked=True)
-        return LabelStatistics.concatenate([part.statistics() for part in estimates])
-
-
 def over_folds(
-    look: Callable[[HeldOut, Rows], Found],
+    look: Callable[[MultiLabelClassifier, Any, Rows], Found],
     estimator: MultiLabelClassifier,
     X: Any,
     Y: Indicator,
@@ -98,19 +81,10 @@ def over_folds(
 ) -> list[dict[float, Found]]:
     """Return what ``look`` returns for the held-out rows of every fold, by alpha.
 
-    ``look`` is called with the fitted estimator and the held-out rows, and with their indices;
-    ``stop`` with each fold. What ``stop`` returns is called with every alpha, from the strongest to
-    the weakest, and what ``look`` returned, and tells whether weaker ones are left out.
-
-    Examples
-    --------
-    >>> from fbeta import FBetaClassifier
-    >>> from fbeta.labels.forms import form_of
-    >>> X, Y = np.arange(6.0)[:, None], form_of([[1], [0]] * 3).read([[1], [0]] * 3)
-    >>> found = over_folds(lambda held, rows: held.statistics(), FBetaClassifier(), X, Y,
-    ...                    folds=make_folds(2, X, Y), alphas=[0.1, 1.0])
-    >>> [len(statistics[0.1]) for statistics in found]
-    [3, 3]
+    ``look`` is called with the fitted estimator, the held-out rows as its model takes them
+    (``checked``), and their indices; ``stop`` with each fold. What ``stop`` returns is called with
+    every alpha, from the strongest to the weakest, and what ``look`` returned, and tells whether
+    weaker ones are left out.
     """
     check_takes_weight(estimator, weight)
     shared = estimator.alpha_shared(X, weight)
@@ -120,7 +94,7 @@ def over_folds(
         train, test = fold
         held, is_over = take_rows(shared, test), None if stop is None else stop(fold)
         for alpha, fitted in estimator.alpha_path(shared, Y, weight, train, falling):
-            found = look(HeldOut(fitted, held), test)
+            found = look(fitted, held, test)
             yield alpha, found
             if is_over is not None and is_over(alpha, found):
                 break
@@ -139,14 +113,6 @@ class HeldOutScores(NamedTuple):
     achieved: NDArray[np.float64]  # (n,), F_beta
     expected: NDArray[np.float64] | None  # (n,), where the estimator expects something
     statistics: LabelStatistics | None = None  # where they are kept
-
-    @classmethod
-    def of(cls, held: HeldOut, Y: Indicator, beta: float) -> HeldOutScores:
-        """Predict, and compare with the truth of shape (n, s)."""
-        found = held.estimator.decide(held.rows, [beta], checked=True)
-        expected = found.expected.get(beta)
-        achieved = fbeta_per_instance(Y, to_numpy(found.labels[beta]), beta)
-        return cls(achieved, None if expected is None else to_numpy(expected))
 
 
 def row_shares(folds: Sequence[Fold], weight: Weight) -> list[NDArray[np.float64]]:
@@ -174,19 +140,6 @@ def best_place(mean: NDArray[np.float64]) -> int:
     return int(np.flatnonzero(mean == np.nanmax(mean))[-1])
 
 
-def stop_when_idle(
-    Y: Indicator, weight: Weight, beta: float
-) -> Callable[[Fold], Callable[[float, HeldOutScores], bool]]:
-    """Return the ``stop`` of :func:`over_folds` that :class:`AlphaSearchCV` describes."""
-
-    def stop(fold: Fold) -> Callable[[float, HeldOutScores], bool]:
-        own = None if weight is None else weight[fold[1]]
-        pruning = Pruning(constant_scores(Y, *fold, beta, weight), own)
-        return lambda alpha, found: pruning.is_over(alpha, found.achieved)
-
-    return stop
-
-
 def difference(
     one: NDArray[np.float64], other: NDArray[np.float64], weight: Weight = None
 ) -> tuple[float, float]:
@@ -210,31 +163,33 @@ def constant_scores(
     return fbeta_per_instance(Y[test], np.repeat(labels, len(test), axis=0), beta)
 
 
-@dataclass
-class Pruning:
-    """Scores of one fold from the strongest to the weakest alpha; AlphaSearchCV has the rule."""
+def pruning(
+    Y: Indicator, fold: Fold, beta: float, weight: Weight
+) -> Callable[[float, NDArray[np.float64]], bool]:
+    """Return what tells after each alpha whether weaker ones are left out: see AlphaSearchCV.
 
-    constant: NDArray[np.float64]  # (n,), scores of the test rows without features
-    weight: Weight  # of the test rows
+    It is called with alphas, the strongest first, and scores of the held-out rows of the fold.
+    """
+    constant = constant_scores(Y, *fold, beta, weight)
+    own = None if weight is None else weight[fold[1]]
     best: NDArray[np.float64] | None = None
-    before: float = np.inf  # the last alpha that gained
-    idle: int = 0  # alphas since
+    before, idle = np.inf, 0  # the last alpha that gained, and alphas since
 
-    def is_over(self, alpha: float, scores: NDArray[np.float64]) -> bool:
-        """Take the scores of the next alpha, and tell whether weaker ones are left out."""
-        if self.best is None:
-            self.best, self.before = scores, alpha
+    def is_over(alpha: float, scores: NDArray[np.float64]) -> bool:
+        nonlocal best, before, idle
+        if best is None:
+            best, before = scores, alpha
             return False
-        gain, error = difference(scores, self.best, self.weight)
-        if gain + STANDARD_ERRORS * error >= MIN_GAIN:
-            self.before, self.idle = alpha, 0
-        else:
-            self.idle += 1
+        gain, error = difference(scores, best, own)
+        gains = gain + STANDARD_ERRORS * error >= MIN_GAIN
+        before, idle = (alpha, 0) if gains else (before, idle + 1)
         if gain > 0:
-            self.best = scores
-        lead, error = difference(self.best, self.constant, self.weight)
+            best = scores
+        lead, error = difference(best, constant, own)
         leads = lead > max(MIN_LEAD, STANDARD_ERRORS * error)
-        return leads and self.idle >= PATIENCE and alpha * MIN_SPAN <= self.before
+        return leads and idle >= PATIENCE and alpha * MIN_SPAN <= before
+
+    return is_over
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
 from sklearn.tree import ExtraTreeRegressor
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 
 from fbeta._array import check_choice, check_count
 from fbeta._threads import check_cancelled, run_threaded
@@ -190,25 +191,24 @@ class FBetaForest(StatisticsClassifier):
 
     def _grow(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> ForestModel:
         """Fit every tree to all rows and their label sets."""
-        if sp.issparse(X):
-            X = sp.csc_matrix(X, dtype=np.float32)
-            X.sort_indices()
-        else:
-            X = np.asarray(X, dtype=np.float32)
-        Y = targets.structure[targets.values[:, 0]].toarray()
+        X = check_array(X, accept_sparse="csc", dtype=np.float32)
+        rows = X.tocsr() if sp.issparse(X) else X
+        Y = targets.structure[targets.values[:, 0]].toarray().astype(np.float64)
         # what all rows share splits nothing
-        Y = Y[:, Y.min(axis=0) < Y.max(axis=0)] if len(Y) else Y
+        Y = np.ascontiguousarray(Y[:, Y.min(axis=0) < Y.max(axis=0)]) if len(Y) else Y
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
 
         def grow(seed: int) -> tuple[Any, ...]:
             check_cancelled()
-            return self._grow_tree(X, Y, weight, seed)
+            return self._grow_tree(X, rows, Y, weight, seed)
 
         trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
         return _put_together(trees, X.shape[1], targets, weight)
 
-    def _grow_tree(self, X: Any, Y: NDArray[Any], weight: Weight, seed: int) -> tuple[Any, ...]:
-        """Grow a tree, and return its nodes and the leaf of each row."""
+    def _grow_tree(
+        self, X: Any, rows: Any, Y: NDArray[Any], weight: Weight, seed: int
+    ) -> tuple[Any, ...]:
+        """Grow a tree on checked X, by columns and by rows, and return its nodes and leaves."""
         if Y.shape[1] > MAX_OUTPUTS:
             # distances of label sets survive a random projection, and so does what splits lower
             signs = np.random.default_rng(seed).integers(0, 2, (Y.shape[1], PROJECTED_OUTPUTS))
@@ -216,10 +216,11 @@ class FBetaForest(StatisticsClassifier):
         options = {"min_samples_leaf": self.min_samples_leaf, "max_features": self.max_features}
         tree = ExtraTreeRegressor(**options, random_state=seed)
         # with 0/1 targets the squared error is half the Gini index of classification trees
-        tree.fit(X, Y if Y.shape[1] else np.zeros(len(Y)), sample_weight=weight)
+        target = Y if Y.shape[1] else np.zeros(len(Y))
+        tree.fit(X, target, sample_weight=weight, check_input=False)
         nodes = tree.tree_
         parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
-        return *(part.copy() for part in parts), tree.apply(X)
+        return *(part.copy() for part in parts), tree.apply(rows, check_input=False)
 
 
 @dataclass(frozen=True)
@@ -234,18 +235,13 @@ class NeighboursModel:
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the weight of each label set, (n, L): of neighbours, by their inverse distance."""
-        n, k = X.shape[0], min(self.n_neighbours, self.X.shape[0])
-        out = np.zeros((n, self.n_sets))
-        rows = max(1, MAX_DISTANCES // max(1, self.X.shape[0]))
-        own = _squares(self.X)
+        n, count = X.shape[0], self.X.shape[0]
+        out, rows = np.zeros((n, self.n_sets)), max(1, MAX_DISTANCES // max(1, count))
+        finder = NearestNeighbors(n_neighbors=min(self.n_neighbours, count), algorithm="brute")
+        finder.fit(self.X)
         for start in range(0, n, rows):
             check_cancelled()
-            part = X[start : start + rows]
-            product = part @ self.X.T
-            product = product.toarray() if hasattr(product, "toarray") else np.asarray(product)
-            squares = np.maximum(_squares(part)[:, None] + own - 2 * product, 0.0)
-            near = np.argpartition(squares, k - 1, axis=1)[:, :k]
-            distance = np.sqrt(np.take_along_axis(squares, near, axis=1).astype(np.float64))
+            distance, near = finder.kneighbors(X[start : start + rows])
             # the weight of a row that is there already is bounded
             least = np.maximum(distance.max(axis=1, keepdims=True) * 1e-3, 1e-12)
             share = self.weight[near] / np.maximum(distance, least)
@@ -253,11 +249,6 @@ class NeighboursModel:
             place = np.arange(len(near))[:, None], self.which[near]
             np.add.at(out[start : start + rows], place, share)
         return out
-
-
-def _squares(X: Any) -> NDArray[np.float64]:
-    squares = X.multiply(X) if hasattr(X, "multiply") else X * X
-    return np.asarray(squares.sum(axis=1)).ravel()
 
 
 @dataclass(eq=False, repr=False)

@@ -19,7 +19,7 @@ from fbeta.estimators import folds
 from fbeta.estimators.alpha_search import AlphaSearchCV
 from fbeta.estimators.base import validate_features
 from fbeta.estimators.features import check_takes_weight
-from fbeta.estimators.folds import Calibration, Fold, HeldOut, HeldOutScores
+from fbeta.estimators.folds import Calibration, Fold, HeldOutScores
 from fbeta.estimators.forest import SizedSetsCode
 from fbeta.estimators.reduction import SizedClassifier
 from fbeta.estimators.statistics_base import StatisticsClassifier
@@ -27,7 +27,6 @@ from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance, fbeta_weight
 from fbeta.statistics import LabelStatistics, observed_cardinalities
-from fbeta.statistics.codes import Estimates
 
 __all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "stacked_weights"]
 
@@ -55,7 +54,7 @@ class Candidate:
     estimator: Any  # not fitted, with the best alpha
     score: float  # the mean over the folds of its F_beta
     seconds: float  # of the trial
-    statistics: LabelStatistics  # of the held-out rows, in single precision
+    statistics: LabelStatistics  # of the held-out rows, dense, in single precision
 
 
 @dataclass(frozen=True)
@@ -70,24 +69,32 @@ class Trial:
     kept: NDArray[np.bool_] | None = None  # (n,), the rows whose statistics are kept; None for all
 
     def try_out(
-        self, name: str, estimator: Any, X: Any, alphas: Any, *, more: bool = False
+        self,
+        name: str,
+        estimator: Any,
+        X: Any,
+        alphas: Any,
+        *,
+        kinds: bool = False,
+        refine: bool = False,
     ) -> list[Candidate]:
         """Fit to the training rows of every fold, and score the held-out rows.
 
         The transformers of a pipeline are fitted in every fold anew. ``alphas`` are those to choose
-        from for estimators that have one; a search for alpha brings its own. ``more`` also tries
-        half decades beside the best alpha, and a second candidate with other dependence of the
-        labels from the same fits, where the estimator has two kinds.
+        from for estimators that have one; a search for alpha brings its own. ``kinds`` asks for a
+        second candidate from the same fits where the estimator has two kinds of dependence of
+        labels, ``refine`` for half decades beside the best alpha, between those given.
         """
         begin = perf_counter()
         maps, last = split_pipeline(estimator)
         inner, grid = _search_space(last, alphas)
         check_takes_weight(inner, self.weight)
-        readers = _readers(inner, more and maps is None)
+        readers = _readers(inner, kinds and maps is None)
         found = self._scores(maps, inner, X, grid, readers)
-        if more and len(grid) > 1:
+        if refine and len(grid) > 1:
             best = [self._best(grid, found, kind)[0] for kind in readers]
             beside = {float(f"{a * f:.6g}") for a in best for f in (HALF_DECADE, 1 / HALF_DECADE)}
+            beside = {alpha for alpha in beside if min(grid) < alpha < max(grid)}
             again = self._scores(maps, inner, X, sorted(beside), readers, prune=False)
             found = [{**one, **other} for one, other in zip(found, again, strict=True)]
             grid = sorted({*grid, *beside})
@@ -100,7 +107,7 @@ class Trial:
             parts = [fold[alpha][kind].statistics for fold in found]
             words = f"{name}, {kind}" if kind else name
             joined = LabelStatistics.concatenate([part for part in parts if part is not None])
-            out.append(Candidate(words, chosen, score, seconds, joined))
+            out.append(Candidate(words, chosen, score, seconds, joined.unfolded()))
             seconds = 0.0
         return out
 
@@ -134,25 +141,19 @@ class Trial:
         if hasattr(inner, "alpha") and getattr(inner, "estimator", None) is None:
             X = validate_features(clone(inner), X, reset=True)
 
-        def scores(held: HeldOut, rows: Rows) -> dict[str, HeldOutScores]:
-            estimates: Iterable[Any] = held.estimator.estimates(held.rows, checked=True)
+        def scores(fitted: Any, held: Any, rows: Rows) -> dict[str, HeldOutScores]:
+            estimates: Iterable[Any] = fitted.estimates(held, checked=True)
             if len(readers) > 1:
                 estimates = list(estimates)
             return {kind: self._read(map(of, estimates), rows) for kind, of in readers.items()}
 
-        stop = folds.stop_when_idle(self.Y, self.weight, self.beta)
-
-        def stop_kinds(fold: Fold) -> Any:
-            rules = {kind: stop(fold) for kind in readers}
-
-            def is_over(alpha: float, found: dict[str, HeldOutScores]) -> bool:
-                over = [rules[kind](alpha, found[kind]) for kind in rules]  # each one counts
-                return all(over)
-
-            return is_over
+        def stop(fold: Fold) -> Any:
+            rules = {k: folds.pruning(self.Y, fold, self.beta, self.weight) for k in readers}
+            # the minimum, not all: every rule has to see the alpha
+            return lambda alpha, found: min(rules[k](alpha, found[k].achieved) for k in rules)
 
         options: dict[str, Any] = {"folds": self.folds, "alphas": grid, "n_jobs": self.n_jobs}
-        options["stop"] = stop_kinds if prune else None
+        options["stop"] = stop if prune else None
         return folds.over_folds(scores, inner, X, self.Y, self.weight, **options)
 
     def _fit_other(self, estimator: Any, X: Any, fold: Fold) -> HeldOutScores:
@@ -187,26 +188,37 @@ class Trial:
         joined = np.concatenate(share)
         return rows, joined / joined.sum()
 
-    def weights(self, candidates: Sequence[Candidate]) -> tuple[NDArray[np.float64], float]:
+    def products(
+        self, candidates: Sequence[Candidate], known: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Return :func:`decoder_products` of the true labels and the statistics of candidates."""
+        rows, share = self.kept_rows()
+        truth = LabelStatistics.from_labels(self.Y[rows].toarray())
+        largest = int(truth.cardinalities.max(initial=1))
+        parts = [truth, *(candidate.statistics for candidate in candidates)]
+        return decoder_products(parts, self.beta, share, largest, known)
+
+    def weights(
+        self, candidates: Sequence[Candidate], gram: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], float]:
         """Return weights of the statistics of candidates, (m,), and the F_beta of their average.
 
         They are those of least squares, unless one candidate alone has an F_beta that is higher by
-        more than a standard error: the best of many is often only the luckiest.
+        more than two standard errors: the best of many is often only the luckiest. ``gram`` are the
+        :meth:`products`.
         """
-        parts = [candidate.statistics.unfolded() for candidate in candidates]
+        parts = [candidate.statistics for candidate in candidates]
         (rows, share), best = self.kept_rows(), int(np.argmax([c.score for c in candidates]))
         truth = self.Y[rows]
         alone = fbeta_per_instance(truth, decode(parts[best], self.beta), self.beta)
-        if len(parts) == 1:
-            return np.ones(1), float(alone @ share)
-        first = stacked_weights(parts, truth, self.beta, share)
-        kept = np.flatnonzero(first >= MIN_WEIGHT)
+        kept = np.flatnonzero(stacked_weights(gram) >= MIN_WEIGHT)
+        own = np.append(0, 1 + kept)
         weights = np.zeros(len(parts))
-        weights[kept] = stacked_weights([parts[i] for i in kept], truth, self.beta, share)
-        average = LabelStatistics.mixture(parts, weights)
+        weights[kept] = stacked_weights(gram[np.ix_(own, own)])
+        average = LabelStatistics.mixture([parts[i] for i in kept], weights[kept])
         together = fbeta_per_instance(truth, decode(average, self.beta), self.beta)
         gain, error = folds.difference(alone, together, share)
-        if gain > error:
+        if gain > folds.STANDARD_ERRORS * error:
             return np.eye(len(parts))[best], float(alone @ share)
         return weights, float(together @ share)
 
@@ -221,24 +233,11 @@ class Trial:
 def _readers(estimator: Any, both: bool) -> Readers:
     """Return what makes statistics of estimates, by what it adds to the name of a candidate."""
     readers: Readers = {"": lambda estimates: estimates.statistics()}
-    if both and isinstance(estimator, SizedClassifier):
-        readers["independent"] = _independent
-    elif both and hasattr(estimator, "labels"):
-        readers["sized"] = _sized
+    if both and isinstance(estimator, SizedClassifier):  # independent labels by its marginals
+        readers["independent"] = lambda e: getattr(e.code, "of_labels", e.code.statistics)(e.P)
+    elif both and hasattr(estimator, "labels"):  # a forest
+        readers["sized"] = lambda e: SizedSetsCode(**vars(e.code)).statistics(e.P)
     return readers
-
-
-def _independent(estimates: Estimates) -> LabelStatistics:
-    """Return the statistics of independent labels by the marginals of a sized model."""
-    code = estimates.code
-    found: LabelStatistics = getattr(code, "of_labels", code.statistics)(estimates.P)
-    return found
-
-
-def _sized(estimates: Any) -> LabelStatistics:
-    """Return the statistics of labels that are independent given their number, of a forest."""
-    code = estimates.code
-    return SizedSetsCode(code.cardinalities, code.n_labels, code.sets).statistics(estimates.P)
 
 
 def kept_rows(
@@ -318,54 +317,49 @@ def statistics_of(estimator: Any, X: Any) -> LabelStatistics:
     return found
 
 
-def stacked_weights(
+def decoder_products(
     parts: Sequence[LabelStatistics],
-    truth: Indicator,
-    beta: float = 1.0,
-    share: NDArray[np.float64] | None = None,
+    beta: float,
+    share: NDArray[np.float64],
+    largest: int,
+    known: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
+    """Return inner products, (m, m), of what a decoder reads of m dense statistics of n rows.
+
+    That are the probability of no labels, and what each label adds to sets of the sizes up to
+    ``largest``. ``share``, (n,), weighs the rows; ``known`` are the products of the first parts.
+    """
+    n, m, start = len(parts[0]), len(parts), 0 if known is None else len(known)
+    gram = np.zeros((m, m))
+    gram[:start, :start] = 0.0 if known is None else known
+    sizes = np.unique(np.concatenate([part.cardinalities for part in parts]))
+    predicted = np.arange(1.0, largest + 1)[:, None]
+    table = np.asarray(fbeta_weight(sizes[None, :].astype(float), predicted, beta))
+    places = [np.searchsorted(sizes, part.cardinalities) for part in parts]
+    rows = max(1, STACKED_NUMBERS // (m * (1 + parts[0].n_labels * max(1, len(sizes)))))
+    for begin in range(0, n, rows):
+        own = slice(begin, begin + rows)
+        some = [part[own].astype(np.float64) for part in parts]
+        for i in range(start, m):
+            worth = table.T @ table[:, places[i]] @ (share[own, None, None] * some[i].joint)
+            empty = share[own] * some[i].empty
+            for j in range(i + 1):
+                gram[i, j] += empty @ some[j].empty + np.vdot(worth[:, places[j]], some[j].joint)
+    lower = np.tril(gram)
+    return np.asarray(lower + np.tril(lower, -1).T)
+
+
+def stacked_weights(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return weights, (m,), not negative and with the sum 1, for m statistics of n instances.
 
-    A decoder needs of statistics what each label would add to a set of each size, and the
-    probability of no labels. Weights are those with the least squared error of these numbers to
-    those of the true labels (n, s), a proper score: its minimum is where the average has the right
-    expectations. It is far less noisy than the F_beta of decoded sets, and convex. ``share``, (n,),
-    weighs the instances.
+    ``gram``, (1 + m, 1 + m), are the :func:`decoder_products` of the true labels and of them.
+    Weights are those with the least squared error of what a decoder reads, a proper score: its
+    minimum is where the average has the right expectations. It is far less noisy than the F_beta
+    of decoded sets, and convex.
     """
-    known = [observed_cardinalities(truth), *(part.cardinalities for part in parts)]
-    sizes, (n, s), m = np.unique(np.concatenate(known)), truth.shape, len(parts)
-    share = np.full(n, 1 / n) if share is None else share
-    predicted = np.arange(1, max(1, int(sizes.max(initial=1))) + 1)
-    # q' A' A q for the table A of what a hit is worth, in as few numbers as there are sizes
-    table = fbeta_weight(sizes[None, :].astype(float), predicted[:, None].astype(float), beta)
-    root: NDArray[np.float64] = np.zeros((0, 0))
-    if len(sizes):
-        root = np.asarray(np.linalg.qr(np.asarray(table), mode="r"))
-    gram = np.zeros((m + 1, m + 1))
-    rows = max(1, STACKED_NUMBERS // ((m + 1) * (1 + s * max(1, len(sizes)))))
-    for start in range(0, n, rows):
-        index = np.arange(start, min(start + rows, n))
-        labels = LabelStatistics.from_labels(truth[index].toarray())
-        numbers = [_decoded(q, sizes, root) for q in (*(part[index] for part in parts), labels)]
-        values = np.stack(numbers) * np.sqrt(share[index])[:, None]
-        flat = values.reshape(m + 1, -1)
-        gram += flat @ flat.T
-    return _on_the_simplex(gram[:m, :m], gram[:m, m])
-
-
-def _decoded(q: LabelStatistics, sizes: NDArray[np.intp], root: Any) -> NDArray[np.float64]:
-    """Return what a decoder computes of statistics, of shape (n, 1 + K s)."""
-    own = root[:, np.searchsorted(sizes, q.cardinalities)]
-    turned = np.einsum("ak,nkj->naj", own, np.asarray(q.joint, dtype=np.float64))
-    flat = turned.reshape(len(turned), -1)
-    return np.concatenate([np.asarray(q.empty, dtype=np.float64)[:, None], flat], axis=1)
-
-
-def _on_the_simplex(gram: NDArray[np.float64], cross: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Minimise ``w' gram w / 2 - cross' w`` over weights that are not negative and sum to 1."""
-    m = len(gram)
-    scale = max(float(np.trace(gram)) / m, 1e-300)
-    lower = np.linalg.cholesky(gram / scale + RIDGE * np.eye(m))
+    m = len(gram) - 1
+    scale = max(float(np.trace(gram[1:, 1:])) / m, 1e-300)
+    lower = np.linalg.cholesky(gram[1:, 1:] / scale + RIDGE * np.eye(m))
     design = np.vstack([lower.T, np.full(m, SUM_PENALTY)])
-    weights, _ = nnls(design, np.append(np.linalg.solve(lower, cross / scale), SUM_PENALTY))
+    weights, _ = nnls(design, np.append(np.linalg.solve(lower, gram[1:, 0] / scale), SUM_PENALTY))
     return np.asarray(weights / weights.sum())

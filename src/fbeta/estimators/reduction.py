@@ -80,10 +80,6 @@ class SizedModel:
         return max([1, *(int(np.max(getattr(f, "n_iter_", 1))) for f in fitted)])
 
 
-def _takes_more(reduction: Any) -> bool:
-    return all(hasattr(reduction.estimator, name) for name in ("partial_fit", "predict_proba"))
-
-
 @dataclass(eq=False, repr=False)
 class FBetaReduction(StatisticsClassifier):
     """F_beta-optimal multi-label classification over any binary classifier.
@@ -155,7 +151,9 @@ class FBetaReduction(StatisticsClassifier):
         """
         return fit_router(self.estimator, self).add_self_request(self)
 
-    @available_if(_takes_more)  # type: ignore[untyped-decorator]
+    @available_if(  # type: ignore[untyped-decorator]
+        lambda own: all(hasattr(own.estimator, n) for n in ("partial_fit", "predict_proba"))
+    )
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None
     ) -> Self:

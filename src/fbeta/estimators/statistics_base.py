@@ -242,6 +242,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         X: Any,
         *,
         beta: float | None = None,
+        calibrated: bool = True,
         min_labels: int = 0,
         max_labels: int | None = None,
     ) -> Any:
@@ -253,6 +254,9 @@ class StatisticsClassifier(MultiLabelClassifier):
             Features.
         beta : float, optional
             That of the estimator by default.
+        calibrated : bool
+            Whether to calibrate what the statistics say by what was achieved on held-out rows,
+            where the estimator has ``calibration_``; not for another beta, nor with limits.
         min_labels, max_labels
             Limits on the number of labels of the predictions.
 
@@ -263,9 +267,6 @@ class StatisticsClassifier(MultiLabelClassifier):
             decoder maximises may then exceed 1: it is cut there.
         """
         goal = self._goal(min_labels=min_labels, max_labels=max_labels)
-        return self._expected(X, beta, False, goal)
-
-    def _expected(self, X: Any, beta: float | None, calibrated: bool, goal: dict[str, Any]) -> Any:
         if in_blocks(X):
             options = {"calibrated": calibrated} if self.calibration_ is not None else {}
             return answer_blocks(self, "expected_fbeta", X, "vector", beta=beta, **options, **goal)
