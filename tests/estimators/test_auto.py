@@ -20,6 +20,7 @@ from fbeta import (
     FBetaAuto,
     FBetaClassifier,
     FBetaClassifierCV,
+    FBetaForest,
     LabelStatistics,
     SizedClassifier,
     decode,
@@ -286,6 +287,17 @@ def test_slow_models_come_last():
     # few rows: fewer maps
     assert "quantiles, kernel 0.25" in search.maps
     assert list(feature_maps(X[:100], 0)) == ["standardised", "kernel 0.25", "RBF kernel", "raw"]
+
+
+def test_a_forest_has_as_many_trees_as_there_is_time_for():
+    X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=6)
+    search = prepared(X, Y, Clock(lambda: 0.0, 100.0))
+    name, forest = "forest, leaves of 1", FBetaForest(n_estimators=200)
+    for seconds, trees in ((1.0, 200), (30.0, 100), (1000.0, 50), (np.inf, 200)):
+        search.models, search.expected = {name: forest}, {name: seconds}
+        search._limit_trees(("raw", name))
+        assert search.models[name].n_estimators == trees
+        assert search._seconds(("raw", name)) == pytest.approx(seconds * trees / 200)
 
 
 def test_half_decades_are_tried_between_the_strengths(data):

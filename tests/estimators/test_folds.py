@@ -33,15 +33,9 @@ from fbeta.report.evaluation import calibration_bins
 from fbeta.rivals import Limo
 
 
-def rule(constant, monkeypatch):
-    """What prunes the path where rows have given scores without features."""
-    monkeypatch.setattr("fbeta.estimators.folds.constant_scores", lambda *_: constant)
-    return pruning(None, (None, None), 1.0, None)
-
-
-def follow(monkeypatch, scores, alphas=ALPHAS, constant=0.0):
+def follow(scores, alphas=ALPHAS, constant=0.0):
     """The strengths that are tried where every row has the same score."""
-    is_over = rule(np.full(50, constant), monkeypatch)
+    is_over = pruning(np.full(50, constant), None)
     tried = []
     for alpha, score in zip(sorted(alphas, reverse=True), scores, strict=False):
         tried.append(score)
@@ -60,26 +54,26 @@ def follow(monkeypatch, scores, alphas=ALPHAS, constant=0.0):
         ([0.5, 0.6, 0.6005, 0.601, 0.6, 0.5, 0.4, 0.3], 4),  # gains of no account
     ],
 )
-def test_the_rule(monkeypatch, scores, count):
-    assert len(follow(monkeypatch, scores)) == count
+def test_the_rule(scores, count):
+    assert len(follow(scores)) == count
 
 
-def test_nothing_is_left_out_before_the_features_say_anything(monkeypatch):
+def test_nothing_is_left_out_before_the_features_say_anything():
     flat = [0.3, 0.3, 0.3, 0.3, 0.3, 0.8, 0.8, 0.8]
-    assert len(follow(monkeypatch, flat, constant=0.3)) == 8
-    assert len(follow(monkeypatch, flat, constant=0.1)) == 3
+    assert len(follow(flat, constant=0.3)) == 8
+    assert len(follow(flat, constant=0.1)) == 3
 
 
-def test_strengths_that_are_close_have_to_reach_further(monkeypatch):
+def test_strengths_that_are_close_have_to_reach_further():
     fine = 10.0 ** np.arange(0, -2, -0.25)
     scores = [0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6]
     # four steps of a quarter of a decade each
-    assert len(follow(monkeypatch, scores, fine)) == 5
+    assert len(follow(scores, fine)) == 5
 
 
-def test_noise_of_few_rows_leaves_nothing_out(monkeypatch):
+def test_noise_of_few_rows_leaves_nothing_out():
     rng = np.random.default_rng(0)
-    is_over = rule(np.zeros(20), monkeypatch)
+    is_over = pruning(np.zeros(20), None)
     over = [is_over(alpha, rng.integers(0, 2, 20) * 1.0) for alpha in ALPHAS[::-1]]
     assert not any(over)
 

@@ -223,7 +223,8 @@ class AlphaSearchCV(MultiLabelClassifier):
             return HeldOutScores(achieved, None if expected is None else to_numpy(expected))
 
         def stop(fold: folds.Fold) -> Callable[[float, HeldOutScores], bool]:
-            is_over = folds.pruning(Y, fold, beta, weight)
+            constant = folds.constant_scores(Y, *fold, beta, weight)
+            is_over = folds.pruning(constant, None if weight is None else weight[fold[1]])
             return lambda alpha, found: is_over(alpha, found.achieved)
 
         options: Any = {"folds": parts, "alphas": grid, "n_jobs": self.n_jobs}

@@ -50,7 +50,10 @@ QUICK_SHARE = 0.06  # of the time limit that the quickest model may take on all 
 WIDTH_POWER = 0.7  # of the number of columns in the time of a model
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
+ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
 PROBE_SHARE = 0.03  # of the time limit that a probe may take
+# share of the time limit that a forest may take; with fewer trees if need be, but no fewer than so
+FOREST_SHARE, MIN_TREES = 0.15, 50
 PROBE_TREES = 8  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
 
@@ -174,12 +177,23 @@ class Search:
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
         yield from ((RAW, JOINT), (best, JOINT))
-        for name in OTHER_NAMES:  # distances need scales, trees do not
-            if name in self.models:
-                yield (scaled if name == "neighbours" else RAW), name
+        for name in (other for other in OTHER_NAMES if other in self.models):
+            pair = (scaled if name == "neighbours" else RAW), name  # trees need no scales
+            if name != "neighbours":
+                self._limit_trees(pair)
+            yield pair
         yield from ((best, name) for name in SLOW_NAMES)
         if self.trial.Y.shape[0] >= FEW_ROWS:
             yield from self._while_it_gains(best)
+
+    def _limit_trees(self, pair: Pair) -> None:
+        """Take fewer trees where a forest would take too long: they are nearly as good."""
+        seconds, model = self._seconds(pair), clone(self.models[pair[1]])
+        share = FOREST_SHARE * float(self.clock.limit or np.inf) / max(seconds, 1e-9)
+        if share < 1 and np.isfinite(seconds):
+            trees = max(MIN_TREES, int(share * model.n_estimators))
+            self.expected[pair[1]] *= trees / model.n_estimators
+            self.models = {**self.models, pair[1]: model.set_params(n_estimators=trees)}
 
     def _while_it_gains(self, best: str) -> Iterator[Pair]:
         """Yield what may be near the top, by its gain in a second, until the average idles."""
@@ -269,8 +283,10 @@ class Search:
             return np.inf
         best = sorted(self.candidates, key=lambda c: -c.score)[:6]
         # the fit to all rows has one alpha, and more rows than a fold
-        fits = sum(c.seconds for c in best) / (2 * len(self.trial.folds))
-        return min(TRIALS_SHARE * self.clock.limit, self.clock.limit - 1.5 * fits)
+        shares = [ALPHA_SHARE if hasattr(c.estimator, "alpha") else 1.0 for c in best]
+        fits = sum(c.seconds * share for c, share in zip(best, shares, strict=True))
+        last = self.clock.limit - 1.5 * fits / len(self.trial.folds)
+        return min(TRIALS_SHARE * self.clock.limit, last)
 
     def _bytes(self, pair: Pair) -> float:
         """Return the size of the coefficients of a linear model over a map, about."""

@@ -164,14 +164,13 @@ def constant_scores(
 
 
 def pruning(
-    Y: Indicator, fold: Fold, beta: float, weight: Weight
+    constant: NDArray[np.float64], weight: Weight
 ) -> Callable[[float, NDArray[np.float64]], bool]:
     """Return what tells after each alpha whether weaker ones are left out: see AlphaSearchCV.
 
-    It is called with alphas, the strongest first, and scores of the held-out rows of the fold.
+    It is called with alphas, the strongest first, and scores of n rows; ``constant`` are theirs
+    without features.
     """
-    constant = constant_scores(Y, *fold, beta, weight)
-    own = None if weight is None else weight[fold[1]]
     best: NDArray[np.float64] | None = None
     before, idle = np.inf, 0  # the last alpha that gained, and alphas since
 
@@ -180,12 +179,12 @@ def pruning(
         if best is None:
             best, before = scores, alpha
             return False
-        gain, error = difference(scores, best, own)
+        gain, error = difference(scores, best, weight)
         gains = gain + STANDARD_ERRORS * error >= MIN_GAIN
         before, idle = (alpha, 0) if gains else (before, idle + 1)
         if gain > 0:
             best = scores
-        lead, error = difference(best, constant, own)
+        lead, error = difference(best, constant, weight)
         leads = lead > max(MIN_LEAD, STANDARD_ERRORS * error)
         return leads and idle >= PATIENCE and alpha * MIN_SPAN <= before
 

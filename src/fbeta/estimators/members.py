@@ -148,7 +148,9 @@ class Trial:
             return {kind: self._read(map(of, estimates), rows) for kind, of in readers.items()}
 
         def stop(fold: Fold) -> Any:
-            rules = {k: folds.pruning(self.Y, fold, self.beta, self.weight) for k in readers}
+            constant = folds.constant_scores(self.Y, *fold, self.beta, self.weight)
+            weight = None if self.weight is None else self.weight[fold[1]]
+            rules = {kind: folds.pruning(constant, weight) for kind in readers}
             # the minimum, not all: every rule has to see the alpha
             return lambda alpha, found: min(rules[k](alpha, found[k].achieved) for k in rules)
 
