@@ -244,7 +244,13 @@ class Calibration:
         y, total = np.bincount(place, y), np.bincount(place, total)
         # weights count rows, whatever their unit is
         y, total = (a * (len(order) / total.sum()) for a in (y, total))
-        line = _line_at(at, expected, achieved, weight / weight.sum())
+        # a line through what was achieved, never falling
+        n, share = len(expected), weight / weight.sum()
+        middle, mean = expected @ share, achieved @ share
+        spread = ((expected - middle) ** 2) @ share
+        both = ((expected - middle) * (achieved - mean)) @ share
+        slope = (n * both + SLOPE_ROWS * spread) / ((n + SLOPE_ROWS) * spread) if spread > 0 else 0
+        line = np.clip(mean + max(0.0, slope) * (at - middle), 0.0, 1.0)
         y, total = y + LINE_ROWS * line, total + LINE_ROWS
         values = isotonic_regression(y / total, sample_weight=total, y_min=0.0, y_max=1.0)
         return cls(float(beta), at, np.asarray(values, dtype=np.float64))
@@ -255,16 +261,6 @@ class Calibration:
         raw = to_numpy(expected)
         values = np.interp(raw, self.expected, self.achieved).astype(raw.dtype)
         return as_array(xp, device, values)
-
-
-def _line_at(at: Any, expected: Any, achieved: Any, share: Any) -> NDArray[np.float64]:
-    """Return a line through what was achieved, never falling, with values in [0, 1]."""
-    x, y = float(expected @ share), float(achieved @ share)
-    spread, both = ((expected - x) ** 2) @ share, ((expected - x) * (achieved - y)) @ share
-    n, slope = len(expected), 0.0
-    if spread > 0:
-        slope = max(0.0, (n * both + SLOPE_ROWS * spread) / ((n + SLOPE_ROWS) * spread))
-    return np.asarray(np.clip(y + slope * (at - x), 0.0, 1.0))
 
 
 def calibrate(raw: Any, calibration: Calibration | None, beta: float | None) -> Any:

@@ -178,36 +178,33 @@ class FBetaReduction(StatisticsClassifier):
         estimator
             Itself.
         """
-        with all_or_nothing(self) as draft:
-            draft._add_rows(X, y, classes, sample_weight)
-        return self
-
-    def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         before = cast(ClassifierModel, getattr(self, "_model", None))
         if before is not None:
             each = np.array_equal(before.place, np.arange(len(before.place)))
             if None in before.estimators or not each:
                 raise ValueError("partial_fit does not go on from fit: use a new estimator")
-        X, Y, weight = self._read_more(X, y, classes, sample_weight)
-        code = self._make_code(Y) if before is None else self._code
-        strange = np.setdiff1d(np.diff(Y.indptr), [0, *code.cardinalities])
-        if len(strange):
-            raise ValueError(
-                f"y has a label set of size {strange[0]}, which the first call did not: use "
-                'cardinalities="all"'
+        with all_or_nothing(self) as draft:
+            X, Y, weight = draft._read_more(X, y, classes, sample_weight)
+            code = self._make_code(Y) if before is None else self._code
+            strange = np.setdiff1d(np.diff(Y.indptr), [0, *code.cardinalities])
+            if len(strange):
+                raise ValueError(
+                    f"y has a label set of size {strange[0]}, which the first call did not: use "
+                    'cardinalities="all"'
+                )
+            check_classifier(self.estimator, "predict_proba")
+            check_takes_weight(self.estimator, weight)
+            targets = code.targets(Y)
+            count = targets.shape[1]
+            # a classifier for each target, also where targets are equal
+            old = [clone(self.estimator)] * count if before is None else before.estimators
+            estimators = Parallel(n_jobs=self.n_jobs)(
+                delayed(_add_one)(old[c], X, targets[:, [c]].toarray()[:, 0], weight)
+                for c in range(count)
             )
-        check_classifier(self.estimator, "predict_proba")
-        check_takes_weight(self.estimator, weight)
-        targets = code.targets(Y)
-        count = targets.shape[1]
-        # a classifier for each target, also where targets are equal
-        old = [clone(self.estimator)] * count if before is None else before.estimators
-        estimators = Parallel(n_jobs=self.n_jobs)(
-            delayed(_add_one)(old[c], X, targets[:, [c]].toarray()[:, 0], weight)
-            for c in range(count)
-        )
-        nan, every = np.full(count, np.nan), np.arange(count)
-        self._code, self._model = code, ClassifierModel(estimators, nan, every, self.n_jobs)
+            nan, every = np.full(count, np.nan), np.arange(count)
+            draft._code, draft._model = code, ClassifierModel(estimators, nan, every, self.n_jobs)
+        return self
 
     def _make_code(self, Y: Indicator) -> JointCode:
         return JointCode.of(Y, self.cardinalities)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import numpy as np
@@ -57,6 +58,7 @@ class StatisticsClassifier(MultiLabelClassifier):
     _model: Model
     _rule: StatisticsRule = ExactDecode()
 
+    code = property(attrgetter("_code"))  # which targets a label set has
     (cardinalities_,) = views("_code", "cardinalities")
 
     @abstractmethod
@@ -66,11 +68,6 @@ class StatisticsClassifier(MultiLabelClassifier):
     @abstractmethod
     def _make_learner(self) -> Learner:
         """Return what fits the model, or raise where a parameter is wrong."""
-
-    @property
-    def code(self) -> Code:
-        """The code of the fitted model: which targets a label set has."""
-        return self._code
 
     def plan(self, Y: Indicator) -> Plan:
         """Return code, learner and names of targets in warnings, for label sets Y (n, s)."""
