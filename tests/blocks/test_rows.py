@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -12,7 +13,7 @@ from fbeta import FBetaClassifier
 from fbeta.blocks import RowBlocks
 from fbeta.blocks.rows import parse_memory, read_ahead
 
-from .toys import make_rows
+from .toys import SMALL, make_rows
 
 
 def test_passes_and_bytes_are_counted():
@@ -52,6 +53,26 @@ def test_errors_name_part_and_row(X, Y, message):
     X = X if sp.issparse(X) else np.array(X)
     with pytest.raises(ValueError, match=message):
         FBetaClassifier().fit(RowBlocks([good, (X, np.array(Y))]))
+
+
+@pytest.mark.parametrize("memory", ["1GB", SMALL])
+def test_columns_of_data_frames_are_matched_by_name(memory):
+    X, Y = make_rows(3000, d=4, s=2)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    right = FBetaClassifier(tol=1e-9).fit(frame, Y)
+
+    def fit(second):
+        blocks = RowBlocks([(frame[:900], Y[:900]), (second, Y[900:])], memory=memory)
+        return FBetaClassifier(tol=1e-9).fit(blocks)
+
+    found = fit(frame[900:][list("badc")])
+    np.testing.assert_allclose(found.coef_, right.coef_, atol=1e-5)
+    assert found.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="feature names should match"):
+        found.predict(frame[list("badc")])
+    for second in (frame[900:].rename(columns={"a": "z"}), frame[900:][list("abc")]):
+        with pytest.raises(ValueError, match=r"columns of block 1 .* '[ad]' is in only one"):
+            fit(second)
 
 
 def test_no_rows():

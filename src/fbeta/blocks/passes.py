@@ -310,7 +310,7 @@ class Streamed(RowSource):
     def __init__(self, blocks: RowBlocks) -> None:
         self.blocks = blocks
         self.memory, self.checkpoint = blocks.memory, blocks.checkpoint
-        self.feature_names, self.n_workers = blocks.feature_names, n_threads()
+        self.n_workers = n_threads()
         self._folds: list[NDArray[Any]] = []
         self._checksums: dict[int, tuple[int, ...]] = {}  # of the blocks of the first pass
 
@@ -318,6 +318,11 @@ class Streamed(RowSource):
     def passes(self) -> int:  # type: ignore[override]
         """How often all rows were read."""
         return self.blocks.passes
+
+    @property
+    def feature_names(self) -> NDArray[Any] | None:  # type: ignore[override]
+        """Names of the columns, which data frames show when the first of them is read."""
+        return self.blocks.feature_names
 
     def form(self) -> LabelForm:
         """Return the form of the labels."""

@@ -212,10 +212,25 @@ class RowBlocks:
         for name, read in self._parts():
             start, rows = 0, self._block_rows()
             for X, Y, weight in read(rows):
-                block = Block(name, start, X, Y, weight)
+                block = Block(name, start, self._by_name(X, name), Y, weight)
                 start += len(block)
                 if len(block):
                     yield block
+
+    def _by_name(self, X: Any, part: str) -> Any:
+        """Return a data frame with its columns in the order of the first one, by their names."""
+        names = list(X.columns) if hasattr(X, "iloc") and hasattr(X, "columns") else [0]
+        if not all(isinstance(name, str) for name in names):
+            return X
+        if self.feature_names is None:
+            self.feature_names = _names(names)
+        strange = sorted({*names} ^ {*self.feature_names})
+        if strange or len(names) != len(self.feature_names):
+            raise ValueError(
+                f"the columns of {part} are not those of the first block: "
+                f"{strange[0] if strange else names[0]!r} is in only one of the two"
+            )
+        return X if names == list(self.feature_names) else X[list(self.feature_names)]
 
     def _block_rows(self) -> int:
         """Return the rows of a block that is cut from something larger."""
