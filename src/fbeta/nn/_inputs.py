@@ -193,6 +193,9 @@ def check_rows(
     The values are inspected once: one wait for the device. In compiled graphs and under
     ``torch.func.vmap``, which cannot branch on data, they are not.
     """
+    if target.is_complex() or target.layout != torch.strided:
+        kind = f"{target.dtype} and {target.layout}"
+        raise ValueError(f"{what} must be a dense tensor of real numbers, got {kind}")
     floats = target.is_floating_point() and soft is not False
     if torch.compiler.is_compiling():
         return floats

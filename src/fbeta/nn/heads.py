@@ -132,6 +132,7 @@ class _Head(nn.Module, ABC):
     @torch.no_grad()
     def start_at(self, Y: Tensor) -> Self:
         """Set the biases to the frequencies in labels Y, of shape (n, s), and return the head."""
+        _inputs.check_rows(Y, (), overflow=True, soft=False)
         self.linear.bias.copy_(self._initial_bias(Y.detach().cpu().double()))
         return self
 

@@ -41,10 +41,18 @@ def observed_cardinalities(Y: Indicator, which: str = "seen") -> NDArray[np.intp
         Increasing, without 0.
     """
     check_choice("cardinalities", which, ("seen", "all"))
+    _check_indicator(Y)
     if which == "all":
         return np.arange(1, Y.shape[1] + 1)
     sizes = np.unique(np.diff(Y.indptr)).astype(np.intp)
     return sizes[sizes > 0]
+
+
+def _check_indicator(Y: Any) -> None:
+    if getattr(Y, "format", "") != "csr" or not (Y.data == 1).all():
+        raise ValueError(
+            "Y must be a csr_array of 0 and 1 without explicit zeros; encode_labels takes others"
+        )
 
 
 def encode(Y: Indicator, cardinalities: NDArray[np.intp]) -> sp.csc_array:
@@ -72,6 +80,7 @@ def encode(Y: Indicator, cardinalities: NDArray[np.intp]) -> sp.csc_array:
     >>> encode(Y, np.array([1, 2])).toarray().tolist()
     [[0, 0, 0, 1, 1], [0, 0, 1, 0, 0], [1, 0, 0, 0, 0]]
     """
+    _check_indicator(Y)
     n, s = Y.shape
     sizes = np.diff(Y.indptr)
     slot = np.full(s + 1, -1)
