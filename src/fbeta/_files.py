@@ -125,8 +125,13 @@ def write_atomically(path: PathLike) -> Iterator[Path]:
             yield part
             if in_place:
                 _replace(real, part, file, old)
-            else:
-                _copy(part, real, descriptor)
+                return
+            if descriptor in (1, 2):
+                (sys.stdout if descriptor == 1 else sys.stderr).flush()
+            # without O_CREAT: a pipe that was removed does not become a file
+            handle = os.open(real, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(part.read_bytes())
     except OSError as error:
         # a full disk raises errors without a name, or with that of the temporary file
         if error.filename is None or _TEMPORARY_MARK in str(error.filename):
@@ -166,16 +171,6 @@ def _replace(real: Path, part: Path, file: IO[bytes], old: os.stat_result | None
     if os.name == "nt":
         file.close()  # Windows moves no open file
     part.replace(real)
-
-
-def _copy(part: Path, real: Path, descriptor: int | None) -> None:
-    """Write a complete temporary file to a pipe, a device or an open descriptor."""
-    if descriptor in (1, 2):
-        (sys.stdout if descriptor == 1 else sys.stderr).flush()
-    # without O_CREAT: a pipe that was removed does not become a file
-    handle = os.open(real, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(part.read_bytes())
 
 
 def remove_stale(path: PathLike) -> None:

@@ -65,8 +65,8 @@ def test_split():
     assert sorted([*fitting, *held]) == list(range(200))
     assert 0.2 < len(held) / 200 < 0.4
     assert not {tuple(x) for x in X[fitting]} & {tuple(x) for x in X[held]}
-    sparse = split_rows(sp.csr_array(X), None, 0.3, 0)
-    assert np.array_equal(sparse[0], fitting)
+    for same in (sp.csr_array(X), X.astype(np.float32), sp.csr_array(X, dtype=np.float32)):
+        assert np.array_equal(split_rows(same, None, 0.3, 0)[0], fitting)
     shuffled = rng.permutation(200)
     again = split_rows(X[shuffled], None, 0.3, 0)
     assert sorted(shuffled[again[1]]) == sorted(held)

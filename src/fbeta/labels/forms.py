@@ -158,10 +158,16 @@ class LabelForm:
     def write(self, predicted: Any, index: Any = None) -> Any:
         """Write predictions, booleans or a csr_array of shape (n, s), in this form.
 
-        ``index`` is the pandas Index of the rows, for DataFrame and Series.
+        ``index`` is the pandas Index of the rows, for DataFrame and Series. Numbers stay on the
+        device of a tensor, names do not.
         """
         if is_tensor(predicted):
-            return self._write_tensor(predicted)
+            xp = array_namespace(predicted)
+            if self.kind == "array" and np.dtype(self.dtype).kind in "biuf":
+                return xp.astype(predicted, getattr(xp, np.dtype(self.dtype).name))
+            out = self.write(to_numpy(predicted))
+            numbers = isinstance(out, np.ndarray) and out.dtype.kind in "biuf"
+            return xp.asarray(out, device=predicted.device) if numbers else out
         rows: Any = predicted
         if sp.issparse(predicted):
             rows = np.split(predicted.indices, predicted.indptr[1:-1])
@@ -175,7 +181,7 @@ class LabelForm:
         names, dtype = None, self.dtype
         if self.kind == "sets":
             make, dtype = (dtype, None) if isinstance(dtype, type) else (list, dtype)
-            out: Any = [make(self.classes[row].tolist()) for row in rows]
+            out = [make(self.classes[row].tolist()) for row in rows]
             names = type(self.classes[0])
         else:
             # with one class seen, it is the class of every row
@@ -183,15 +189,6 @@ class LabelForm:
         if not self.container:
             return out
         return write_column(self.container.removeprefix("Series"), out, index, names, dtype)
-
-    def _write_tensor(self, predicted: Any) -> Any:
-        """Write predictions of a model on a device: numbers stay there, names do not."""
-        xp = array_namespace(predicted)
-        if self.kind == "array" and np.dtype(self.dtype).kind in "biuf":
-            return xp.astype(predicted, getattr(xp, np.dtype(self.dtype).name))
-        out = self.write(to_numpy(predicted))
-        numbers = isinstance(out, np.ndarray) and out.dtype.kind in "biuf"
-        return xp.asarray(out, device=predicted.device) if numbers else out
 
 
 def form_of(Y: Any, name: str = "Y") -> LabelForm:

@@ -30,15 +30,13 @@ def minimise(
 ) -> OptimizeResult:
     """Minimise ``sum_k penalty_k w_k^2 / 2 + R(w)`` for a convex R >= 0 by a bundle method.
 
-    The largest of the planes that touch R so far bounds it from below. The minimum of penalty plus
-    this model is a small concave problem in the weights of the planes, and its value is a lower
-    bound of the minimum: the method stops once the gap is below ``tol`` times the objective, or
-    with a :class:`ConvergenceWarning` after ``max_iter`` planes.
+    The minimum with the largest of the planes so far in place of R is a lower bound of it. Stops
+    once the gap is below ``tol`` times the objective, or warns after ``max_iter`` planes.
 
     ``oracle`` returns ``R(w)``, or less where it is hard to compute, and the gradient (D,) of a
     plane below R that has this value at w. ``penalty`` (D,) is positive; the coordinates marked in
-    ``nonnegative`` (D,) must not be negative. Returns the best point ``x`` (D,), its objective
-    ``fun``, ``gap``, how much lower the minimum may be, and ``nit``, the number of planes.
+    ``nonnegative`` (D,) must not be negative. Returns the best point ``x``, its objective ``fun``,
+    ``gap``, how much lower the minimum may be, and ``nit``, the number of planes.
     """
     # in the units of v = sqrt(penalty) w the penalty is |v|^2 / 2
     scale = np.sqrt(penalty)
@@ -93,8 +91,7 @@ class _Bundle:
     def add(self, gradient: Array, offset: float) -> None:
         """Add a plane."""
         if self.count == len(self.gradients):
-            room = np.zeros((max(8, self.count), self.gradients.shape[1]))
-            self.gradients = np.vstack([self.gradients, room])
+            self.gradients = np.pad(self.gradients, ((0, max(8, self.count)), (0, 0)))
         self.gradients[self.count] = gradient
         self.count += 1
         products = self.gradients[: self.count] @ gradient
@@ -116,15 +113,13 @@ class _Bundle:
 
     def solve(self) -> tuple[Array, float]:
         """Return the minimiser, of shape (D,), and the minimum; forget planes long unused."""
-        value = self._value(self.weights)
-        while True:
+        value, rises = self._value(self.weights), True
+        while rises:
             proposal = maximise_on_simplex(self._curvature(), self.offsets, self.weights)
             weights, new = self._search(proposal)
-            if len(self.bounded) == 0 or new <= value + 1e-9 * abs(value):
-                break
-            self.weights, value = weights, new
-        if new > value:
-            self.weights, value = weights, new
+            rises = len(self.bounded) > 0 and new > value + 1e-9 * abs(value)
+            if new > value:
+                self.weights, value = weights, new
         minimiser = -(self.weights @ self.gradients[: self.count])
         minimiser[self.bounded] = np.maximum(minimiser[self.bounded], 0.0)
         self.idle = np.where(self.weights > 0, 0, self.idle + 1)

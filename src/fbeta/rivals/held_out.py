@@ -59,8 +59,7 @@ def split_rows(
     """Return the row numbers of two random parts, equal rows on the same side; none is empty.
 
     The second part has the share ``fraction`` of the weight. A row's side depends on what it holds
-    and not on its position: a row of weight 2 is treated as the same row twice, and no copy of a
-    row that was fitted is used for choosing.
+    and not on its position, so that a row of weight 2 is treated as the same row twice.
     """
     fraction = check_number("validation_fraction", fraction, strict=True)
     if fraction >= 1:
@@ -209,11 +208,11 @@ class CostedLogistic(Loss):
 
     def link(self, q: Array) -> Array:
         """Return the logit of ``q`` plus ``ln(fn / fp)``."""
-        return LogisticLoss().link(q) + self._shift()
+        return LogisticLoss().link(q) + float(np.log(self.fn / self.fp))
 
     def inverse_link(self, u: Array) -> Array:
         """Return the probability whose link is ``u``."""
-        return LogisticLoss().inverse_link(u - self._shift())
+        return LogisticLoss().inverse_link(u - float(np.log(self.fn / self.fp)))
 
     def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
         """Return value, first and second derivative together, from one exponential."""
@@ -225,9 +224,6 @@ class CostedLogistic(Loss):
         fp = cost - fn
         value = cost * xp.log1p(e) + fn * below + fp * above
         return value, cost * p - fn, cost * p * (1 - p)
-
-    def _shift(self) -> float:
-        return float(np.log(self.fn / self.fp))
 
     def __hash__(self) -> int:
         return hash((type(self), self.fn, self.fp))

@@ -224,7 +224,15 @@ def limo_path(
     for _ in range(check_count("epochs", epochs)):
         labels = _draw_pairs(random, Y, steps if variant != "instance" else 0)
         instances = _draw_pairs(random, transposed, steps if variant != "label" else 0)
-        _descend(iterates, row, (labels, instances), gains)
+        for label_pair, instance_pair in zip_longest(labels, instances):
+            iterates.time += 1
+            if label_pair is not None:
+                i, u, v = label_pair
+                x = row(i)
+                iterates.widen(u, x, v, x, gains[0])
+            if instance_pair is not None:
+                j, a, b = instance_pair
+                iterates.widen(j, row(a), j, row(b), gains[1])
     return np.ascontiguousarray(iterates.average() / scaler.scale_)
 
 
@@ -268,21 +276,6 @@ def _row_reader(X: Any) -> Callable[[int], Row]:
         return indices[here], data[here]
 
     return read
-
-
-def _descend(
-    iterates: _Iterates, row: Callable[[int], Row], pairs: tuple[Pairs, Pairs], gains: Array
-) -> None:
-    """Take a step for each pair of labels and each pair of instances, in turn."""
-    for label_pair, instance_pair in zip_longest(*pairs):
-        iterates.time += 1
-        if label_pair is not None:
-            i, u, v = label_pair
-            x = row(i)
-            iterates.widen(u, x, v, x, gains[0])
-        if instance_pair is not None:
-            j, a, b = instance_pair
-            iterates.widen(j, row(a), j, row(b), gains[1])
 
 
 class _Iterates:

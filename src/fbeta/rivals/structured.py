@@ -74,8 +74,7 @@ def most_violated(scores: Array, Y: NDArray[Any], beta: float) -> tuple[NDArray[
 
     ``argmax_yhat 1 - F_beta(y, yhat) + sum_j yhat_j scores_j`` for scores and labels (n, s). The
     best set with t true and u false labels has those with the highest scores. For given t its value
-    is concave in u, since the sorted scores fall and ``-1 / (c + u)`` is concave: the best u is
-    found by bisection, and each row costs O(s log s).
+    is concave in u, which is found by bisection: each row costs O(s log s).
     """
     sets, values = np.zeros(scores.shape, dtype=np.bool_), np.zeros(len(scores))
     truth = np.asarray(Y, dtype=np.bool_)

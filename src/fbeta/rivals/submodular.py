@@ -152,8 +152,7 @@ def _pair_indicator(sets: Sets, pairs: Pairs) -> Sets:
 
 def _score(scores: Array, pairs: Pairs, attraction: Array, sets: Sets) -> Array:
     """Return the score of each row's label set, of shape (n,)."""
-    together = _pair_indicator(sets, pairs) @ attraction
-    return np.asarray((scores * sets).sum(axis=1) + together)
+    return np.asarray((scores * sets).sum(axis=1) + _pair_indicator(sets, pairs) @ attraction)
 
 
 def loss_augmented(
@@ -162,9 +161,8 @@ def loss_augmented(
     """Return label sets (n, s) that violate their margin most, approximately, and values (n,).
 
     ``argmax_yhat 1 - F_beta(y, yhat) + score(yhat)``: for a given size l of yhat the loss is
-    linear, ``1 - (1 + beta^2) |y & yhat| / (beta^2 |y| + l)``. The maximisers with it for l = 1..s,
-    the maximiser without attractions and y are compared, and the best is improved by adding or
-    removing single labels. Arguments as for :func:`maximise_pairwise`; Y (n, s) is the truth.
+    linear. The maximisers for l = 1..s, the maximiser without attractions and the truth Y (n, s)
+    are compared, and the best is improved by adding or removing single labels.
     """
     best, values = Y.copy(), _score(scores, pairs, attraction, Y)
     candidates: Iterator[Candidates] = iter(
@@ -237,10 +235,9 @@ def _linearisations(
 def maximise_pairwise(unary: Array, pairs: Pairs, attraction: Array) -> Sets:
     """Maximise ``sum_j y_j unary_j + sum_e attraction_e y_u(e) y_v(e)`` for each row, (n, s).
 
-    Returns the smallest of the best sets. Rows in which labels decide one after the other, because
-    a label gains whatever the undecided ones do, are solved so; the others by a minimum cut, whose
-    integer capacities are multiples of 2^-29 of the largest of a row: the value of its set may fall
-    short of the maximum by ``(s + 2 E) 2^-29`` of that.
+    Returns the smallest of the best sets. Rows in which labels decide one after the other are
+    solved so; the others by a minimum cut with integer capacities, whose value may fall short of
+    the maximum by ``(s + 2 E) 2^-29`` of the largest of a row.
     """
     s = unary.shape[1]
     A = _symmetric(pairs, attraction, s)
