@@ -79,9 +79,11 @@ SPECIAL: dict[str, Callable[[], Any]] = {
     "SubmodularMultiLabel": lambda: rivals.SubmodularMultiLabel(tol=0.1),
     "ThresholdedRelevance": lambda: rivals.ThresholdedRelevance(random_state=0),
 }
-# methods whose fit depends on the order of the labels, in floating point or by chance
+# methods whose fit depends on the order of the labels: in floating point, by chance, or because
+# scores are given in that order
 ORDERED = {
     "FBetaAuto",
+    "FBetaDecoder",
     "FBetaForest",
     "FBetaNet",
     "Limo",
