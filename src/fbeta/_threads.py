@@ -171,9 +171,8 @@ def run_evenly(
 ) -> list[list[Result]]:
     """Return ``[list(walk(task)) for task in tasks]`` for walks of about equal length.
 
-    A walk goes in steps that release the interpreter lock, and may continue on another thread. A
-    multiple of the number of threads is walked on one thread each; the others take turns on all
-    threads. Fewer walks than half of the threads go one after the other, each on all threads.
+    A multiple of the number of threads is walked on one thread each; the others take turns, step
+    by step. Fewer walks than half of the threads go one after the other, each on all threads.
     """
     threads = n_threads()
     if 2 * len(tasks) <= threads or threads == 1:
@@ -209,19 +208,16 @@ def _take_turns(walks: Sequence[Iterator[Result]], workers: int) -> list[list[Re
     return found
 
 
-def chunk_elements(device: Any) -> int:
-    """Return how many array elements a chunk of rows has."""
-    return CHUNK_ELEMENTS_GPU if is_accelerator(device) else CHUNK_ELEMENTS
-
-
-def tile_elements(device: Any) -> int:
-    """Return how many array elements one step of a recurrence takes."""
-    return TILE_ELEMENTS_GPU if is_accelerator(device) else TILE_ELEMENTS
+def chunk_and_tile(device: Any) -> tuple[int, int]:
+    """Return how many array elements a chunk of rows and one step of a recurrence have."""
+    if is_accelerator(device):
+        return CHUNK_ELEMENTS_GPU, TILE_ELEMENTS_GPU
+    return CHUNK_ELEMENTS, TILE_ELEMENTS
 
 
 def rows_at_once(place: tuple[Any, Any], n: int, row_bytes: int) -> int:
     """Return the rows of one chunk of n rows in a place (namespace, device), at least 1."""
-    rows = max(1, 8 * chunk_elements(place[1]) // row_bytes)
+    rows = max(1, 8 * chunk_and_tile(place[1])[0] // row_bytes)
     if place[0] is not np:
         return rows
     # enough chunks to occupy every thread

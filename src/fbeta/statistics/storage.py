@@ -21,7 +21,7 @@ from fbeta._array import (
     widest_float,
     without_gradients,
 )
-from fbeta._threads import chunk_elements, map_rows, row_tasks, tile_elements
+from fbeta._threads import chunk_and_tile, map_rows, row_tasks
 from fbeta.statistics.conditional_bernoulli import (
     INFINITE_LOG_ODDS,
     Law,
@@ -268,9 +268,10 @@ def law_bytes(s: int, largest: int) -> int:
 
 def tile(law: Law) -> tuple[int, int]:
     """Return how many labels, and how many sizes, of the rows of a law are unfolded together."""
-    device, n = law.empty.device, max(1, int(law.empty.shape[0]))
-    width = max(1, tile_elements(device) // n)
-    return width, max(1, chunk_elements(device) // (width * n))
+    chunk, step = chunk_and_tile(law.empty.device)
+    n = max(1, int(law.empty.shape[0]))
+    width = max(1, step // n)
+    return width, max(1, chunk // (width * n))
 
 
 def zeros(

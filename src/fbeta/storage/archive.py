@@ -105,11 +105,10 @@ def unfolded_bound(size: int) -> int:
 
 
 def read_archive(data: bytes) -> dict[str, Any]:
-    """Check the claims of a model file, and return its JSON members.
+    """Check the claims of a model file, and return its JSON members ``MODEL`` and ``SCHEMA``.
 
-    These are ``"model.json"`` in files of format 3, and ``"schema.json"`` of skops where there is
-    one. Raises ValueError if the file would unfold to more than :func:`unfolded_bound`, or an array
-    in it is not what its header says; a damaged archive raises other errors, too.
+    Raises ValueError if the file would unfold to more than :func:`unfolded_bound`, or an array in
+    it is not what its header says; a damaged archive raises other errors, too.
     """
     found: dict[str, Any] = {}
     _check(data, found, unfolded_bound(len(data)) - len(data))
@@ -249,17 +248,16 @@ def write_archive(
 
 def read_leaves(data: bytes, content: Any, load: Callable[[bytes], list[Any]]) -> list[Any]:
     """Load the leaves of a model file whose claims were checked; `load` reads what `dump` wrote."""
-    leaves = []
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         parts = [] if content["parts"] is None else load(archive.read(SKOPS))
-        for entry in content["leaves"]:
+
+        def leaf(entry: Any) -> Any:
             if "part" in entry:
-                leaves.append(parts[entry["part"]])
-                continue
+                return parts[entry["part"]]
             array = archive.read(entry["file"])
-            is_sparse = array.startswith(b"PK")
-            leaves.append((sparse.load_npz if is_sparse else np.load)(io.BytesIO(array)))
-    return leaves
+            return (sparse.load_npz if array.startswith(b"PK") else np.load)(io.BytesIO(array))
+
+        return [leaf(entry) for entry in content["leaves"]]
 
 
 class StateError(ValueError):

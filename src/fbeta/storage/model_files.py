@@ -137,17 +137,16 @@ class StoredModel:
         if limits is not None:
             self._check_has("predict_statistics", "label statistics")
             options |= {"min_labels": limits[0], "max_labels": limits[1], "rule": ExactDecode()}
-        rows = self.features(X)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _UNNAMED_COLUMNS)
+            rows = self.features(X)
             found: Decisions = self.classifier.decide(rows, betas, marginals=marginals, **options)
         return found.dense()
 
     def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
         """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
         found = self.decide(X, None if beta is None else [beta], expected=False)
-        (labels,) = found.labels.values()
-        return np.asarray(labels).astype(np.int8)
+        return np.asarray(*found.labels.values()).astype(np.int8)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Estimate the marginals of the labels, of shape (n, s), if the classifier does."""
@@ -159,8 +158,7 @@ class StoredModel:
         """Estimate the F_beta of each prediction, of shape (n,), if the classifier does."""
         self._check_has("expected_fbeta", "its own F_beta")
         found = self.decide(X, None if beta is None else [beta], **options)
-        (values,) = found.expected.values()
-        return np.asarray(values)
+        return np.asarray(*found.expected.values())
 
     def blank_row(self) -> Any:
         """Return one row without values, of shape (1, d), to try the model with."""
@@ -213,12 +211,8 @@ def save_model(
         Names of the labels; those of ``estimator.classes_`` by default.
     feature_names : sequence of str, optional
         Names of the features; those that the estimator saw in ``fit``, if any, by default.
-    reading : mapping, optional
-        As in :class:`StoredModel`; simple values only.
-    versions : mapping, optional
-        As in :class:`StoredModel`; what is installed by default.
-    training : mapping, optional
-        As in :class:`StoredModel`; simple values only.
+    reading, versions, training : mapping, optional
+        As in :class:`StoredModel`; simple values only. Versions of what is installed by default.
 
     Raises
     ------
