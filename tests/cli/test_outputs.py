@@ -20,6 +20,7 @@ pytest.importorskip("typer", reason="typer is not installed")
 pytest.importorskip("skops", reason="skops is not installed")
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="files and signals of POSIX")
 
+slow = pytest.mark.slow
 FIT = ("--label-prefix", "is_", "--alpha", "1", "--method", "fbeta")
 
 
@@ -164,7 +165,9 @@ sys.exit(run())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("method", [("fbeta",), ("auto", "--time-limit", "5")])
+@pytest.mark.parametrize(
+    "method", [("fbeta",), pytest.param(("auto", "--time-limit", "5"), marks=slow)]
+)
 def test_too_little_memory_is_told_in_a_line(tmp_path: Path, method: tuple[str, ...]) -> None:
     data, output = tmp_path / "a.svm", tmp_path / "m.skops"
     data.write_text("".join(f"{i % 7},{i % 5} {i + 1}:1 1000000:1\n" for i in range(50)))
@@ -218,7 +221,10 @@ sys.exit(run())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(s, marks=slow) for s in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_a_run_that_is_ended_removes_its_temporary_files(tmp_path: Path, number: int) -> None:
     train = write_csv(tmp_path / "train.csv", *TRAIN)
     output = tmp_path / "m.skops"

@@ -77,7 +77,7 @@ ESTIMATORS = {
         rivals.MacroFSvm(),
         rivals.ProbabilisticChain(n_samples=5, **SEED),
         rivals.ReverseMultiLabel(),
-        rivals.SubmodularMultiLabel(),
+        rivals.SubmodularMultiLabel(tol=0.1),
         rivals.ThresholdedRelevance(**SEED),
     )
 }

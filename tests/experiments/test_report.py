@@ -105,24 +105,26 @@ def test_tables_scroll_on_a_phone(browser: Browser, page: str, tmp_path: Path) -
     assert all(moved)
 
 
-def test_it_says_where_it_ran_and_what_was_left_out(filled_store: ResultStore) -> None:
-    page = html_report(filled_store)
+def test_it_says_where_it_ran_and_what_was_left_out(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path)
+    store.write(score_record("scene", "fbeta", 0.7435))
+    page = html_report(store)
     assert "Hardware: not recorded" in page
     assert "<td>Mediamill</td><td>was not asked for</td>" in page
     assert "<td>Scene</td><td>" not in page.split("What was left out")[1]
-    filled_store.note_left_out({"mediamill": "its <files> are not here"})
-    filled_store.note_left_out({"scene": "was absent before"})
+    store.note_left_out({"mediamill": "its <files> are not here"})
+    store.note_left_out({"scene": "was absent before"})
     cell = Cell("table2", "yeast", "fbeta", {**PARAMETERS, "seed": 0})
     result = score_record("yeast", "fbeta", 0.6).result
-    filled_store.write(Record.now(cell, result, 1.0))
-    page = html_report(filled_store)
+    store.write(Record.now(cell, result, 1.0))
+    page = html_report(store)
     assert "<td>Mediamill</td><td>its &lt;files&gt; are not here</td>" in page
     assert "was absent before" not in page  # it has results by now
     machine = describe_machine()
     assert f"cores {machine['cores']}" in page
     assert html.escape(machine["processor"]) in page
-    (filled_store.folder / "cells" / "left-out.json").write_text("[broken")
-    assert "was not asked for" in html_report(filled_store)
+    (store.folder / "cells" / "left-out.json").write_text("[broken")
+    assert "was not asked for" in html_report(store)
 
 
 def test_the_processor_is_read_where_there_is_one(tmp_path: Path) -> None:

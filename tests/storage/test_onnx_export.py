@@ -99,15 +99,15 @@ def test_same_sets(model):
 @pytest.mark.parametrize("name", ["yeast", "enron", "bibtex"])
 @pytest.mark.parametrize("kind", ["joint", "independent", "sized", "cardinality"])
 def test_same_sets_on_real_data(kind, name, mulan):
-    few, model = 1000, MODELS[kind]
+    few, model = 400, MODELS[kind]
     if kind == "cardinality":
         # what the graph has to do does not depend on how well the model fits
-        few, model = 400, CardinalityClassifier(alpha=3.0, tol=0.1, max_iter=4)
+        few, model = 200, CardinalityClassifier(alpha=3.0, tol=0.1, max_iter=4)
     X, Y, X_test, _ = load(name, data_home=mulan).split
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X[:few], Y[:few])
-    X_test = X_test[:500]
+    X_test = X_test[:250]
     labels, *_ = session(to_onnx(model)).run(
         None, {"X": X_test.toarray() if sp.issparse(X_test) else X_test}
     )
