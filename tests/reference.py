@@ -14,6 +14,17 @@ def label_sets(s):
     return sorted(product((0, 1), repeat=s), key=lambda y: (sum(y), tuple(-v for v in y)))
 
 
+def all_sets(s):
+    """All the 2^s label sets as rows, in the order of binary numbers."""
+    return np.array(list(product((0, 1), repeat=s)))
+
+
+def set_features(s, sizes):
+    """What the scores multiply, for each label set of these sizes: labels, and its size."""
+    sets = np.array([y for y in label_sets(s) if sum(y) in sizes])
+    return np.concatenate([sets, sets.sum(axis=1)[:, None] == sizes], axis=1).astype(float)
+
+
 def fbeta(y, yhat, beta):
     both = sum(a and b for a, b in zip(y, yhat, strict=True))
     denominator = beta**2 * sum(y) + sum(yhat)

@@ -28,7 +28,8 @@ from fbeta.rivals import (
     ThresholdedRelevance,
 )
 
-NAMES = np.array(["sea", "sky", "sun"])
+from .toys import NAMES, as_sets
+
 METHODS = ("predict_proba", "predict_statistics", "expected_fbeta")
 
 
@@ -36,10 +37,6 @@ METHODS = ("predict_proba", "predict_statistics", "expected_fbeta")
 def data():
     X, Y, _, _ = make_calibrated(300, n_labels=3, n_features=12)
     return X, Y
-
-
-def as_sets(Y):
-    return [NAMES[row.astype(bool)].tolist() for row in Y]
 
 
 def test_cv_is_the_search_done_by_hand(data):

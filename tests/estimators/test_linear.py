@@ -26,17 +26,13 @@ from fbeta.datasets import load, make_calibrated
 from fbeta.losses import SquaredLoss
 from fbeta.rivals import ExactFPlugIn
 
-NAMES = np.array(["sea", "sky", "sun"])
+from .toys import NAMES, as_sets
 
 
 @pytest.fixture(scope="module")
 def data():
     X, Y, _, _ = make_calibrated(300, n_labels=3, n_features=12)
     return X, Y
-
-
-def as_sets(Y):
-    return [NAMES[row.astype(bool)].tolist() for row in Y]
 
 
 def test_statistics_are_separate_logistic_regressions(data):

@@ -13,13 +13,7 @@ from fbeta import FBetaDecoder
 from fbeta.estimators.recalibration import fit_recalibration
 from fbeta.statistics.codes import SizedCode
 
-from ..reference import label_sets
-
-
-def features(s, sizes):
-    """What the scores multiply, for each possible label set: labels, and which size it has."""
-    sets = np.array([y for y in label_sets(s) if sum(y) in sizes])
-    return np.concatenate([sets, sets.sum(axis=1)[:, None] == sizes], axis=1).astype(float)
+from ..reference import set_features
 
 
 def test_recalibration_is_the_optimum():
@@ -28,7 +22,7 @@ def test_recalibration_is_the_optimum():
     logits = 2 * rng.normal(size=(n, s))
     Y = sp.csr_array((rng.uniform(size=(n, s)) < 1 / (1 + np.exp(-0.5 * logits))).astype(np.int8))
     code, weight = SizedCode.of(Y), rng.uniform(0.5, 2, size=n)
-    F, targets = features(s, code.sizes), code.targets(Y).toarray()
+    F, targets = set_features(s, code.sizes), code.targets(Y).toarray()
     model = fit_recalibration(logits, code.targets(Y), code.sizes, alpha, weight=weight, tol=1e-10)
     curve = np.interp(logits, model.knots, model.values)
     assert (np.diff(model.values) >= 0).all()

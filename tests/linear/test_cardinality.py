@@ -15,16 +15,10 @@ from fbeta.statistics.codes import CardinalityCode, LabelSetCode, SizedCode
 from fbeta.statistics.encoding import Targets
 
 from ..places import TENSORS, fetch, put
-from ..reference import label_sets
+from ..reference import set_features
 from .fits import fit_objective
 
 RNG = np.random.default_rng(0)
-
-
-def features(s, sizes):
-    """What the scores multiply, for each possible label set: labels, and which size it has."""
-    sets = np.array([y for y in label_sets(s) if sum(y) in sizes])
-    return np.concatenate([sets, sets.sum(axis=1)[:, None] == sizes], axis=1).astype(float)
 
 
 @st.composite
@@ -39,7 +33,7 @@ def laws_of_rows(draw):
 @given(laws_of_rows())
 def test_value_gradient_and_covariance_of_all_sets(law):
     s, sizes, u, rng = law
-    F, objective = features(s, sizes), Cardinality(s, sizes)
+    F, objective = set_features(s, sizes), Cardinality(s, sizes)
     y = F[rng.integers(len(F), size=len(u))]
     p = softmax(u @ F.T, axis=1)
     mean = p @ F
@@ -163,7 +157,7 @@ def best_by_enumeration(X, Y, weight, alpha, F, split, fixed=1e-5):
 def test_the_cardinality_model_is_the_optimum(alpha):
     X, Y, weight = toy()
     code = SizedCode.of(Y)
-    F = features(4, code.sizes)
+    F = set_features(4, code.sizes)
     best = best_by_enumeration(X, Y, weight, alpha, F, np.ones(F.shape[1]))
     targets = code.targets(Y)
     model = fit_objective(Cardinality, X, Targets(targets, code.sizes), alpha, weight, tol=1e-10)

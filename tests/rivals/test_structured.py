@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,6 +17,8 @@ from fbeta import fbeta_score
 from fbeta.rivals import MacroFSvm, ReverseMultiLabel, SubmodularMultiLabel
 from fbeta.rivals.bundle import maximise_on_simplex, minimise
 from fbeta.rivals.structured import most_violated
+
+from ..reference import all_sets
 
 MACHINES = pytest.mark.parametrize("machine", [MacroFSvm, ReverseMultiLabel, SubmodularMultiLabel])
 
@@ -87,10 +87,6 @@ def test_another_beta_needs_another_fit(machine):
 @parametrize_with_checks([ReverseMultiLabel()])
 def test_scikit_learn(estimator, check):
     check(estimator)
-
-
-def all_sets(s):
-    return np.array(list(product([0, 1], repeat=s)))
 
 
 def fbeta_table(y, sets, beta):
@@ -266,10 +262,6 @@ def losses(y, labelings, beta):
     return 1 - np.where(bottom > 0, (1 + beta**2) * tp / np.where(bottom > 0, bottom, 1), 1.0)
 
 
-def all_labelings(n):
-    return np.array(list(product([0, 1], repeat=n)))
-
-
 def macro_svm_toy(n=120, d=4, s=3, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
@@ -289,7 +281,7 @@ def macro_svm_toy(n=120, d=4, s=3, seed=0):
 )
 def test_most_violated_labeling_is_the_best_of_all(case, beta):
     scores, y = case
-    labelings = all_labelings(len(y))
+    labelings = all_sets(len(y))
     table = losses(y, labelings, beta) + labelings @ scores
     found, value = most_violated(scores[None, :], y[None, :], beta)
     assert value[0] == pytest.approx(table.max(), abs=1e-12)
@@ -298,12 +290,12 @@ def test_most_violated_labeling_is_the_best_of_all(case, beta):
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
-def test_agrees_with_the_quadratic_program_over_all_labelings(beta):
+def test_agrees_with_the_quadratic_program_over_all_sets(beta):
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(7, 2)), np.array([1, 0, 0, 1, 0, 0, 1])
     alpha = 3.0
     model = MacroFSvm(beta=beta, alpha=alpha, tol=1e-7).fit(X, y[:, None])
-    labelings, design = all_labelings(7), np.hstack([X, np.ones((7, 1))])
+    labelings, design = all_sets(7), np.hstack([X, np.ones((7, 1))])
     G, b = (labelings - y) @ design, 7 * losses(y, labelings, beta)
     w = np.r_[model.coef_[0], model.intercept_[0]]
     assert model.objective_[0] == pytest.approx(alpha / 2 * w @ w + (b + G @ w).max())

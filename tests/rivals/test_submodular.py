@@ -1,7 +1,5 @@
 """Graph cuts and the structured SVM with attractions, against all 2^s label sets."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -20,14 +18,12 @@ from fbeta.rivals.submodular import (
     maximise_pairwise,
 )
 
+from ..reference import all_sets
+
 
 @parametrize_with_checks([SubmodularMultiLabel(tol=1e-2)])
 def test_scikit_learn(estimator, check):
     check(estimator)
-
-
-def all_sets(s):
-    return np.array(list(product([0, 1], repeat=s)))
 
 
 def set_scores(unary, pairs, attraction, sets):
