@@ -286,18 +286,11 @@ class Summary:
     def __add__(self, other: Summary) -> Summary:
         if not (self.n and other.n):
             return self if self.n else other
-        out = replace(
-            self,
-            n=self.n + other.n,
-            dtype=np.result_type(self.dtype, other.dtype),
-            weight=self.weight + other.weight,
-            sums=self.sums + other.sums,
-            squares=self.squares + other.squares,
-            positions=self.positions + other.positions,
-            max_abs=max(self.max_abs, other.max_abs),
-            tally=self.tally + other.tally,
-            capacity=min(self.capacity, other.capacity),
-        )
+        names = ("n", "weight", "sums", "squares", "positions", "tally")
+        added = {name: getattr(self, name) + getattr(other, name) for name in names}
+        added["dtype"] = np.result_type(self.dtype, other.dtype)
+        added["max_abs"] = max(self.max_abs, other.max_abs)
+        out = replace(self, **added, capacity=min(self.capacity, other.capacity))
         out.complete = self.complete and other.complete and out.n <= out.capacity
         out.pieces = self.pieces + (other.pieces if out.complete else out.kept(other.pieces))
         if sum(map(len, out.pieces)) > MAX_OVERFULL * out.capacity:
