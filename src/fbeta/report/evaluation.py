@@ -49,21 +49,14 @@ def measure_sets(
     fbeta = fbeta_of_counts(h, t, p, beta)
     scores = {
         "fbeta": fbeta.mean(),
-        "precision": _ratio(h, p).mean(),
-        "recall": _ratio(h, t).mean(),
+        "precision": fbeta_of_counts(h, p, p).mean(),
+        "recall": fbeta_of_counts(h, t, t).mean(),
         "micro_fbeta": fbeta_of_counts(h.sum(), t.sum(), p.sum(), beta),
         "macro_fbeta": fbeta_of_counts(labels[0], labels[1], labels[2], beta).mean(),
         "hamming": wrong.mean(),
         "subset_accuracy": (~wrong.any(axis=1)).mean(),
     }
     return {key: float(value) for key, value in scores.items()}, fbeta
-
-
-def _ratio(counts: NDArray[Any], totals: NDArray[Any]) -> NDArray[np.float64]:
-    """Divide, with 0/0 = 1."""
-    found: NDArray[np.float64] = np.ones(np.shape(totals))
-    np.divide(counts, totals, out=found, where=totals > 0)
-    return found
 
 
 def calibration_bins(
@@ -123,8 +116,8 @@ def label_scores(
     return {
         "true": true,
         "predicted": pred,
-        "precision": _ratio(hits, pred),
-        "recall": _ratio(hits, true),
+        "precision": fbeta_of_counts(hits, pred, pred),
+        "recall": fbeta_of_counts(hits, true, true),
         "fbeta": fbeta_of_counts(hits, true, pred, beta),
     }
 
