@@ -59,7 +59,7 @@ NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 # Modules of fbeta that are loaded by ``import fbeta``, and once every public name was used.
 MAX_LOADED_BY_IMPORT, MAX_LOADED_BY_ALL_NAMES = 45, 80
 # Files in which one warm fit, and one prediction, of FBetaClassifier call a function.
-MAX_FILES_OF_FIT, MAX_FILES_OF_PREDICT = 13, 12
+MAX_FILES_OF_FIT, MAX_FILES_OF_PREDICT = 12, 11
 NAME = re.compile(r"fbeta(\.\w+)*:\w+|fbeta(\.\w+)+")  # of a module, as a string
 NOT_LOADED = ("blocks", "nn", "rivals", "datasets", "report", "experiments", "cli")
 # what no import of the library loads, models in files and on disk included
