@@ -15,7 +15,7 @@ from fbeta import (
     FBetaForest,
     SizedClassifier,
 )
-from fbeta.estimators.importance import label_importances
+from fbeta.estimators.features import label_importances
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 5)) * [1, 10, 1, 1, 1]

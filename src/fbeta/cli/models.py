@@ -26,7 +26,7 @@ from fbeta.datasets.dataset import quoted
 from fbeta.datasets.model_data import InputRows, ModelInput
 from fbeta.datasets.table_files import TABLE_FORMATS, TABLE_SUFFIXES
 from fbeta.datasets.tables import plain_values, save_table, table_text
-from fbeta.estimators.importance import label_importances
+from fbeta.estimators.features import label_importances
 from fbeta.metrics import fbeta_per_instance
 from fbeta.report import evaluation
 from fbeta.report.charts import beta_chart, calibration_chart, colour_of, save_picture
