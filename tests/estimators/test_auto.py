@@ -273,7 +273,7 @@ def test_fewer_folds_are_used_where_time_is_short(monkeypatch):
 def test_slow_models_come_last():
     X, Y, _, _ = make_calibrated(300, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, None), refine=True)
-    search.models |= dict.fromkeys(searching.OTHER_NAMES)
+    search.models = auto.auto_models(1.0, 0, X)
     seen = []
     for pair in search._order():
         if pair not in seen:

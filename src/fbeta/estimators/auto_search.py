@@ -149,9 +149,9 @@ class Search:
             return
         share = len(trial.folds[0][0]) / len(small.trial.folds[0][0])
         seconds = max(1e-9, share * (self.clock.now() - begin))
-        count = int(np.clip(QUICK_SHARE * float(self.clock.limit or np.inf) / seconds, 1, 5))
+        count = max(1.0, QUICK_SHARE * float(self.clock.limit or np.inf) / seconds)
         if self.fewer_folds and count < len(trial.folds):
-            folds = trial.folds[:count]
+            folds = trial.folds[: int(count)]
             kept = kept_rows(trial.Y, folds, np.random.RandomState(0))
             self.trial = replace(trial, folds=folds, kept=kept)
         self.fallback = small.average()
@@ -315,12 +315,13 @@ class Search:
         end = self._end_of_trials() if safe else np.inf
         if self.clock.elapsed >= end:
             return False
-        expected = self._seconds(pair) if safe else 0.0
+        # the first candidate may take all the time: without it, the fallback is all there is
+        expected = self._seconds(pair) if self.found else 0.0
         left = end - self.clock.elapsed
         if expected > left:
             self._leave_out(pair, "it would take too long")
             return True
-        share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected))
+        share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected)) if self.found else left
         self.clock.deadline = self.clock.elapsed + share
         self._tell(_name(pair), "begin")
         try:
