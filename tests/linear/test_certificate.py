@@ -11,8 +11,9 @@ from scipy.special import logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta.blocks import RowBlocks
-from fbeta.linear import Cardinality, LabelSets
-from fbeta.linear.certificate import CERTIFIED_RADIUS, CERTIFIED_SHARE, DROPPED_CURVATURE
+from fbeta.linear import Cardinality, Design, LabelSets
+from fbeta.linear.batch import ProblemBatch
+from fbeta.linear.conjugate import CERTIFIED_RADIUS, CERTIFIED_SHARE, DROPPED_CURVATURE
 from fbeta.losses import LOSSES
 from fbeta.rivals import BinaryRelevance
 from fbeta.statistics.codes import LabelSetCode, SizedCode
@@ -157,10 +158,12 @@ def check_multinomial(seed):
     return int((~model.converged).sum())
 
 
-def check_sets(seed):
-    """The law of sizes for even seeds, whole label sets for odd ones."""
+def set_problem(seed):
+    """Targets and objective, the outcomes, the places of the rows' own, and outcomes' effects.
+
+    The law of sizes for even seeds, whole label sets for odd ones.
+    """
     X, Y, alpha, words = set_case(seed // 2)
-    dense = Y.toarray()
     if seed % 2:
         code = LabelSetCode.of(Y)
         outcomes = code.sets.toarray().astype(float)
@@ -173,11 +176,16 @@ def check_sets(seed):
         targets, model_type = Targets(code.targets(Y), code.sizes), Cardinality
         sizes = outcomes.sum(axis=1)[:, None] == code.sizes
         effects = offsets = np.concatenate([outcomes, sizes], axis=1)
-    place = np.array([int(np.flatnonzero((outcomes == y).all(axis=1))[0]) for y in dense])
+    place = np.array([int(np.flatnonzero((outcomes == y).all(axis=1))[0]) for y in Y.toarray()])
+    return X, alpha, words, targets, model_type, place, effects, offsets
+
+
+def check_sets(seed):
+    X, alpha, words, targets, model_type, place, effects, offsets = set_problem(seed)
     model, quiet = silent(lambda: fit_objective(model_type, X, targets, alpha))
     best = enumerated_optimum(X, place, alpha, effects, offsets)
     if seed % 2:
-        u = X @ model.coef.T @ outcomes.T + model.intercept
+        u = X @ model.coef.T @ effects.T + model.intercept
     else:
         u = (X @ model.coef.T + model.intercept) @ effects.T
     found = (logsumexp(u, axis=1) - u[np.arange(len(X)), place]).sum()
@@ -186,6 +194,23 @@ def check_sets(seed):
     limit = best + TOL * (best + 1e-4 * len(X) * np.log(2)) * (1 + 1e-3) + 1e-9 * best
     assert not quiet or found <= limit, (words, found / best - 1)
     return int(not quiet)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_strong_convexity_bounds_what_is_left(seed):
+    """At points near and far, for sizes and label sets, by the gradients that the solver has."""
+    X, alpha, words, targets, model_type, place, effects, offsets = set_problem(seed)
+    objective, design = model_type.of(targets).bind(Design.of(X))
+    values = objective.batch_targets(design, targets.values, np.zeros(1, np.intp))
+    batch = ProblemBatch(design, design, objective, values, alpha)
+    best = enumerated_optimum(X, place, alpha, effects, offsets)
+    start = objective.start(design, targets.values, alpha)
+    rng = np.random.default_rng(seed)
+    for scale in (0.0, 1e-4, 1e-2, 1.0):
+        step = objective.project(rng.normal(size=start.shape))
+        at = batch.evaluate(start + scale * step)
+        left, bound = at.value[0] - best, (at.gradient**2 / batch.penalty).sum() / 2
+        assert -1e-8 * best <= left <= bound * (1 + 1e-9) + 1e-8 * best, words
 
 
 def check_blocks(seed, dask=False):

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from fbeta._array import Array
 from fbeta.blocks.summary import MAX_OVERFULL, CheckedRows, Summary, random_bits
 from fbeta.linear.batch import Evaluation, ProblemBatch, columns_of, take_problems
-from fbeta.linear.certificate import certified
-from fbeta.linear.conjugate import Directions, conjugate_gradients
+from fbeta.linear.conjugate import Directions, certified, conjugate_gradients
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.driver import Oracle, State, StepRule
 from fbeta.linear.learner import solve_path

@@ -9,9 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["MAX_FEATURES", "advance", "logistic"]
+__all__ = ["advance", "logistic"]
 
-MAX_FEATURES = 1024  # whose columns of coefficients fit a program's registers
 TILE_ENTRIES = 2048  # of each matrix, for a program
 ROWS_PER_PROGRAM = 64  # rows of scores that a program goes through
 
@@ -86,21 +85,16 @@ def _advance_kernel(
     tl.store(active_ptr + j, active.to(tl.int8), mask=mine)
 
 
-def advance(
-    arrays: tuple[Tensor, Tensor, Tensor],
-    q: Tensor,
-    fixed: tuple[Tensor, ...],
-    state: tuple[Tensor, ...],
-    thresholds: tuple[Tensor, Tensor],
-    numbers: tuple[float, ...],
-) -> None:
-    """Take a step of conjugate gradients, in place.
+def advance(now: Any, q: Tensor, numbers: tuple[float, ...]) -> None:
+    """Take a step of the iterates of conjugate gradients, in place.
 
-    ``arrays`` are x, r and p, (p, m), contiguous; ``q`` the Hessians without the penalty times p;
-    ``fixed`` penalty (p, 1), inverse and means (p, m) and small (m,) of the preconditioner;
-    ``state`` rz, lower, upper and active, (m,); ``thresholds`` limit and share, (m,); ``numbers``
-    the assumed norm of the inverse, forcing and the unseen radius.
+    ``q`` has the Hessians without the penalty times p; ``numbers`` are the assumed norm of the
+    inverse, forcing and the unseen radius.
     """
+    made, penalty = now.preconditioner, now.batch.penalty.to(q.dtype)
+    fixed = (penalty, made.inverse, made.means[0], made.small[:, 0, 0])
+    arrays, thresholds = (now.x, now.r, now.p), (now.limit, now.share)
+    state = (now.rz, now.lower, now.upper, now.active.view(torch.int8))
     n, m = arrays[0].shape
     height = triton.next_power_of_2(n)
     width = min(64, max(2, TILE_ENTRIES // height))

@@ -25,7 +25,6 @@ __all__ = [
     "ProblemBatch",
     "RowTiles",
     "columns_of",
-    "eliminated",
     "join_results",
     "take_problems",
 ]
@@ -36,6 +35,7 @@ TILE_SCORES = 1 << 14  # scores of a tile of rows: they stay in a processor's ca
 TILE_SCORES_ACCELERATOR = 1 << 26  # there large products are the fast ones
 MIN_TILE_ROWS = 256
 MAX_TILE_FEATURES = 2048  # a tile has at least twice as many rows as features, up to this many
+TINY = 1e-150  # added where a zero would be divided by
 SANDWICH_ENTRIES = 1 << 28  # entries of weighted rows that an accelerator multiplies at a time
 
 
@@ -88,11 +88,6 @@ class RowTiles:
         if self.design.intercept:
             spread = xp.concat([spread[:-1, :], xp.ones_like(spread[-1:, :])], axis=0)
         return spread * total
-
-    def least_ratio(self, penalty: Array, D: Array) -> Array:
-        """Return a lower bound of ``penalty / D`` over the entries that a projection mixes."""
-        xp = self.design.xp
-        return xp.min(xp.min(xp.broadcast_to(penalty, D.shape), axis=1) / xp.max(D, axis=1))
 
     def sandwiches(self, weights: list[Array], *, positive: bool) -> Array:
         """Return ``Z' diag(weight) Z``, (k, p, p), for (rows, k) tiles of weights."""
@@ -270,6 +265,20 @@ class ProblemBatch:
             parts.append(self.respond(curvature, at, xp.broadcast_to(v, h.shape)))
         return parts
 
+    def masses(self, curvature: list[Array]) -> list[Array]:
+        """Return the weighted masses of the rows' outcomes, (rows, m, c) tiles."""
+        xp, out = self.xp, []
+        for h, weight in zip(curvature, self.weights, strict=True):
+            mass = xp.astype(self.objective.masses(h), xp.float64, copy=False)
+            mass = mass if weight is None else xp.astype(weight, xp.float64) * mass
+            out.append(xp.reshape(mass, (mass.shape[0], -1, self.width)))
+        return out
+
+    def expected_reach(self) -> Array:
+        """Return bounds of squared changes of scores for centres that are not far, (n, 1)."""
+        _, distances, middle = self.design.distances
+        return self.objective.outcome_distance / (self.alpha + TINY) * (distances + middle) ** 2
+
     def largest(self, values: Array) -> Array:
         """Take the largest over the columns of each problem: (m c,) to (m,)."""
         return self.xp.max(self.xp.reshape(values, (-1, self.width)), axis=-1)
@@ -310,33 +319,3 @@ def join_results(pieces: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
     xp = array_namespace(pieces[0][0])
     names, *values = (xp.concat(a, axis=-1) for a in zip(*pieces, strict=True))
     return tuple(take_problems(values, xp.argsort(names), names.shape[0]))
-
-
-def eliminated(batch: ProblemBatch, curvature: list[Array]) -> tuple[Array, Array, Array]:
-    """Return norms for one problem with an intercept for each score, c in all.
-
-    With C the Hessian of the intercepts and B that of them with the features: of ``B C^-1``, of its
-    difference from the centre of the rows, and of ``C^-1``.
-    """
-    xp, C, project = batch.xp, batch.width, batch.objective.project
-    eye = xp.eye(C, dtype=xp.float64, device=batch.design.device)
-    ones = [xp.ones_like(y[:, :1]) for y in batch.targets]
-
-    def column(k: int) -> Array:  # of the Hessians of all rows, times Z': (p, c)
-        wide = [one * eye[k, :] for one in ones]
-        return batch.tiles.adjoint([batch.respond(curvature, i, v) for i, v in enumerate(wide)])
-
-    B = xp.stack([column(k) for k in range(C)])
-    own = 0.5 * (B[:, -1, :] + B[:, -1, :].T) + batch.objective.intercept_penalty * eye
-    # no loss depends on what is projected out: any number does there
-    own = own + xp.max(xp.linalg.diagonal(own)) * (eye - project(eye))
-    inverse = xp.linalg.inv(own)
-    means = xp.tensordot(inverse, B[:, :-1, :], axes=1)
-    gaps = eye[:, None, :] * batch.design.distances[0][None, :-1, :] - means
-
-    def largest(matrix: Array) -> Array:
-        matrix = project(project(matrix).T)
-        return xp.clip(xp.max(xp.linalg.eigvalsh(0.5 * (matrix + matrix.T))), 0.0, None)
-
-    mean, gap = (xp.reshape(a, (C, -1)) for a in (means, gaps))
-    return xp.sqrt(largest(mean @ mean.T)), xp.sqrt(largest(gap @ gap.T)), largest(inverse)

@@ -53,8 +53,6 @@ class Cardinality(Objective):
     def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
         self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
         self.width = n_labels + len(sizes)
-        # of two sets without a label in common: their labels, and two sizes
-        self.outcome_distance = 2.0 + min(n_labels, 2 * int(np.max(sizes, initial=0)))
 
     @classmethod
     def of(cls, targets: Targets) -> Self:

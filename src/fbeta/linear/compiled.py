@@ -17,9 +17,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._threads import cancellable, n_threads, run_threaded
-from fbeta.linear import certificate, conjugate, driver, in_memory, objectives, preconditioners
+from fbeta.linear import batch, conjugate, driver, in_memory, objectives, preconditioners
 from fbeta.linear.design import Design
-from fbeta.losses import LOSSES, Loss
+from fbeta.losses import LOSSES
 
 try:
     from fbeta.linear import _engine
@@ -45,10 +45,10 @@ CERTIFIED, HARD = 1, 2
 CONSTANTS = {
     "forcing": conjugate.FORCING,
     "max_forcing": conjugate.MAX_FORCING,
-    "dropped_curvature": certificate.DROPPED_CURVATURE,
-    "goal_factor": certificate.GOAL_FACTOR,
-    "max_lowered": certificate.MAX_LOWERED,
-    "max_tentative": certificate.MAX_TENTATIVE,
+    "dropped_curvature": conjugate.DROPPED_CURVATURE,
+    "goal_factor": conjugate.GOAL_FACTOR,
+    "max_lowered": conjugate.MAX_LOWERED,
+    "max_tentative": conjugate.MAX_TENTATIVE,
     "residual_share": conjugate.LIMIT_SHARE,
     "far_decrease": driver.FAR_DECREASE,
     "slope_before": in_memory.STEP_RULE.slope_before,
@@ -60,7 +60,7 @@ CONSTANTS = {
     "stall_rounding": float(driver.VISIBLE_DECREASE_ULPS),
     "product_rounding": preconditioners.PRODUCT_ERROR_ULPS,
     "rounding_margin": preconditioners.MAX_ERROR_SHARE,
-    "smallest_pivot": preconditioners.TINY,
+    "smallest_pivot": batch.TINY,
     "cautious_loss": objectives.CAUTIOUS_LOSS,
     "max_trials": in_memory.MAX_LINE_SEARCH_TRIALS,
     "max_stalled": driver.Oracle.max_stalled,
@@ -75,68 +75,30 @@ def is_compiled() -> bool:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Problems in the arrays that the compiled solver reads.
+    """Problems in the arrays that the compiled solver reads."""
 
-    Attributes
-    ----------
-    design : Design
-        With n rows and p columns.
-    loss : str
-        Name of the objective.
-    counts : ndarray of shape (m,)
-        Columns of each problem.
-    entries : int
-        Of the matrix that a pass reads.
-    arrays : dict of str to ndarray
-        By their names in engine.hpp.
-    values : dict of str to dict
-        The entries of the matrix by the type that they are read in: "float", "double".
-    """
-
-    design: Design
-    loss: str
-    counts: NDArray[np.intp]
-    entries: int
-    arrays: dict[str, Any]
-    values: dict[str, dict[str, Any]]
+    design: Design  # with n rows and p columns
+    loss: str  # name of the objective
+    counts: NDArray[np.intp]  # (m,), columns of each problem
+    entries: int  # of the matrix that a pass reads
+    arrays: dict[str, Any]  # by their names in engine.hpp
+    values: dict[str, dict[str, Any]]  # entries of the matrix by the type that they are read in
 
     @classmethod
-    def binary(
-        cls, design: Design, light: Design, targets: sp.csc_array, loss: Loss, solved: int
-    ) -> Compiled | None:
-        """Prepare binary problems, or return None where the array solver has to do.
-
-        Of the targets, a csc_array of shape (n, m) in [0, 1], ``solved`` columns will be solved;
-        ``light`` is the design in single precision, or the design itself.
-        """
-        if LOSSES.get(loss.name) != loss:
-            return None
-        arrays = {
-            "target_start": _integers(targets.indptr),
-            "target_index": _integers(targets.indices),
-            "target_value": _doubles(targets.data),
-        }
-        counts = np.ones(targets.shape[1], dtype=np.intp)
-        return cls._of(design, light, loss.name, counts, solved, arrays)
-
-    @classmethod
-    def multinomial(
-        cls, design: Design, light: Design, classes: NDArray[np.intp], first: NDArray[np.intp]
-    ) -> Compiled | None:
-        """Prepare multinomial problems with classes (n, m), whose columns begin at ``first``."""
-        arrays = {"classes": _integers(classes.T).reshape(-1), "first": _integers(first)}
-        return cls._of(design, light, "softmax", np.diff(first), int(first[-1]), arrays)
-
-    @classmethod
-    def _of(
+    def of(
         cls,
         design: Design,
         light: Design,
         loss: str,
         counts: NDArray[np.intp],
         columns: int,
-        arrays: dict[str, Any],
+        targets: dict[str, NDArray[Any]],
     ) -> Compiled | None:
+        """Prepare problems, or return None where the array solver has to do.
+
+        ``light`` is the design in single precision, or the design itself; so many ``columns`` will
+        be solved; ``targets`` are integers and floats by their names in engine.hpp.
+        """
         matrix = light.matrix
         if not isinstance(design.penalised, np.ndarray):
             return None
@@ -148,6 +110,10 @@ class Compiled:
             return None
         if not operations or operations < SMALLEST or entries > MAX_ENTRIES:
             return None
+        arrays = {
+            name: _doubles(part) if part.dtype.kind == "f" else _integers(part).reshape(-1)
+            for name, part in targets.items()
+        }
         for name, part in zip(("centre", "distance", "middle"), design.distances, strict=True):
             arrays[name] = _doubles(part)
         arrays["variance"] = _doubles(design.spread)
@@ -201,7 +167,7 @@ class Compiled:
             "max_iter": max_iter,
         }
         for single in (True, False):
-            aim = certificate.CERTIFIED_SHARE
+            aim = conjugate.CERTIFIED_SHARE
             if single:
                 aim = max(in_memory.SINGLE_SHARE, FINEST / tol)
             numbers |= {"single": single, "tol_share": aim, "cold": cold and single}
@@ -225,9 +191,7 @@ class Compiled:
         concordance = LOSSES[self.loss].self_concordance if self.loss in LOSSES else 1.0
         kind = {
             "loss": _engine.LOSSES[self.loss],
-            "certified_radius": certificate.CERTIFIED_RADIUS / concordance
-            if concordance
-            else np.inf,
+            "certified_radius": conjugate.certified_radius(concordance),
             "intercept": self.design.intercept,
             "double_entries": double_entries,
         }

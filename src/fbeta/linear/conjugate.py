@@ -1,21 +1,27 @@
-"""Conjugate gradients for many problems at once, with bounds of each Newton decrement.
+"""Newton directions by conjugate gradients, with certificates of what is left to gain.
 
-They bound ``g' H^-1 g`` from below by Gauss quadrature and, since no eigenvalue of the
-preconditioned Hessian is below a number that is known, from above by Gauss-Radau quadrature.
+Conjugate gradients bound ``g' H^-1 g`` from below by Gauss quadrature and, since no eigenvalue of
+the preconditioned Hessian is below a number that is known, from above by Gauss-Radau quadrature.
+Where that bounds what is left to gain is the theorem of docs/solver.md. As in ``newton.hpp``, which
+has its constants from here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-from fbeta._array import Array
+from fbeta._array import Array, array_namespace
 from fbeta._threads import check_cancelled
-from fbeta.linear.batch import Evaluation, ProblemBatch, join_results, take_problems
+from fbeta.linear.batch import TINY, Evaluation, ProblemBatch, join_results, take_problems
 from fbeta.linear.objectives import has_kernels
 from fbeta.linear.preconditioners import Eliminating, Preconditioner
 
-__all__ = ["Directions", "conjugate_gradients"]
+if TYPE_CHECKING:
+    from fbeta.linear.driver import State
+
+__all__ = ["Directions", "certified", "conjugate_gradients"]
 
 FORCING = 0.01  # share of the Newton decrement that a direction may leave
 MAX_FORCING = 0.2  # the same where less than that is left to gain
@@ -23,7 +29,14 @@ MAX_FORCING = 0.2  # the same where less than that is left to gain
 LIMIT_SHARE = 0.3
 # norm of the inverse of a preconditioned Hessian that estimates in single precision assume
 ASSUMED_INVERSE_NORM = 10.0
+MAX_KERNEL_FEATURES = 1024  # whose columns of coefficients fit the registers of a GPU program
 UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to double precision
+# what is left to gain is at most 1 / CERTIFIED_SHARE times the decrement where the scores of no row
+# can change by more than CERTIFIED_RADIUS within it, but for rows that have at most the share
+# DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md)
+CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE = 0.9, 0.05, 0.5
+MAX_TENTATIVE = 3  # first points, and then every other one, at which curvature is left out
+GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out, and how often
 
 
 @dataclass
@@ -147,7 +160,10 @@ class Iterates:
             zero = batch.total(xp.sum(xp.abs(r), axis=0)) == 0
             out.upper = xp.where(zero, out.lower, upper)
             out.update_active()
-        out.fused = out.has_kernel()
+        design, few = batch.design, r.shape[0] <= MAX_KERNEL_FEATURES
+        plain = batch.width == 1 and design.intercept and not design.shifted
+        known = bool(unseen_radius) and plain and isinstance(preconditioner, Eliminating)
+        out.fused = known and few and has_kernels(r)
         if out.fused:  # the kernel writes to them
             out.x, out.r, out.p = (a.contiguous() for a in (out.x, r, p))
         return out
@@ -164,7 +180,10 @@ class Iterates:
         batch, xp = self.batch, self.batch.xp
         tiles = batch.light_tiles if self.preconditioner.single_precision else batch.tiles
         if self.fused:
-            self._advance_by_kernel(batch.response(tiles, self.curvature, self.p))
+            from fbeta.linear import _triton
+
+            q = batch.response(tiles, self.curvature, self.p)
+            _triton.advance(self, q, (ASSUMED_INVERSE_NORM, self.forcing, self.unseen_radius))
             return
         q = batch.hessian_product(tiles, self.curvature, self.p)
         bend = batch.total(xp.sum(self.p * q, axis=0))
@@ -209,30 +228,192 @@ class Iterates:
         done = accurate | (upper <= (1 + self.forcing) * lower)
         self.active = (upper > limit) & (rz > 0) & ~done
 
-    def has_kernel(self) -> bool:
-        """Tell whether there is a kernel: for estimates of problems with one column each.
 
-        They have an intercept, which the preconditioner eliminates.
-        """
-        batch, design = self.batch, self.batch.design
-        plain = batch.width == 1 and design.intercept and not design.shifted
-        if not (self.unseen_radius and plain and isinstance(self.preconditioner, Eliminating)):
-            return False
-        if not has_kernels(self.x):
-            return False
-        from fbeta.linear import _triton
+Build: TypeAlias = Callable[[ProblemBatch, Evaluation], Preconditioner]
+Search: TypeAlias = Callable[[ProblemBatch, Evaluation, Preconditioner, Array, Array], Directions]
+Renew: TypeAlias = Callable[[Evaluation, Preconditioner, Array], Preconditioner]
 
-        return bool(self.x.shape[0] <= _triton.MAX_FEATURES)
 
-    def _advance_by_kernel(self, q: Array) -> None:
-        """Take a step, given the product of the Hessians without the penalty with p."""
-        from fbeta.linear import _triton
+def certified_radius(self_concordance: float) -> float:
+    """Return the change of scores within which a decrement bounds what is left to gain."""
+    return CERTIFIED_RADIUS / self_concordance if self_concordance else float("inf")
 
-        xp, made = self.batch.xp, self.preconditioner
-        assert isinstance(made, Eliminating)
-        penalty = xp.astype(self.batch.penalty, q.dtype, copy=False)
-        fixed = (penalty, made.inverse, made.means[0, :, :], made.small[:, 0, 0])
-        state = (self.rz, self.lower, self.upper, self.active.view(xp.int8))
-        numbers = (ASSUMED_INVERSE_NORM, self.forcing, self.unseen_radius)
-        arrays, limits = (self.x, self.r, self.p), (self.limit, self.share)
-        _triton.advance(arrays, q, fixed, state, limits, numbers)
+
+def certified(
+    state: State,
+    batch: ProblemBatch,
+    at: Evaluation,
+    limit: Array,
+    build: Build,
+    search: Search,
+    share: float = 1.0,
+    renew: Renew | None = None,
+) -> tuple[Directions, Array]:
+    """Return directions with upper bounds of twice what is left to gain, infinite where unknown.
+
+    ``search`` compares bounds of ``g' H^-1 g`` with what they have to reach, (m,), which is the
+    second result; its last argument is which problems are cautious. ``share`` is that of the
+    batch's Hessian which the Hessian of all rows surely has. Where the distances of the rows are
+    all that is needed, no row is looked at; other problems that may be about to end are looked at
+    by themselves. ``renew`` may make another preconditioner for problems, (m,), whose bounds are
+    too weak.
+    """
+    xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
+    if batch.objective.preconditioners[0] == "diagonal":
+        return _by_penalty(state, batch, at, limit, reached, build, search)
+    radius = (share * certified_radius(batch.objective.self_concordance)) ** 2
+    easy = GOAL_FACTOR * radius / xp.clip(xp.max(batch.expected_reach()), TINY, None) >= reached
+    if renew is not None or not bool(xp.any(easy)):
+        found, goal = _by_rows(state, batch, at, reached, radius, build, search, renew)
+    else:
+        made = build(batch, at)
+        goal = xp.minimum(reached, radius / xp.clip(made.farthest(), TINY, None))
+        first = xp.where(easy, goal, reached)
+        found = search(batch, at, made, first, state.cautious)
+        low = (found.upper <= reached) & (found.upper > goal) & ~state.cautious
+        goal = xp.where(low, goal, first)
+        found.upper = xp.where(found.upper > first, xp.full_like(goal, xp.inf), found.upper)
+        some = xp.nonzero(low)[0]
+        if some.shape[0]:
+            parts = (at.W, at.value, at.gradient, at.curvature, at.curvature_sum)
+            there = Evaluation(*take_problems(parts, some, low.shape[0]))
+            own, part = state.take(some), batch.only(some)
+            again = _by_rows(own, part, there, xp.take(reached, some), radius, build, search)
+            found, goal = _replaced(found, goal, low, *again)
+    none = xp.full_like(goal, xp.inf)
+    found.upper = xp.where(found.upper <= goal, found.upper / (share * CERTIFIED_SHARE), none)
+    return found, goal
+
+
+def _by_penalty(
+    state: State,
+    batch: ProblemBatch,
+    at: Evaluation,
+    limit: Array,
+    reached: Array,
+    build: Build,
+    search: Search,
+) -> tuple[Directions, Array]:
+    """Return directions, with the bound that strong convexity gives at any point.
+
+    Conjugate gradients leave so little of the gradient that it may hold at the next point.
+    """
+    xp = batch.xp
+    bound = batch.total(xp.sum(at.gradient**2 / batch.penalty, axis=0))
+    done = (bound <= limit) & ~state.cautious
+    if bool(xp.all(done)):
+        found = Directions(xp.zeros_like(at.W), 0 * bound, bound, xp.zeros_like(state.n_iter))
+    else:
+        found = search(batch, at, build(batch, at), reached, state.cautious)
+        found.upper = xp.where(done, bound, xp.full_like(bound, xp.inf))
+    return found, 0 * reached
+
+
+def _replaced(
+    found: Directions, goal: Array, chosen: Array, again: Directions, new: Array
+) -> tuple[Directions, Array]:
+    """Return directions and goals, with those of the chosen problems, bool (m,), replaced."""
+    xp = array_namespace(goal)
+    old, names = (xp.nonzero(own)[0] for own in (~chosen, chosen))
+    kept = (found.direction, found.lower, found.upper, found.steps, goal)
+    kept = take_problems(kept, old, goal.shape[0])
+    pieces = [(old, *kept), (names, again.direction, again.lower, again.upper, again.steps, new)]
+    *parts, goal = join_results(pieces)
+    return Directions(*parts), goal
+
+
+def _by_rows(
+    state: State,
+    batch: ProblemBatch,
+    at: Evaluation,
+    reached: Array,
+    radius: float,
+    build: Build,
+    search: Search,
+    renew: Renew | None = None,
+) -> tuple[Directions, Array]:
+    """Return directions, and goals that take the curvature of every row into account.
+
+    Tentatively, rows with little curvature are left out: bounds that are low enough without them
+    are certificates, and where they are not, the next direction has these rows.
+    """
+    xp = batch.xp
+    tentative = (state.n_iter + 1 < MAX_TENTATIVE) | (state.n_iter % 2 == 1)
+    tentative = tentative & ~state.cautious & (renew is None and batch.width == 1)
+    if bool(xp.any(tentative)):
+        at, goal = _truncated(batch, at, xp.where(tentative, reached, 0 * reached), radius)
+        reached = xp.where(tentative, goal, reached)
+    made = build(batch, at)
+    found = search(batch, at, made, reached, state.cautious)
+    below = found.upper <= reached
+    if not bool(xp.any(below)):
+        return found, reached
+    goal = _certifiable(batch, at, made, below, reached, radius)
+    failed = below & (found.upper > goal)
+    if bool(xp.any(failed)):
+        if renew is not None:
+            made = renew(at, made, failed)
+            again = _certifiable(batch, at, made, failed, reached, radius)
+            goal = xp.where(failed, again, goal)
+        none = xp.full_like(goal, xp.inf)
+        again = search(batch, at, made, xp.where(failed, goal, none), state.cautious)
+        found.direction = xp.where(batch.spread(failed), again.direction, found.direction)
+        for name in ("lower", "upper", "steps"):
+            both = (getattr(own, name) for own in (again, found))
+            setattr(found, name, xp.where(failed, *both))
+    return found, goal
+
+
+def _truncated(
+    batch: ProblemBatch, at: Evaluation, goal: Array, radius: float
+) -> tuple[Evaluation, Array]:
+    """Leave out curvature of rows whose scores, one each, may change by more than a radius.
+
+    Returns the goals, which are lowered until the share of what is left out is small.
+    """
+    xp, reach = batch.xp, batch.expected_reach()
+    if not bool(xp.any(xp.max(reach) * goal > radius)):
+        return at, goal
+    masses, reaches = [own[:, :, 0] for own in batch.masses(at.curvature)], batch.tiles.split(reach)
+    total = xp.clip(sum(xp.sum(mass, axis=0) for mass in masses), TINY, None)
+    for _ in range(MAX_LOWERED):
+        tiles = zip(masses, reaches, strict=True)
+        kept = [(radius * mass >= goal) | (own * goal <= radius) for mass, own in tiles]
+        pairs = list(zip(masses, kept, strict=True))
+        lost = sum(xp.sum(xp.where(own, 0 * mass, mass), axis=0) for mass, own in pairs) / total
+        if bool(xp.all(lost <= DROPPED_CURVATURE)):
+            tiles = zip(at.curvature, kept, strict=True)
+            return replace(at, curvature=[xp.where(own, h, 0 * h) for h, own in tiles]), goal
+        goal = xp.where(lost <= DROPPED_CURVATURE, goal, goal / GOAL_FACTOR)
+    return at, goal
+
+
+def _certifiable(
+    batch: ProblemBatch,
+    at: Evaluation,
+    made: Preconditioner,
+    needed: Array,
+    goal: Array,
+    radius: float,
+) -> Array:
+    """Lower goals to where no row may change its scores by more than a radius within them.
+
+    But for rows that have too little curvature together to matter.
+    """
+    xp, worst = batch.xp, made.farthest()
+    reaches = made.reaches(needed) if worst is None else []
+    if worst is None:
+        worst = xp.max(xp.stack([xp.max(own, axis=0) for own in reaches]), axis=0)
+    if not bool(xp.any(worst * goal > radius)):
+        return goal
+    parts, count, reaches = [], xp.zeros_like(goal), reaches or made.reaches(needed)
+    for mass, own in zip(batch.masses(at.curvature), reaches, strict=True):
+        cost = xp.where(mass > 0, 2 * mass * own[:, :, None], xp.zeros_like(mass))
+        reach = xp.minimum(own[:, :, None], 1 / xp.clip(mass, TINY, None))
+        reach = xp.where(reach * goal[:, None] > radius, reach, xp.zeros_like(reach))
+        count = count + xp.sum(xp.astype(reach > 0, xp.float64), axis=(0, 2))
+        parts.append((reach, cost))
+    allowed = (DROPPED_CURVATURE / xp.clip(count, 1.0, None))[:, None]
+    kept = [xp.where(cost <= allowed, xp.zeros_like(reach), reach) for reach, cost in parts]
+    worst = xp.max(xp.stack([xp.max(own, axis=(0, 2)) for own in kept]), axis=0)
+    return xp.minimum(goal, radius / xp.clip(worst, TINY, None))

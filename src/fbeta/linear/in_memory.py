@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from fbeta._array import Array, is_accelerator, product_precision, to_numpy
 from fbeta._threads import run_threaded
 from fbeta.linear.batch import Evaluation, Losses, ProblemBatch
-from fbeta.linear.certificate import certified
-from fbeta.linear.conjugate import FORCING, Directions, conjugate_gradients
+from fbeta.linear.conjugate import FORCING, Directions, certified, conjugate_gradients
 from fbeta.linear.driver import Evaluator, Oracle, State, StepRule, effective_tol, minimise
 from fbeta.linear.objectives import Objective
-from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Factorised, Preconditioner
+from fbeta.linear.preconditioners import PRECONDITIONERS, Factorised, Preconditioner
 
 if TYPE_CHECKING:
     from fbeta.linear.problems import Problems
@@ -35,7 +34,6 @@ MAX_LINE_SEARCH_TRIALS = 40
 STEP_EXPANSION = 4  # factor of a step beyond which the objective still falls
 OBJECTIVE_ERROR_ULPS = 64  # rounding error of an objective
 SINGLE_SHARE = 0.4  # of the tolerance that single precision aims at
-NEAR = 1.0  # decrement, in limits, at which a problem is near its optimum
 # decrement, in roots of the tolerance, at which single precision takes its last step
 MIXED_PRECISION_RADIUS = 0.02
 
@@ -91,7 +89,7 @@ class ArrayOracle(Evaluator, Oracle):
 
     def direction(self, state: ArrayState, at: Evaluation, limit: Array) -> Directions:
         """Return Newton directions by conjugate gradients."""
-        batch, cautious, radius, aim = self.batch, state.cautious, self.unseen_radius, limit
+        batch, cautious, radius = self.batch, state.cautious, self.unseen_radius
 
         def build(own: ProblemBatch, there: Evaluation) -> Preconditioner:
             return self.kind.build(own, there, self.preconditioner, self.steps)
@@ -99,7 +97,7 @@ class ArrayOracle(Evaluator, Oracle):
         def search(
             own: ProblemBatch, there: Evaluation, made: Preconditioner, goal: Array, far: Array
         ) -> Directions:
-            self.preconditioner = made if isinstance(made, Diagonal | Factorised) else None
+            self.preconditioner = made if isinstance(made, Factorised) else None
             return conjugate_gradients(own, there, made, goal, far, self.max_steps, radius)
 
         with product_precision(batch.xp, batch.design.device, full=radius == 0):
@@ -111,8 +109,6 @@ class ArrayOracle(Evaluator, Oracle):
                 found, limit = certified(state, batch, at, limit, build, search, renew=renew)
                 going = found.upper == batch.xp.inf
         self.steps = found.steps
-        if isinstance(self.preconditioner, Diagonal):
-            self.preconditioner.near = bool(batch.xp.all(found.lower <= NEAR * aim))
         if not self.factorised:
             # stopped before the bounds met, or after too many steps
             hard = (found.steps >= self.max_steps) | ((1 + FORCING) * found.lower <= limit)

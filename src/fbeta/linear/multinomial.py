@@ -146,7 +146,8 @@ class Multinomial(Objective):
     def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
         """Return the problems as the compiled solver takes them."""
         first = np.concatenate([[0], np.cumsum(self.class_counts)]).astype(np.intp)
-        return Compiled.multinomial(design, light, targets, first)
+        arrays, own = {"classes": targets.T, "first": first}, ("softmax", self.class_counts)
+        return Compiled.of(design, light, *own, int(first[-1]), arrays)
 
     def start(self, design: Design, targets: NDArray[np.intp], alpha: float) -> Array:
         """Start at logistic regressions of "not class 0", with coefficients that sum to 0.
@@ -284,14 +285,6 @@ class SetTiles(RowTiles):
         labels = super().diagonal(set_scores(total[None, :], self.sets.T)[0, :])
         return self.design.pack(labels, total)
 
-    def least_ratio(self, penalty: Array, D: Array) -> Array:
-        """Return a lower bound of ``penalty / D``: labels by features, all offsets together."""
-        xp, s = self.design.xp, self.design.sets.shape[1]
-        labels = super().least_ratio(penalty[:, :s], D[:, :s])
-        if D.shape[1] == s:
-            return labels
-        return xp.minimum(labels, xp.min(penalty[:, s:]) / xp.max(D[:, s:]))
-
 
 class LabelSets(Multinomial):
     """The softmax over label sets; y holds the number of the set, (rows, 1).
@@ -313,7 +306,6 @@ class LabelSets(Multinomial):
     def __init__(self, sets: sp.csr_array) -> None:
         super().__init__(np.array([sets.shape[0]]))
         self.sets = sets
-        self.outcome_distance = max(2.0, 2.0 * float(np.diff(sets.indptr).max(initial=0)))
 
     @classmethod
     def of(cls, targets: Any) -> Self:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._array import Array, array_namespace, dense_columns, is_accelerator
-from fbeta.losses import LogisticLoss, Loss, linear_scores
+from fbeta.losses import LOSSES, LogisticLoss, Loss, linear_scores
 
 if TYPE_CHECKING:
     from fbeta.linear.compiled import Compiled
@@ -57,8 +57,9 @@ class Objective(ABC):
         Scores c of a problem.
     intercept_penalty, min_alpha : float
         Penalty of intercepts and the least one of others, where losses do not bound them.
-    outcome_distance : float
-        Largest squared distance between the effects of two outcomes on a row's scores.
+    outcome_distance, self_concordance : float
+        Largest squared distance between the effects of two outcomes on a row's scores; by how much
+        the logarithm of a curvature changes at most, for each unit of a score.
     """
 
     kind: ClassVar[str]
@@ -70,6 +71,7 @@ class Objective(ABC):
     intercept_penalty: float = 0.0
     min_alpha: float = 0.0
     outcome_distance: float = 1.0
+    self_concordance: float = 1.0
 
     @classmethod
     def of(cls, targets: Any) -> Self:
@@ -113,18 +115,15 @@ class Objective(ABC):
         """Return what is added to objectives that decreases are compared with."""
         return FLOOR_SHARE * total_weight * self.null_loss
 
-    def certified_radius(self, radius: float) -> float:
-        """Return the change of scores that multiplies no curvature by more than exp(radius)."""
-        return radius
-
-    def masses(self, curvature: Array) -> Array | None:
+    def masses(self, curvature: Array) -> Array:
         """Return what bounds the changes of scores of each row from above by its curvature.
 
         Where a row's Hessian gives ``v' H v``, two outcomes change their scores by v by no more
         than ``sqrt(v' H v / mass)``; outcomes left out of a row take at most 2 mass times the
-        square of that change from ``v' H v``. (rows, m c), or None where nothing is known.
+        square of that change from ``v' H v``. (rows, m c); not asked of a problem with a diagonal
+        preconditioner.
         """
-        return None
+        raise NotImplementedError
 
     @abstractmethod
     def diagonal(self, curvature: Array) -> Array:
@@ -198,7 +197,7 @@ class Binary(Objective):
         mean: NDArray[np.float64] | None = None,
         constant: NDArray[np.float64] | None = None,
     ) -> None:
-        self.loss = loss
+        self.loss, self.self_concordance = loss, loss.self_concordance
         self.null_loss = float(loss.value(0.5, np.zeros(1))[0])
         self.middle = [float(loss.derivative(y, np.zeros(1))[0]) for y in (0.0, 1.0)]
         self.mean = np.zeros(0) if mean is None else mean
@@ -233,10 +232,6 @@ class Binary(Objective):
         """Multiply."""
         return curvature * v
 
-    def certified_radius(self, radius: float) -> float:
-        """Return the radius by the loss's own bound."""
-        return radius / self.loss.self_concordance if self.loss.self_concordance else float("inf")
-
     def masses(self, curvature: Array) -> Array:
         """Return the second derivative."""
         return curvature
@@ -267,8 +262,12 @@ class Binary(Objective):
         """Return the problems as the compiled solver takes them."""
         from fbeta.linear.compiled import Compiled
 
-        solved = int(np.isnan(self.constant).sum())
-        return Compiled.binary(design, light, targets, self.loss, solved)
+        if LOSSES.get(self.loss.name) != self.loss:
+            return None
+        value, solved = targets.data.astype(np.float64), int(np.isnan(self.constant).sum())
+        arrays = {"target_start": targets.indptr, "target_index": targets.indices}
+        own = (self.loss.name, self.counts, solved, arrays | {"target_value": value})
+        return Compiled.of(design, light, *own)
 
     def start(self, design: Design, targets: Any, alpha: float) -> Array:
         """Start at the models that ignore X, (p, m)."""

@@ -14,17 +14,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, to_numpy
-from fbeta.linear.batch import Evaluation, ProblemBatch, RowTiles, eliminated, take_problems
+from fbeta.linear.batch import TINY, Evaluation, ProblemBatch, RowTiles, take_problems
 
-__all__ = ["PRECONDITIONERS", "TINY", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
+__all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
 
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
 MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factorised again
-MAX_ELIMINATED = 64  # intercepts of a problem that are eliminated for bounds
 RIDGE = 1e-12  # added to the diagonal of singular matrices, in units of their largest entry
-TINY = 1e-150  # added where a zero would be divided by
 
 
 @dataclass
@@ -57,12 +55,12 @@ class Preconditioner(ABC):
         The last is infinite where nothing is known but the lower end of the spectrum.
         """
 
-    @abstractmethod
     def reaches(self, needed: Array) -> list[Array]:
         """Return bounds of the squared changes of scores by v with ``v' H v = 1``.
 
         Those of all rows and any two outcomes, (rows, m) tiles; of problems that are ``needed``.
         """
+        raise NotImplementedError
 
     def farthest(self) -> Array | None:
         """Return the largest of these bounds, (m,), where no row need be looked at for it."""
@@ -83,31 +81,7 @@ class Preconditioner(ABC):
 
 
 @dataclass
-class _ByDistance(Preconditioner):
-    """Bounds changes of scores by the distances of rows from a centre."""
-
-    @abstractmethod
-    def _centres(self) -> tuple[Array, Any]:
-        """Return how far centres of the rows are from that of the design, (m,), and a summand."""
-
-    def reaches(self, needed: Array) -> list[Array]:
-        """Return bounds by the distances of all rows."""
-        gap, base = self._centres()
-        tiles = self.batch.tiles.split(self.batch.design.distances[1])
-        return [self._bound(own, gap, base) for own in tiles]
-
-    def farthest(self) -> Array:
-        """Return the bound for the largest distance."""
-        distances = self.batch.design.distances[1]
-        return self._bound(self.batch.xp.max(distances), *self._centres())
-
-    def _bound(self, distances: Array, gap: Array, base: Any) -> Array:
-        norm = self.batch.objective.outcome_distance / max(self.batch.alpha, TINY)
-        return norm * (distances + gap) ** 2 + base
-
-
-@dataclass
-class Eliminating(_ByDistance):
+class Eliminating(Preconditioner):
     """Diagonal, but for the intercepts, which are eliminated exactly.
 
     With b = Z' B 1 and c = 1' B 1 the Hessian is that of features centred by their curvature, plus
@@ -200,8 +174,23 @@ class Eliminating(_ByDistance):
         size = total(xp.sum(rest * z, axis=0)) + of_last
         return xp.concat([z[:-1, :], offset], axis=0), size, self._most(rest[:-1, :]) + of_last
 
+    def reaches(self, needed: Array) -> list[Array]:
+        """Return bounds by the distances of all rows."""
+        gap, base = self._centres()
+        tiles = self.batch.tiles.split(self.batch.design.distances[1])
+        return [self._bound(own, gap, base) for own in tiles]
+
+    def farthest(self) -> Array:
+        """Return the bound for the largest distance."""
+        distances = self.batch.design.distances[1]
+        return self._bound(self.batch.xp.max(distances), *self._centres())
+
+    def _bound(self, distances: Array, gap: Array, base: Any) -> Array:
+        norm = self.batch.objective.outcome_distance / max(self.batch.alpha, TINY)
+        return norm * (distances + gap) ** 2 + base
+
     def _centres(self) -> tuple[Array, Any]:
-        """Return the distances of the means b c^-1, and c^-1."""
+        """Return how far means b c^-1 are from the centre of the design, (m,), and c^-1."""
         batch, xp, m, C = self.batch, self.batch.xp, self.smallest.shape[0], self.batch.width
         if not batch.design.intercept:
             return xp.zeros_like(self.smallest), 0.0
@@ -223,59 +212,30 @@ class Eliminating(_ByDistance):
 
 
 @dataclass
-class Diagonal(_ByDistance):
+class Diagonal(Preconditioner):
     """The diagonal alone, for one problem with many columns, on what the loss depends on.
 
-    There the Hessian is no less than the penalty, so that no eigenvalue of ``M^-1 H`` is below the
-    smallest ratio of the penalty of a feature to the largest entry of M for it. Where a problem is
-    ``near`` its optimum, intercepts are eliminated for bounds that do not depend on their penalty.
+    There the Hessian is no less than the penalty, which bounds ``r' H^-1 r``.
     """
 
     by_column, cast = ("inverse", "smallest"), ("inverse",)
 
     inverse: Array  # (p, M)
-    gap: Array = None  # distance of the centre of the rows, if intercepts are eliminated, and
-    base: Array = None  # what they change scores by, squared
-    near: bool = False
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
         """Make one for a point; nothing is taken over from the point before."""
         xp = batch.xp
         D = xp.clip(batch.penalty + batch.tiles.diagonal(at.curvature_sum), TINY, None)
-        smallest = batch.tiles.least_ratio(batch.penalty, D)
-        made = cls(batch, xp.reshape(smallest, (1,)), False, 1 / D)
-        few = batch.design.intercept and batch.width <= MAX_ELIMINATED
-        plain = few and batch.objective.masses(at.curvature[0][:1, :]) is None
-        if before is not None and before.near and plain:
-            made._eliminate(at, D)
-        return made
+        return cls(batch, xp.full_like(at.value, TINY), False, 1 / D)
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
-        """Return ``M^-1 r`` and ``r' M^-1 r``."""
-        project = self.batch.objective.project
+        """Return ``M^-1 r``, ``r' M^-1 r`` and what the penalty gives for ``r' H^-1 r``."""
+        total, project = self.batch.total, self.batch.objective.project
         r = project(r)  # rounding leaves a trace, and the size below must not be negative
-        z = self.inverse * r
-        size = self.batch.total(self.batch.xp.sum(r * z, axis=0))
-        return project(z), size, self.batch.xp.full_like(size, self.batch.xp.inf)
-
-    def _centres(self) -> tuple[Array, Any]:
-        """Return the distance of the centre itself, and what the penalties give."""
-        batch, xp = self.batch, self.batch.xp
-        loss, none = batch.objective, xp.zeros_like(self.smallest)
-        if self.gap is not None:
-            return self.gap + none, loss.outcome_distance * self.base + none
-        base = loss.outcome_distance / loss.intercept_penalty if batch.design.intercept else 0.0
-        return xp.linalg.vector_norm(batch.design.distances[0]) + none, base + none
-
-    def _eliminate(self, at: Evaluation, D: Array) -> None:
-        """Bound changes of scores and the spectrum with intercepts eliminated (docs/solver.md)."""
-        xp, alpha = self.batch.xp, max(self.batch.alpha, TINY)
-        mean, self.gap, self.base = eliminated(self.batch, at.curvature)
-        last = xp.max(D[-1, :])
-        most = (xp.max(D[:-1, :]) + 2 * last * mean**2) / alpha
-        smallest = 1 / xp.maximum(most, 2 * last * self.base)
-        self.smallest = xp.maximum(self.smallest, smallest)
+        z, sum_ = self.inverse * r, self.batch.xp.sum
+        size, most = (total(sum_(a, axis=0)) for a in (r * z, r * r / self.batch.penalty))
+        return project(z), size, most
 
 
 @dataclass
