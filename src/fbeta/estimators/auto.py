@@ -181,8 +181,8 @@ class FBetaAuto(AverageClassifier):
     training rows, without their labels, and shared by all folds.
 
     First comes the quickest model over one map, then your own candidates, and every map with the
-    quickest model; then the paper's method over the raw features and over the best map, nearest
-    neighbours, forests, label sets and the cardinality model; then what is left, in the order of
+    quickest model; then nearest neighbours, forests, the paper's method over the raw features and
+    over the best map, label sets and the cardinality model; then what is left, in the order of
     what it may gain in a second, if the effects of maps and models on the score add up, until ten
     candidates in a row did not raise the F_beta of the average by 0.0005. Alphas are decades, then
     half decades beside the best, but for label sets and the cardinality model, which take longest.

@@ -54,7 +54,7 @@ ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha tak
 PROBE_SHARE = 0.03  # of the time limit that a probe may take
 # share of the time limit that a forest may take; with fewer trees if need be, but no fewer than so
 FOREST_SHARE, MIN_TREES = 0.15, 50
-PROBE_TREES = 8  # of a forest that predict its time; the others take as long
+PROBE_TREES = 4  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
 
 
@@ -176,13 +176,12 @@ class Search:
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
-        yield from ((RAW, JOINT), (best, JOINT))
         for name in (other for other in OTHER_NAMES if other in self.models):
             pair = (scaled if name == "neighbours" else RAW), name  # trees need no scales
             if name != "neighbours":
                 self._limit_trees(pair)
             yield pair
-        yield from ((best, name) for name in SLOW_NAMES)
+        yield from ((RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES)))
         if self.trial.Y.shape[0] >= FEW_ROWS:
             yield from self._while_it_gains(best)
 

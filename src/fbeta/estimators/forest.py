@@ -198,29 +198,25 @@ class FBetaForest(StatisticsClassifier):
         Y = np.ascontiguousarray(Y[:, Y.min(axis=0) < Y.max(axis=0)]) if len(Y) else Y
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
 
+        options = {"min_samples_leaf": self.min_samples_leaf, "max_features": self.max_features}
+
         def grow(seed: int) -> tuple[Any, ...]:
+            """Return the nodes of a tree, and the leaf of each row."""
             check_cancelled()
-            return self._grow_tree(X, rows, Y, weight, seed)
+            target = Y if Y.shape[1] else np.zeros(len(Y))
+            if Y.shape[1] > MAX_OUTPUTS:
+                # distances of label sets survive a random projection, and so does what splits lower
+                signs = np.random.default_rng(seed).integers(0, 2, (Y.shape[1], PROJECTED_OUTPUTS))
+                target = Y @ (2.0 * signs - 1)
+            tree = ExtraTreeRegressor(**options, random_state=seed)
+            # with 0/1 targets the squared error is half the Gini index of classification trees
+            tree.fit(X, target, sample_weight=weight, check_input=False)
+            nodes = tree.tree_
+            parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
+            return *(part.copy() for part in parts), tree.apply(rows, check_input=False)
 
         trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
         return _put_together(trees, X.shape[1], targets, weight)
-
-    def _grow_tree(
-        self, X: Any, rows: Any, Y: NDArray[Any], weight: Weight, seed: int
-    ) -> tuple[Any, ...]:
-        """Grow a tree on checked X, by columns and by rows, and return its nodes and leaves."""
-        if Y.shape[1] > MAX_OUTPUTS:
-            # distances of label sets survive a random projection, and so does what splits lower
-            signs = np.random.default_rng(seed).integers(0, 2, (Y.shape[1], PROJECTED_OUTPUTS))
-            Y = Y @ (2.0 * signs - 1)
-        options = {"min_samples_leaf": self.min_samples_leaf, "max_features": self.max_features}
-        tree = ExtraTreeRegressor(**options, random_state=seed)
-        # with 0/1 targets the squared error is half the Gini index of classification trees
-        target = Y if Y.shape[1] else np.zeros(len(Y))
-        tree.fit(X, target, sample_weight=weight, check_input=False)
-        nodes = tree.tree_
-        parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
-        return *(part.copy() for part in parts), tree.apply(rows, check_input=False)
 
 
 @dataclass(frozen=True)
