@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
+from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_array, check_random_state
 
@@ -233,11 +233,12 @@ class NeighboursModel:
         """Return the weight of each label set, (n, L): of neighbours, by their inverse distance."""
         n, count = X.shape[0], self.X.shape[0]
         out, rows = np.zeros((n, self.n_sets)), max(1, MAX_DISTANCES // max(1, count))
-        finder = NearestNeighbors(n_neighbors=min(self.n_neighbours, count), algorithm="brute")
-        finder.fit(self.X)
+        k = min(self.n_neighbours, count)
         for start in range(0, n, rows):
             check_cancelled()
-            distance, near = finder.kneighbors(X[start : start + rows])
+            distances = euclidean_distances(X[start : start + rows], self.X)
+            near = np.argpartition(distances, k - 1, axis=1)[:, :k]
+            distance = np.take_along_axis(distances, near, axis=1).astype(np.float64)
             # the weight of a row that is there already is bounded
             least = np.maximum(distance.max(axis=1, keepdims=True) * 1e-3, 1e-12)
             share = self.weight[near] / np.maximum(distance, least)
