@@ -283,7 +283,7 @@ def test_slow_models_come_last():
     maps = len(search.maps)
     assert models[:maps] == ["sized"] * maps
     slow = [models.index(name) for name in searching.SLOW_NAMES]
-    assert max(models.index(name) for name in searching.OTHER_NAMES) < min(slow)
+    assert max(models.index(name) for name in searching.FOREST_NAMES) < min(slow)
     # few rows: fewer maps
     assert "quantiles, kernel 0.25" in search.maps
     assert list(feature_maps(X[:100], 0)) == ["standardised", "kernel 0.25", "RBF kernel", "raw"]

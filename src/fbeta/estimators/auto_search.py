@@ -34,7 +34,7 @@ JOINT = "joint"  # the paper's model
 # linear models that take tens of times as long as the others: the last to be tried
 SLOW_NAMES = ("label sets", "cardinality")
 LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
-OTHER_NAMES = ("neighbours", "forest, leaves of 1", "forest, leaves of 3")
+FOREST_NAMES = ("forest, leaves of 1", "forest, leaves of 3")
 # share of the time limit after which nothing new is begun
 TRIALS_SHARE = 0.9
 # share of the time left that a candidate of unknown cost may take before it is ended
@@ -170,18 +170,18 @@ class Search:
     def _order(self) -> Iterator[Pair]:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
         yield (next(iter(self.maps)), QUICK)
-        built_in = {*LINEAR_NAMES, *OTHER_NAMES}
+        built_in = {"neighbours", *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
         yield from ((name, QUICK) for name in sorted(self.maps, key=self._width))
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
-        for name in (other for other in OTHER_NAMES if other in self.models):
-            pair = (scaled if name == "neighbours" else RAW), name  # trees need no scales
-            if name != "neighbours":
+        once = [(scaled, "neighbours"), *((RAW, name) for name in FOREST_NAMES)]
+        once += [(RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES))]
+        for pair in (some for some in once if some[1] in self.models):
+            if pair[1] in FOREST_NAMES:
                 self._limit_trees(pair)
             yield pair
-        yield from ((RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES)))
         if self.trial.Y.shape[0] >= FEW_ROWS:
             yield from self._while_it_gains(best)
 
