@@ -108,11 +108,7 @@ class Search:
         return [candidate for some in self.found.values() for candidate in some]
 
     def run(self, pairs: Iterable[Pair] | None = None, keep_errors: bool = False) -> AverageModel:
-        """Try pairs, by default what is worth it in the time there is, and fit the average.
-
-        With ``keep_errors`` a candidate that fails is an error. A KeyboardInterrupt ends the
-        search where something was scored.
-        """
+        """Try pairs, by default what is worth it in the time there is, and fit the average."""
         with warnings.catch_warnings():
             # a candidate that did not converge is still scored
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -136,10 +132,7 @@ class Search:
         self.report(Progress(name, event, score, best, clock.elapsed, clock.limit, detail))
 
     def _pilot(self) -> None:
-        """Fit a first model to some of the rows, which is there if time ends too early.
-
-        Its time tells how many of the folds can be used.
-        """
+        """Fit a first model to some rows, as a fallback, and see how many folds can be used."""
         if self.trial.Y.shape[0] <= PILOT_ROWS:
             return
         small, begin, trial = self._part(PILOT_ROWS), self.clock.now(), self.trial
@@ -227,10 +220,7 @@ class Search:
         return terms[0] + terms[1] - terms[2] if np.isfinite(terms).all() else -np.inf
 
     def _seconds(self, pair: Pair) -> float:
-        """Return the expected time of a pair: by its model over another map, or by a probe.
-
-        That of the paper's model is expected by the number of its problems.
-        """
+        """Return the expected time of a pair: by another map, by QUICK (JOINT), or by a probe."""
         name, model = pair
         if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
             return 0.0

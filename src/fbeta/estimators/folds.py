@@ -81,10 +81,9 @@ def over_folds(
 ) -> list[dict[float, Found]]:
     """Return what ``look`` returns for the held-out rows of every fold, by alpha.
 
-    ``look`` is called with the fitted estimator, the held-out rows as its model takes them
-    (``checked``), and their indices; ``stop`` with each fold. What ``stop`` returns is called with
-    every alpha, from the strongest to the weakest, and what ``look`` returned, and tells whether
-    weaker ones are left out.
+    ``look`` is called with the fitted estimator, the held-out rows (``checked``) and their indices.
+    What ``stop`` returns for a fold is called with every alpha, the strongest first, and what
+    ``look`` returned, and tells whether weaker ones are left out.
     """
     check_takes_weight(estimator, weight)
     shared = estimator.alpha_shared(X, weight)

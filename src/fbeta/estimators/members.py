@@ -78,12 +78,10 @@ class Trial:
         kinds: bool = False,
         refine: bool = False,
     ) -> list[Candidate]:
-        """Fit to the training rows of every fold, and score the held-out rows.
+        """Fit to the training rows of every fold, transformers too, and score the held-out rows.
 
-        The transformers of a pipeline are fitted in every fold anew. ``alphas`` are those to choose
-        from for estimators that have one; a search for alpha brings its own. ``kinds`` asks for a
-        second candidate from the same fits where the estimator has two kinds of dependence of
-        labels, ``refine`` for half decades beside the best alpha, between those given.
+        ``kinds`` asks for a second candidate from the same fits, with other dependence of labels,
+        where there is one; ``refine`` for half decades beside the best alpha.
         """
         begin = perf_counter()
         maps, last = split_pipeline(estimator)
@@ -203,11 +201,10 @@ class Trial:
     def weights(
         self, candidates: Sequence[Candidate], gram: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], float]:
-        """Return weights of the statistics of candidates, (m,), and the F_beta of their average.
+        """Return weights of candidates, (m,), and the F_beta of their average, by :meth:`products`.
 
-        They are those of least squares, unless one candidate alone has an F_beta that is higher by
-        more than two standard errors: the best of many is often only the luckiest. ``gram`` are the
-        :meth:`products`.
+        One candidate is taken alone where it is better by more than two standard errors: the best
+        of many is often only the luckiest.
         """
         parts = [candidate.statistics for candidate in candidates]
         (rows, share), best = self.kept_rows(), int(np.argmax([c.score for c in candidates]))
@@ -328,8 +325,8 @@ def decoder_products(
 ) -> NDArray[np.float64]:
     """Return inner products, (m, m), of what a decoder reads of m dense statistics of n rows.
 
-    That are the probability of no labels, and what each label adds to sets of the sizes up to
-    ``largest``. ``share``, (n,), weighs the rows; ``known`` are the products of the first parts.
+    That are the probability of no labels, and what each label adds to sets of up to ``largest``
+    labels. ``known`` are the products of the first parts.
     """
     n, m, start = len(parts[0]), len(parts), 0 if known is None else len(known)
     gram = np.zeros((m, m))
@@ -352,12 +349,10 @@ def decoder_products(
 
 
 def stacked_weights(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return weights, (m,), not negative and with the sum 1, for m statistics of n instances.
+    """Return weights, (m,), not negative, with the sum 1, of the least squared error.
 
-    ``gram``, (1 + m, 1 + m), are the :func:`decoder_products` of the true labels and of them.
-    Weights are those with the least squared error of what a decoder reads, a proper score: its
-    minimum is where the average has the right expectations. It is far less noisy than the F_beta
-    of decoded sets, and convex.
+    ``gram``, (1 + m, 1 + m), are the :func:`decoder_products` of true labels and m statistics. The
+    error is a proper score, convex, and far less noisy than the F_beta of decoded sets.
     """
     m = len(gram) - 1
     scale = max(float(np.trace(gram[1:, 1:])) / m, 1e-300)
