@@ -9,7 +9,7 @@ how they change along a direction, without another product with Z.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "ArrayRun", "solve_batch"]
 
 STEP_RULE = StepRule(slope_before=0.3, slope_beyond=0.3, armijo=0.1, shortest=0.1, longest=0.9)
+# for one problem with many columns, whose directions cost more than trials: the slope must vanish
+EXACT_STEP_RULE = replace(STEP_RULE, armijo=1.0)
 MAX_LINE_SEARCH_TRIALS = 40
 STEP_EXPANSION = 4  # factor of a step beyond which the objective still falls
 OBJECTIVE_ERROR_ULPS = 64  # rounding error of an objective
@@ -127,7 +129,8 @@ class ArrayOracle(Evaluator, Oracle):
 
         The slope grows with the step; up to where it vanishes the objective falls.
         """
-        batch, xp, rule = self.batch, self.batch.xp, self.rule
+        batch, xp = self.batch, self.batch.xp
+        rule = EXACT_STEP_RULE if self.kind is PRECONDITIONERS["diagonal"] else self.rule
         W, direction, scores, value = state.W, state.direction, state.scores, state.value
         assert scores is not None
         changes = batch.tiles.product(direction)
