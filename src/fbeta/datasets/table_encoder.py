@@ -25,9 +25,10 @@ from fbeta.datasets.cells import (
     Cells,
     FloatArray,
     Reading,
-    arrow_modules,
+    arrow,
     categories,
     columns_of,
+    compute,
     missing,
     read_days,
     read_numbers,
@@ -40,7 +41,7 @@ _MAX_CATEGORIES = 1_000
 _MAX_TERMS = 20_000
 # in shorter tables a word that is there once may be all there is
 _MIN_ROWS_FOR_REPEATED_TERMS = 50
-_DAYS_PER_YEAR, _DAYS_PER_WEEK = 365.2425, 7.0
+_PERIODS = (365.2425, 7.0, 1.0)  # days of a year, a week and a day
 # wider tables become sparse
 _MAX_DENSE_FEATURES = 1_000
 
@@ -115,7 +116,7 @@ class CategoryColumn:
     @classmethod
     def fit(cls, cells: Cells, detail: str = "") -> CategoryColumn:
         """Find the categories, a missing value among them."""
-        found = arrow_modules()[1].value_counts(categories(cells))
+        found = compute.value_counts(categories(cells))
         counts = np.asarray(found.field("counts"))
         order = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
         kept = [str(found.field("values")[int(i)]) for i in order if counts[i] > 1]
@@ -123,7 +124,6 @@ class CategoryColumn:
 
     def encode(self, cells: Cells) -> sparse.csr_array:
         """Return one feature for each category."""
-        arrow, compute = arrow_modules()
         known = arrow.array(self.values, arrow.string())
         codes = compute.fill_null(compute.index_in(categories(cells), value_set=known), -1)
         column = np.asarray(codes)
@@ -198,9 +198,14 @@ class DateColumn:
         order, found, _ = read_days(cells, detail or "iso")
         known = found[~np.isnan(found)]
         fill = float(known.mean()) if known.size else 0.0
-        clock = bool((known % 1 != 0).any())
-        moments = StandardScaler().fit(_calendar(np.where(np.isnan(found), fill, found), clock))
+        periods = _PERIODS if (known % 1 != 0).any() else _PERIODS[:2]
+        moments = StandardScaler().fit(_calendar(np.where(np.isnan(found), fill, found), periods))
         return cls(order, tuple(moments.mean_.tolist()), tuple(moments.scale_.tolist()), fill)
+
+    @property
+    def periods(self) -> tuple[float, ...]:
+        """The periods, in days, in which a date has a place."""
+        return _PERIODS[: len(self.means) // 2]
 
     def read(self, cells: Cells) -> Reading:
         """Read days, with year, month and day in the order of the training where possible."""
@@ -209,7 +214,7 @@ class DateColumn:
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 5 or 7)."""
         found = self.read(cells)[1]
-        features = _calendar(np.where(np.isnan(found), self.fill, found), len(self.means) == 7)
+        features = _calendar(np.where(np.isnan(found), self.fill, found), self.periods)
         return np.asarray((features - np.array(self.means)) / np.array(self.scales))
 
     def names(self, column: str) -> list[str]:
@@ -218,8 +223,7 @@ class DateColumn:
         return [f"{column}: {part}" for part in parts[: len(self.means)]]
 
 
-def _calendar(days: FloatArray, clock: bool) -> FloatArray:
-    periods = (_DAYS_PER_YEAR, _DAYS_PER_WEEK, 1.0) if clock else (_DAYS_PER_YEAR, _DAYS_PER_WEEK)
+def _calendar(days: FloatArray, periods: Sequence[float]) -> FloatArray:
     turns = [2 * np.pi * days / period for period in periods]
     return np.column_stack([days, *(f(turn) for turn in turns for f in (np.sin, np.cos))])
 

@@ -1,415 +1,396 @@
-"""Graphs under construction, and the exact decode as a graph, in double precision.
+"""Graphs of ONNX under construction, in double precision, and features of tables and maps.
 
-Values are names, operations add nodes. The decode has the size of the bodies of its loops, whatever
-the number of labels. ``beta``, ``min_labels`` and ``max_labels`` are inputs of the graph.
+Operations on values add nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.polynomial.chebyshev import Chebyshev, cheb2poly
+from scipy import sparse
+from scipy.stats import norm
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import Nystroem
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    QuantileTransformer,
+    StandardScaler,
+)
 
 from fbeta._array import optional_import
-from fbeta.decoding.measures import TIE_UNITS
-from fbeta.statistics.conditional_bernoulli import margin
+from fbeta.datasets import TableEncoder
+from fbeta.datasets.cells import GAPS
+from fbeta.datasets.table_encoder import CategoryColumn, DateColumn, NumberColumn, TextColumn
 
 # versions of the operators and of the format, which onnxruntime 1.17 and later read
-OPSET, IR_VERSION = 18, 10
-RELATIVE_TIE = TIE_UNITS * np.finfo(np.float64).eps
-# stands for an infinite logarithm, whose differences are no numbers
-IMPOSSIBLE = 1e300
+OPSETS, IR_VERSION = (("", 18), ("ai.onnx.ml", 3)), 10
+_QUANTILE_END = 1e-7  # as in scikit-learn: how near to the ends quantiles are cut off
+_NORMAL_DEGREE = 32  # of the polynomial for normal scores, whose error is that of rounding
+# results that are not of the type of what they are made of
+_COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "IsNaN")
+_RESULTS: dict[str, type] = {"LabelEncoder": int, **dict.fromkeys(_COMPARISONS, bool)}
 
-# label sets, (n, s), expected values, (n, 1), and marginals, (n, s)
-Decoded: TypeAlias = tuple[str, str, str]
-# makes of a graph, the direction, a state, (n, s), and the values of a size k, the last of which is
-# k, a new state and P(|y| = k, y_j = 1), (n, s); and values to scan over, upwards and downwards
-Steps: TypeAlias = tuple[Callable[..., tuple[str, str]], list[list[str]]]
+
+def _operator(kind: str, turned: bool = False) -> Callable[[Any, Any], Value]:
+    """Return a method that makes a value of two, or of a value and a number."""
+    return lambda self, other: self.graph.op(kind, *((other, self) if turned else (self, other)))
+
+
+class Value:
+    """Numbers or booleans in a graph; a number beside it becomes a constant of its type."""
+
+    def __init__(self, graph: Graph, name: str, dtype: type = float) -> None:
+        self.graph, self.name, self.dtype = graph, name, dtype
+
+    __add__, __sub__, __mul__, __truediv__ = map(_operator, ("Add", "Sub", "Mul", "Div"))
+    __rsub__, __rtruediv__ = _operator("Sub", True), _operator("Div", True)
+    __gt__, __ge__, __lt__ = map(_operator, ("Greater", "GreaterOrEqual", "Less"))
+    __le__, __and__, __matmul__ = map(_operator, ("LessOrEqual", "And", "MatMul"))
+    equals, at_least, at_most = map(_operator, ("Equal", "Max", "Min"))
+
+    def __neg__(self) -> Value:
+        return self.graph.op("Neg", self)
+
+    def clip(self, low: float, high: float) -> Value:
+        """Return the value between two ends."""
+        return self.graph.op("Clip", self, low, high)
+
+    def cast(self, dtype: type) -> Value:
+        """Return the value as another type: float, which is double, or int."""
+        found = self.graph.op("Cast", self, to=self.graph.types[dtype])
+        return Value(self.graph, found.name, dtype)
+
+    def sum(self, axis: int, *, keep: bool = False, kind: str = "ReduceSum") -> Value:
+        """Return the sum along an axis, or another reduction."""
+        return self.graph.op(kind, self, self.graph.integer([axis]), keepdims=int(keep))
+
+    def cut(self, axis: int, start: int, stop: int) -> Value:
+        """Return a part of an axis."""
+        places = (self.graph.integer([i]) for i in (start, stop, axis))
+        return self.graph.op("Slice", self, *places)
+
+    def columns(self) -> Value:
+        """Return the columns of a value to scan over, of shape (columns, n, 1)."""
+        return self.graph.op("Transpose", self, perm=[1, 0]).unsqueeze(2)
+
+    def unsqueeze(self, axis: int) -> Value:
+        """Return the value with one more axis."""
+        return self.graph.op("Unsqueeze", self, self.graph.integer([axis]))
+
+    def pad(self, *widths: int, fill: float = 0.0) -> Value:
+        """Return the value with more (or fewer) entries before and after those of each axis."""
+        return self.graph.op("Pad", self, self.graph.integer(widths), self.graph.constant(fill))
+
+    def take(self, places: Any, axis: int = 1) -> Value:
+        """Return the entries of an axis at some places."""
+        places = places if isinstance(places, Value) else self.graph.integer(places)
+        return self.graph.op("Gather", self, places, axis=axis)
+
+    def at(self, places: Value) -> Value:
+        """Return for each row the entries of that row at some places."""
+        return self.graph.op("GatherElements", self, places, axis=1)
+
+    def top(self, count: Value, **options: Any) -> tuple[Value, Value]:
+        """Return the largest numbers of each row, the largest first, and where they are."""
+        values, places = self.graph.ops("TopK", 2, self, count, axis=1, **options)
+        return values, Value(self.graph, places.name, int)
 
 
 class Graph:
-    """Nodes and constants of a graph, or of the body of a scan within an outer one."""
+    """Nodes and constants of a graph; those of a loop or a branch while its body is made."""
 
-    def __init__(self, outer: Graph | None = None) -> None:
+    def __init__(self) -> None:
         self.onnx = optional_import("onnx", "onnx", "the export to ONNX")
+        tensor = self.onnx.TensorProto
+        self.types = {float: tensor.DOUBLE, int: tensor.INT64, bool: tensor.BOOL}
         self.nodes: list[Any] = []
-        self.root: Graph = self if outer is None else outer.root
-        self.constants: dict[tuple[Any, ...], str] = {}
+        self.constants: dict[tuple[Any, ...], Value] = {}
         self.initializers: list[Any] = []
         self.count = 0
+        self.beta = Value(self, "beta")
 
     def name(self, hint: str) -> str:
         """Return a name that no other value has."""
-        self.root.count += 1
-        return f"{hint}_{self.root.count}"
+        self.count += 1
+        return f"{hint}_{self.count}"
 
-    def constant(self, value: Any, dtype: Any = np.float64) -> str:
+    def constant(self, value: Any, dtype: type = float) -> Value:
         """Return a constant; equal ones are kept once."""
         array = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))
         key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self.root.constants:
-            name = self.root.constants[key] = self.name("constant")
-            self.root.initializers.append(self.onnx.numpy_helper.from_array(array, name))
-        return self.root.constants[key]
+        if key not in self.constants:
+            self.constants[key] = Value(self, self.name("constant"), dtype)
+            made = self.onnx.numpy_helper.from_array(array, self.constants[key].name)
+            self.initializers.append(made)
+        return self.constants[key]
 
-    def integer(self, value: Any) -> str:
+    def integer(self, value: Any) -> Value:
         """Return a constant of integers."""
-        return self.constant(value, np.int64)
+        return self.constant(value, int)
 
-    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> Value:
         """Add an operation, and return its first result."""
         return self.ops(kind, 1, *inputs, **attributes)[0]
 
-    def ops(self, kind: str, results: int, *inputs: str, **attributes: Any) -> list[str]:
+    def ops(self, kind: str, results: int, *inputs: Any, **attributes: Any) -> list[Value]:
         """Add an operation with several results."""
-        outputs = [self.name(kind) for _ in range(results)]
-        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), outputs, **attributes))
+        numbers = inputs[1:] if kind == "Where" else inputs
+        dtype = next(value.dtype for value in numbers if isinstance(value, Value))
+        given = [v if isinstance(v, Value) else self.constant(v, dtype) for v in inputs]
+        found = _RESULTS.get(kind, dtype)
+        outputs = [Value(self, self.name(kind), found) for _ in range(results)]
+        names = ([value.name for value in values] for values in (given, outputs))
+        self.nodes.append(self.onnx.helper.make_node(kind, *names, **attributes))
         return outputs
 
-    def sum(self, value: str, axis: int, *, keep: bool = False) -> str:
-        """Return the sum along an axis."""
-        return self.op("ReduceSum", value, self.integer([axis]), keepdims=int(keep))
+    def where(self, condition: Value, yes: Any, no: Any) -> Value:
+        """Return one of two values where the condition holds, the other elsewhere."""
+        return self.op("Where", condition, yes, no)
 
-    def cut(self, value: str, axis: int, start: int, stop: int) -> str:
-        """Return a part of an axis."""
-        places = (self.integer([i]) for i in (start, stop, axis))
-        return self.op("Slice", value, *places)
-
-    def unsqueeze(self, value: str, axis: int) -> str:
-        """Return the value with one more axis."""
-        return self.op("Unsqueeze", value, self.integer([axis]))
-
-    def descending(self, value: str, count: str) -> str:
-        """Return the largest numbers of each row, the largest first."""
-        return self.ops("TopK", 2, value, count, axis=1)[0]
+    def concat(self, *values: Value) -> Value:
+        """Join values of shape (n, any)."""
+        return self.op("Concat", *values, axis=1)
 
     def scan(
         self,
-        body: Callable[[Graph, list[str], list[str]], tuple[list[str], list[str]]],
-        states: Sequence[str],
-        over: Sequence[str],
+        body: Callable[[list[Value], list[Value]], list[Value]],
+        states: Sequence[Value],
+        over: Sequence[Value],
         results: int = 0,
         *,
         backwards: bool = False,
-    ) -> tuple[list[str], list[str]]:
+    ) -> list[Value]:
         """Scan over the first axis of values in double precision; return last states and results.
 
-        The body makes new states and results of a graph, the states and the parts of ``over``.
+        The body makes new states and results of the states and the parts of ``over``.
         """
-        inner = Graph(self)
-        before = [inner.name("state") for _ in states]
-        parts = [inner.name("part") for _ in over]
-        after, found = body(inner, before, parts)
-        subgraph = inner._finished([*before, *parts], [*after, *found])
-        attributes: dict[str, Any] = {"body": subgraph, "num_scan_inputs": len(over)}
+        before = [Value(self, self.name("state")) for _ in states]
+        parts = [Value(self, self.name("part")) for _ in over]
+        inner = self._inner([*before, *parts], lambda: body(before, parts))
+        attributes: dict[str, Any] = {"body": inner, "num_scan_inputs": len(over)}
         if backwards:
             attributes["scan_input_directions"] = [1] * len(over)
-            if results:  # an attribute cannot be an empty list
-                attributes["scan_output_directions"] = [1] * results
-        out = self.ops("Scan", len(states) + results, *states, *over, **attributes)
-        return out[: len(states)], out[len(states) :]
+        return self.ops("Scan", len(states) + results, *states, *over, **attributes)
 
     def choose(
-        self, condition: str, *branches: Callable[[Graph], list[str]], results: int
-    ) -> list[str]:
+        self, condition: Value, *branches: Callable[[], list[Value]], results: int
+    ) -> list[Value]:
         """Return what one of two graphs makes, in double precision: the first if the condition."""
-        inner = [Graph(self), Graph(self)]
-        made = [b._finished([], make(b)) for b, make in zip(inner, branches, strict=True)]
-        return self.ops("If", results, condition, then_branch=made[0], else_branch=made[1])
+        yes, no = (self._inner([], make) for make in branches)
+        made = self.ops("If", results, condition, then_branch=yes, else_branch=no)
+        return [Value(self, value.name) for value in made]
 
-    def _finished(self, inputs: list[str], outputs: list[str]) -> Any:
-        """Return the graph within another; the names of its results are its own."""
-        helper, double = self.onnx.helper, self.onnx.TensorProto.DOUBLE
-        outputs = [self.op("Identity", name) for name in outputs]
+    def _inner(self, inputs: list[Value], make: Callable[[], list[Value]]) -> Any:
+        """Return a graph within this one; the names of its results are its own."""
+        helper, (outer, self.nodes) = self.onnx.helper, (self.nodes, [])
+        outputs = [self.op("Identity", value) for value in make()]
         given, made = (
-            [helper.make_tensor_value_info(name, double, None) for name in names]
-            for names in (inputs, outputs)
+            [helper.make_tensor_value_info(value.name, self.types[float], None) for value in values]
+            for values in (inputs, outputs)
         )
-        return helper.make_graph(self.nodes, self.name("body"), given, made)
+        inner = helper.make_graph(self.nodes, self.name("body"), given, made)
+        self.nodes = outer
+        return inner
 
 
-def decode_joint(
-    g: Graph, s: int, empty: str, joint: str, cardinalities: NDArray[np.intp]
-) -> Decoded:
-    """Find the best sets under statistics of shape (n, 1) and (n, K, s) for K sizes."""
-    k = g.constant(cardinalities)
-
-    def body(b: Graph, _: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
-        scores = b.op("MatMul", _weight(b, k, parts[0]), joint)
-        count = b.op("Cast", parts[0], to=b.onnx.TensorProto.INT64)
-        return [], [b.sum(b.descending(scores, count), 1)]
-
-    sizes = g.constant(np.arange(1.0, s + 1)[:, None])
-    _, (hits,) = g.scan(body, [], [sizes], 1)
-    size, value = _choose(g, s, empty, g.op("Transpose", hits, perm=[1, 0]))
-    own = g.op("Cast", g.op("Max", size, g.integer(1)), to=g.onnx.TensorProto.DOUBLE)
-    weights = g.unsqueeze(_weight(g, k, own), 2)
-    scores = g.sum(g.op("Mul", weights, joint), 1)
-    low, high = _tie(g, g.descending(scores, g.integer([s])), size)
-    marginals = g.op("Min", g.sum(joint, 1), g.constant(1.0))
-    return _largest(g, scores, low, high, size), value, marginals
+def table_inputs(encoder: TableEncoder, names: Any) -> dict[str, list[str]]:
+    """Return the columns of the inputs ``X`` (numbers and dates) and ``categories``, by name."""
+    found: dict[str, list[str]] = {"X": [], "categories": []}
+    for name, part in zip(map(str, names), encoder.parts_, strict=True):
+        if isinstance(part, TextColumn):
+            raise TypeError(
+                f"the column {name!r} is text, and ONNX has no operator that finds its words as "
+                f"the model does: fit a model without it (--drop {name!r}), or predict with fbeta"
+            )
+        if part is not None:
+            found["categories" if isinstance(part, CategoryColumn) else "X"].append(name)
+    return found
 
 
-def decode_independent(g: Graph, s: int, scores: str) -> Decoded:
-    """Find the best sets of independent labels with log-odds of shape (n, s).
-
-    ``q_{j,k+1} = w_j (P(|y| = k) - q_jk)`` upwards for labels with p <= 1/2, and downwards for the
-    absence of the others, as in ``statistics.conditional_bernoulli``: no exponential by size.
-    """
-    descending, order = g.ops("TopK", 2, scores, g.integer([s]), axis=1)
-    one, zero = g.constant(1.0), g.constant(0.0)
-    present, absent = sigmoids(g, descending)
-    law = _law_of_number(g, s, present, absent)
-    high = g.op("Greater", descending, zero)
-    below = g.op("Div", present, g.op("Where", high, one, absent))
-    above = g.op("Div", absent, g.op("Where", high, present, one))
-    odds = {False: g.op("Where", high, zero, below), True: g.op("Where", high, above, zero)}
-    is_high = g.op("Cast", high, to=g.onnx.TensorProto.DOUBLE)
-
-    def step(b: Graph, backwards: bool, other: str, parts: list[str]) -> tuple[str, str]:
-        rest = b.op("Mul", b.op("Sub", parts[0], other), odds[backwards])
-        q = b.op("Sub", b.op("Mul", is_high, parts[0]), other) if backwards else rest
-        return rest, b.op("Max", q, zero)
-
-    sizes = g.constant(np.arange(1.0, s + 1)[:, None])
-    parts = [[_columns(g, g.cut(law, 1, i, s + i)), sizes] for i in (0, 1)]
-    ranked, empty = [descending, order], g.cut(law, 1, 0, 1)
-    return _decode_sorted(g, s, scores, ranked, empty, (step, parts), present)
+def encode_table(g: Graph, encoder: TableEncoder, X: Value) -> Value:
+    """Return the features of the inputs of a table; X, (n, m), has days since 1970 for dates."""
+    used = [part for part in encoder.parts_ if part is not None]
+    plain = [part for part in used if not isinstance(part, CategoryColumn)]
+    texts = [part for part in used if isinstance(part, CategoryColumn)]
+    places = [i for i, part in enumerate(plain) if isinstance(part, NumberColumn)]
+    blocks = [_numbers(g, [plain[i] for i in places], X.take(places))] if places else []
+    for i, part in enumerate(plain):
+        if isinstance(part, DateColumn):
+            blocks.append(_date(g, part, X.cut(1, i, i + 1)))
+    for i, part in enumerate(texts):
+        if part.values:
+            cells = Value(g, "categories", str).cut(1, i, i + 1)
+            blocks.append(_one_hot(g, part.values, cells))
+    # blocks by kind, and then the features in the order of the columns
+    kinds = [NumberColumn, DateColumn, CategoryColumn]
+    order = sorted(range(len(used)), key=lambda i: kinds.index(type(used[i])))
+    widths = [len(part.names("")) for part in used]
+    starts = dict(zip(order, np.cumsum([0, *(widths[i] for i in order)]).tolist(), strict=False))
+    features = [starts[i] + j for i, width in enumerate(widths) for j in range(width)]
+    return g.concat(*blocks).take(features)
 
 
-def decode_sized(g: Graph, s: int, scores: str, law: SizeNodes) -> Decoded:
-    """Find the best sets of labels that are independent given their number; scores are (n, s)."""
-    ranked = g.ops("TopK", 2, scores, g.integer([s]), axis=1)
-    empty, steps = _steps_by_size(g, s, ranked[0], law)
-    return _decode_sorted(g, s, scores, ranked, empty, steps)
+def _numbers(g: Graph, parts: list[NumberColumn], X: Value) -> Value:
+    """Return scaled numbers, (n, m), each followed by whether it is a gap where training had."""
+    gaps = g.op("IsNaN", X)
+    scaled = (X - [part.mean for part in parts]) / [part.scale for part in parts]
+    both = g.concat(g.where(gaps, 0.0, scaled), gaps.cast(float))
+    places = [[i, len(parts) + i][: 1 + part.gaps] for i, part in enumerate(parts)]
+    return both.take(np.concatenate(places))
 
 
-def _decode_sorted(
-    g: Graph, s: int, scores: str, ranked: list[str], empty: str, steps: Steps, means: str = ""
-) -> Decoded:
-    """Find the best sets where one order of the labels serves all sizes.
-
-    ``ranked`` are the scores in falling order and where they were, ``means`` the marginals of the
-    labels in that order, if they are known.
-    """
-    descending, order = ranked
-    sizes, nothing = g.constant(np.arange(1.0, s + 1)), g.op("Mul", descending, g.constant(0.0))
-
-    def add(b: Graph, totals: list[str], present: str, k: str) -> list[str]:
-        gain = b.op("Mul", b.op("CumSum", present, b.integer(1)), _weight(b, k, sizes))
-        return [b.op("Add", totals[0], gain), *(b.op("Add", sum_, present) for sum_ in totals[1:])]
-
-    start = [nothing] if means else [nothing, nothing]
-    hits, *more = _sum_over_sizes(g, nothing, steps, start, add)
-    means = means or more[0]
-    size, value = _choose(g, s, empty, hits)
-
-    def by_shares(b: Graph) -> list[str]:
-        own = b.op("Cast", b.op("Max", size, b.integer(1)), to=b.onnx.TensorProto.DOUBLE)
-
-        def add_share(c: Graph, totals: list[str], present: str, k: str) -> list[str]:
-            return [c.op("Add", totals[0], c.op("Mul", present, _weight(c, k, own)))]
-
-        (shares,) = _sum_over_sizes(b, nothing, steps, [nothing], add_share)
-        low, high = _tie(b, shares, size)
-        final = b.op("Sub", _count(b, "GreaterOrEqual", shares, low), b.integer(1))
-        places = (final, _count(b, "Greater", shares, high))
-        return [b.op("GatherElements", descending, place, axis=1) for place in places]
-
-    # Labels tie where their shares of the value do, as those of dense statistics do. Shares fall
-    # with the scores, by at least the fall of the marginals over s, relatively: most rows need none
-    before = g.op("Max", g.op("Sub", size, g.integer(1)), g.integer(0))
-    places = (before, g.op("Min", size, g.integer(s - 1)))
-    last, after = (g.op("GatherElements", means, place, axis=1) for place in places)
-    fall = g.op("Mul", last, g.constant(4 * s * RELATIVE_TIE))
-    inside = g.op("And", g.op("Greater", size, g.integer(0)), g.op("Less", size, g.integer(s)))
-    close = g.op("And", g.op("LessOrEqual", g.op("Sub", last, after), fall), inside)
-    some = g.op("Greater", g.sum(g.op("Cast", close, to=g.onnx.TensorProto.INT64), 0), g.integer(0))
-    edge = g.op("GatherElements", descending, before, axis=1)
-    low, high = g.choose(g.op("Squeeze", some), by_shares, lambda _: [edge, edge], results=2)
-    marginals = g.op("ScatterElements", nothing, order, means, axis=1)
-    return _largest(g, scores, low, high, size), value, marginals
+def _date(g: Graph, part: DateColumn, days: Value) -> Value:
+    """Return the features of a column of days, (n, 1)."""
+    days = g.where(g.op("IsNaN", days), part.fill, days)
+    turns = [days * (2 * np.pi) / period for period in part.periods]
+    waves = (g.op(wave, turn) for turn in turns for wave in ("Sin", "Cos"))
+    return (g.concat(days, *waves) - part.means) / part.scales
 
 
-def _count(g: Graph, kind: str, values: str, limit: str) -> str:
-    """Return how many values of each row compare so with the limit, (n, 1)."""
-    return g.sum(g.op("Cast", g.op(kind, values, limit), to=g.onnx.TensorProto.INT64), 1, keep=True)
+def _one_hot(g: Graph, values: tuple[str, ...], cells: Value) -> Value:
+    """Return a feature for each category of a column of text, (n, 1)."""
+    codes = {value: code for code, value in enumerate(values)}
+    if "" in codes:
+        codes = {**dict.fromkeys(GAPS, codes[""]), **codes}
+    options = {"keys_strings": list(codes), "values_int64s": list(codes.values())}
+    found = g.op("LabelEncoder", cells, domain="ai.onnx.ml", default_int64=-1, **options)
+    return found.equals([range(len(values))]).cast(float)
 
 
-def sigmoids(g: Graph, logits: str) -> tuple[str, str]:
-    """Return p and 1 - p, both to the last digits, which Sigmoid is not where it is small."""
-    one = g.constant(1.0)
-    small = g.op("Exp", g.op("Neg", g.op("Abs", logits)))
-    large = g.op("Div", one, g.op("Add", one, small))
-    parts, high = (large, g.op("Mul", small, large)), g.op("Greater", logits, g.constant(0.0))
-    return g.op("Where", high, *parts), g.op("Where", high, *parts[::-1])
+def transform(g: Graph, step: Any, X: Value) -> Any:
+    """Return what a fitted transformer, or a pipeline of some, makes of X."""
+    match step:
+        case None | "passthrough":
+            return X
+        case Pipeline():
+            for _, inner in step.steps:
+                X = transform(g, inner, X)
+            return X
+        case StandardScaler() | MinMaxScaler() | MaxAbsScaler():
+            return _scale(g, step, X)
+        case SimpleImputer() if np.isnan(step.missing_values):
+            return _impute(g, step, X)
+        case QuantileTransformer(output_distribution="normal"):
+            return _quantiles(g, step, X)
+        case Normalizer(norm="l2"):
+            return _unit_length(g, X)
+        case TfidfTransformer(norm="l2", sublinear_tf=True, use_idf=True):
+            # of no word there are no counts, and the logarithm is not taken
+            none = X.equals(0.0)
+            X = g.where(none, X, g.op("Log", g.where(none, 1.0, X)) + 1.0)
+            return _unit_length(g, X * step.idf_)
+        case Nystroem(kernel="rbf" | "laplacian"):
+            return _kernel(g, step, X)
+    raise TypeError(
+        f"a pipeline with {type(step).__name__} cannot be exported: expected StandardScaler, "
+        "MaxAbsScaler or MinMaxScaler before the classifier, a table of numbers, categories and "
+        "dates, or the feature maps of FBetaAuto"
+    )
 
 
-def _law_of_number(g: Graph, s: int, present: str, absent: str) -> str:
-    """Return ``P(k labels)`` of independent labels, of shape (n, 1 + s)."""
-    zeros = g.op("Mul", g.cut(present, 1, 0, 1), g.constant(np.zeros((1, s + 1))))
-    start = g.op("Add", zeros, g.constant(np.eye(1, s + 1)))
-    shift = g.integer([0, 1, 0, -1])
-
-    def add_label(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
-        (law,), (p, q) = states, parts
-        more = b.op("Mul", b.op("Pad", law, shift), p)
-        return [b.op("Add", b.op("Mul", law, q), more)], []
-
-    return g.scan(add_label, [start], [_columns(g, present), _columns(g, absent)])[0][0]
-
-
-@dataclass(frozen=True)
-class SizeNodes:
-    """The law of the number of labels, of n instances."""
-
-    sizes: NDArray[np.intp]  # (C,), increasing, 0 perhaps among them
-    values: str  # (n, C), potentials, or log-probabilities up to a constant
-    potentials: bool  # which of the two; potentials may also be (1, C)
-
-    def probabilities(self, g: Graph, log_ratios: str) -> str:
-        """Return ``P(|y| = k)`` for k in 0..largest, of shape (n, 1 + largest)."""
-        values = self.values
-        if self.potentials:
-            first = g.op("CumSum", g.op("Pad", log_ratios, g.integer([0, 1, 0, 0])), g.integer(1))
-            values = g.op("Add", values, g.op("Gather", first, g.integer(self.sizes), axis=1))
-        law = g.op("Softmax", values, axis=1)
-        places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
-        places[self.sizes] = np.arange(len(self.sizes))
-        padded = g.op("Pad", law, g.integer([0, 0, 0, 1]))
-        return g.op("Gather", padded, g.integer(places), axis=1)
+def _scale(g: Graph, scaler: Any, X: Value) -> Value:
+    """Return scaled features; every scaler is ``x a + b``."""
+    ones = np.ones(scaler.n_features_in_)
+    if isinstance(scaler, StandardScaler):
+        scale = ones if scaler.scale_ is None else 1 / scaler.scale_
+        shift = -(0 * ones if not scaler.with_mean else scaler.mean_) * scale
+    elif isinstance(scaler, MinMaxScaler):
+        scale, shift = scaler.scale_, scaler.min_
+    else:
+        scale, shift = 1 / scaler.scale_, 0 * ones
+    scaled = X * scale + shift
+    return scaled.clip(*scaler.feature_range) if getattr(scaler, "clip", False) else scaled
 
 
-def sized_statistics(g: Graph, s: int, scores: str, law: SizeNodes) -> tuple[str, str]:
-    """Return P(no labels), (n, 1), and the statistics of the sizes 1..largest, (n, largest, s)."""
-    empty, steps = _steps_by_size(g, s, scores, law)
-    largest, zero = int(law.sizes[-1]), g.constant(0.0)
-    start = g.op("Mul", g.unsqueeze(scores, 1), g.constant(np.zeros((1, largest, 1))))
-    index = g.constant(np.arange(1.0, largest + 1)[None, :, None])
-
-    def add(b: Graph, totals: list[str], present: str, k: str) -> list[str]:
-        own = b.op("Cast", b.op("Equal", index, k), to=b.onnx.TensorProto.DOUBLE)
-        return [b.op("Add", totals[0], b.op("Mul", b.unsqueeze(present, 1), own))]
-
-    (joint,) = _sum_over_sizes(g, g.op("Mul", scores, zero), steps, [start], add)
-    return empty, joint
+def _impute(g: Graph, step: SimpleImputer, X: Value) -> Value:
+    """Return X with its gaps filled, and columns that mark them."""
+    gaps, kept = g.op("IsNaN", X), np.flatnonzero(~np.isnan(step.statistics_))
+    filled = g.where(gaps, step.statistics_, X).take(kept)
+    if step.indicator_ is None or not len(step.indicator_.features_):
+        return filled
+    return g.concat(filled, gaps.take(step.indicator_.features_).cast(float))
 
 
-def _steps_by_size(g: Graph, s: int, scores: str, law: SizeNodes) -> tuple[str, Steps]:
-    """Return ``P(no labels)``, (n, 1), and how ``P(|y| = k, y_j = 1)`` follows from size to size.
-
-    A label with the score z makes of the ratios ``r_k = ln R_k - ln R_{k-1}`` of the elementary
-    symmetric polynomials R_k of the odds ``max(r_k, min(z, r_{k-1})) + f(r_k) - f(r_{k-1})`` with
-    ``f(r) = ln(1 + exp(-|r - z|))``, because ratios fall with k: accurate for any finite scores.
-    Given the size, ``P_k(j) = (1 - P_{k-1}(j)) w_j R_{k-1} / R_k``: upwards for the sizes whose
-    ratio is above the odds of a label, and downwards for the others, so that no error grows. The
-    way down begins at sizes beyond the largest, whose probability is 0.
-    """
-    largest = int(law.sizes[-1])
-    top = max(largest + margin(largest, s), 1)
-    zeros = g.op("Mul", g.cut(scores, 1, 0, 1), g.constant(np.zeros((1, top))))
-    start = g.op("Add", zeros, g.constant(-IMPOSSIBLE))
-    shift, one, zero = g.integer([0, 1, 0, -1]), g.constant(1.0), g.constant(0.0)
-
-    def add_label(b: Graph, states: list[str], parts: list[str]) -> tuple[list[str], list[str]]:
-        (ratio,), (z,) = states, parts
-        below = b.op("Pad", ratio, shift, b.constant(IMPOSSIBLE))
-        far = b.op("Neg", b.op("Abs", b.op("Sub", ratio, z)))
-        more = b.op("Log", b.op("Add", one, b.op("Exp", far)))
-        change = b.op("Sub", more, b.op("Pad", more, shift))
-        return [b.op("Add", b.op("Max", ratio, b.op("Min", z, below)), change)], []
-
-    def step(b: Graph, backwards: bool, state: str, parts: list[str]) -> tuple[str, str]:
-        gap = b.op("Sub", scores, parts[0])
-        own = b.op("Greater" if backwards else "LessOrEqual", gap, zero)
-        rest = b.op("Where", own, b.op("Sub", one, state), zero)
-        change = b.op("Mul", rest, b.op("Exp", b.op("Neg", b.op("Abs", gap))))
-        return change, b.op("Mul", rest if backwards else change, parts[1])
-
-    (ratios,), _ = g.scan(add_label, [start], [_columns(g, scores)])
-    probabilities = law.probabilities(g, ratios)
-    beyond = g.integer([0, 0, 0, top - largest])
-    shares = g.op("Pad", g.cut(probabilities, 1, 1, top + 1), beyond)
-    parts = [_columns(g, ratios), _columns(g, shares), g.constant(np.arange(1.0, top + 1)[:, None])]
-    known = [g.cut(part, 0, 0, max(largest, 1)) for part in parts]
-    return g.cut(probabilities, 1, 0, 1), (step, [known, parts])
+def _unit_length(g: Graph, X: Value) -> Value:
+    """Return rows of Euclidean length 1; rows of zeros stay."""
+    squares = (X * X).sum(1, keep=True)
+    return X / g.op("Sqrt", g.where(squares.equals(0.0), 1.0, squares))
 
 
-def _columns(g: Graph, values: str) -> str:
-    """Return the columns of a value to scan over, of shape (columns, n, 1)."""
-    return g.unsqueeze(g.op("Transpose", values, perm=[1, 0]), 2)
+def squared_distances(X: Value, rows: Any) -> Any:
+    """Return the squared Euclidean distances of X, (n, d), from constant rows, (n, m)."""
+    rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
+    squares = (X * X).sum(1, keep=True) + X @ (-2 * rows.T) + (rows * rows).sum(axis=1)
+    return squares.at_least(0.0)
 
 
-def _sum_over_sizes(
-    g: Graph,
-    nothing: str,
-    steps: Steps,
-    totals: list[str],
-    add: Callable[[Graph, list[str], str, str], list[str]],
-) -> list[str]:
-    """Add to totals what follows from ``P(|y| = k, y_j = 1)``, (n, s), upwards and then downwards.
+def _kernel(g: Graph, step: Nystroem, X: Value) -> Any:
+    """Return the features of a kernel with landmarks."""
+    marks = step.components_
+    marks = marks.toarray() if sparse.issparse(marks) else np.asarray(marks)
+    gamma = 1 / marks.shape[1] if step.gamma is None else step.gamma
 
-    ``nothing`` is the state before the first size, (n, s) zeros.
-    """
-    step, parts = steps
-    for backwards in (False, True):
+    def add(sums: list[Value], parts: list[Value]) -> list[Value]:
+        return [sums[0] + g.op("Abs", parts[0] - parts[1])]
 
-        def body(
-            b: Graph, states: list[str], parts: list[str], down: bool = backwards
-        ) -> tuple[list[str], list[str]]:
-            state, found = step(b, down, states[0], parts)
-            return [state, *add(b, states[1:], found, parts[-1])], []
-
-        over = parts[backwards]
-        totals = g.scan(body, [nothing, *totals], over, backwards=backwards)[0][1:]
-    return totals
+    if step.kernel == "rbf":
+        distances = squared_distances(X, marks)
+    else:
+        zeros = X.cut(1, 0, 1) * np.zeros((1, len(marks)))
+        (distances,) = g.scan(add, [zeros], [X.columns(), g.constant(marks.T[:, None, :])])
+    return g.op("Exp", distances * -gamma) @ step.normalization_.T
 
 
-def _weight(g: Graph, k: str, size: str) -> str:
-    """Return ``(1 + beta^2) / (beta^2 k + size)``, by the square of beta or of 1 / beta."""
-    one = g.constant(1.0)
-    inverse = g.op("Div", one, "beta")
-    square, turned = (g.op("Mul", value, value) for value in ("beta", inverse))
-    small = g.op("Div", g.op("Add", one, square), g.op("Add", g.op("Mul", square, k), size))
-    large = g.op("Div", g.op("Add", one, turned), g.op("Add", k, g.op("Mul", turned, size)))
-    return g.op("Where", g.op("LessOrEqual", "beta", one), small, large)
+def _quantiles(g: Graph, step: QuantileTransformer, values: Value) -> Any:
+    """Return normal scores of the quantiles of each column, cut off as in scikit-learn."""
+    # between the last and between the first of equal knots
+    p = (_levels(g, step, values, "LessOrEqual") + _levels(g, step, values, "Less")) * 0.5
+    low, high = step.quantiles_[0] + _QUANTILE_END, step.quantiles_[-1] - _QUANTILE_END
+    p = g.where(values < low, 0.0, g.where(values > high, 1.0, p))
+    end = _QUANTILE_END - np.spacing(1)
+    p = p.clip(end, 1 - end)
+    rest = 1.0 - p
+    root = g.op("Sqrt", g.op("Log", p.at_most(rest)) * -1.0)
+    # the inverse of the normal distribution is a smooth function of sqrt(-ln p): a polynomial
+    fitted = Chebyshev.interpolate(
+        lambda r: -norm.ppf(np.exp(-r * r)),
+        _NORMAL_DEGREE,
+        domain=[np.sqrt(np.log(2)), np.sqrt(-np.log(end))],
+    )
+    shift, scale = fitted.mapparms()
+    x = root * scale + shift
+    value = x * 0.0
+    for coefficient in cheb2poly(fitted.coef)[::-1]:
+        value = value * x + float(coefficient)
+    return g.op("Sign", p - rest) * value
 
 
-def _choose(g: Graph, s: int, empty: str, hits: str) -> tuple[str, str]:
-    """Return the best size, the smallest of those that tie, and its value: (n, 1) each."""
-    values = g.op("Concat", empty, hits, axis=1)
-    most, zero = g.integer(s), g.integer(0)
-    low = g.op("Min", g.op("Max", "min_labels", zero), most)
-    high = g.op("Max", g.op("Min", "max_labels", most), low)
-    place = g.integer(np.arange(s + 1))
-    allowed = g.op("And", g.op("GreaterOrEqual", place, low), g.op("LessOrEqual", place, high))
-    axis = g.integer([1])
-    top = g.op("ReduceMax", g.op("Where", allowed, values, g.constant(-np.inf)), axis, keepdims=1)
-    scale = g.op("Max", g.op("Abs", values), g.op("Abs", top))
-    limit = g.op("Sub", top, g.op("Mul", scale, g.constant(RELATIVE_TIE)))
-    near = g.op("And", allowed, g.op("GreaterOrEqual", values, limit))
-    size = g.op("ReduceMin", g.op("Where", near, place, most), axis, keepdims=1)
-    return size, g.op("GatherElements", values, size, axis=1)
+def _levels(g: Graph, step: QuantileTransformer, X: Value, kind: str) -> Value:
+    """Interpolate between knots, of which those below compare so with X, found by bisection."""
+    count, width = step.quantiles_.shape
+    knots, levels = g.constant(step.quantiles_.T.ravel()), g.constant(step.references_)
+    starts = count * np.arange(width)[None, :] - 1
 
+    def knot(rank: Value) -> Value:
+        return knots.take((rank.at_most(count) + starts).cast(int), axis=0)
 
-def _tie(g: Graph, descending: str, size: str) -> tuple[str, str]:
-    """Return the ends, (n, 1) each, between which numbers tie with the last of so many."""
-    before = g.op("Max", g.op("Sub", size, g.integer(1)), g.integer(0))
-    last = g.op("GatherElements", descending, before, axis=1)
-    near = g.op("Mul", g.op("Abs", last), g.constant(RELATIVE_TIE))
-    return g.op("Sub", last, near), g.op("Add", last, near)
+    def halve(ranks: list[Value], parts: list[Value]) -> list[Value]:
+        further = ranks[0] + parts[0]
+        below = (further <= count) & g.op(kind, knot(further), X)
+        return [g.where(below, further, ranks[0])]
 
-
-def _largest(g: Graph, scores: str, low: str, high: str, size: str) -> str:
-    """Return the sets of so many labels with the largest scores, the first of those that tie."""
-    some = g.op("Greater", size, g.integer(0))
-    above = g.op("Greater", scores, high)
-    equal = g.op("And", g.op("GreaterOrEqual", scores, low), g.op("Not", above))
-    taken = _count(g, "Greater", scores, high)
-    order = g.op("CumSum", g.op("Cast", equal, to=g.onnx.TensorProto.INT64), g.integer(1))
-    fits = g.op("LessOrEqual", order, g.op("Sub", size, taken))
-    chosen = g.op("And", g.op("Or", above, g.op("And", equal, fits)), some)
-    return g.op("Cast", chosen, to=g.onnx.TensorProto.INT8)
+    steps = g.constant(2.0 ** np.arange(count.bit_length())[::-1, None])
+    (rank,) = g.scan(halve, [X * 0.0], [steps])
+    rank = rank.at_least(1.0).at_most(count - 1)
+    low, place = knot(rank), rank.cast(int)
+    gap = knot(rank + 1.0) - low
+    share = (X - low) / g.where(gap.equals(0.0), 1.0, gap)
+    below = levels.take(place - 1, axis=0)
+    return below + (levels.take(place, axis=0) - below) * share
