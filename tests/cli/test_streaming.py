@@ -50,7 +50,7 @@ def read_rows(path, stored):
     rows = ModelInput(stored).rows(path, labelled=True)
     for step in stored.steps:
         rows = replace(rows, X=step.transform(rows.X))
-    return rows.X, rows.Y
+    return rows.X, rows.labels.Y
 
 
 def run(*words):

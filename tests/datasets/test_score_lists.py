@@ -12,9 +12,9 @@ from fbeta.datasets import DatasetError
 from fbeta.datasets.score_lists import read_lists, write_sets
 
 
-def rows_of(lists):
-    dense = lists.rows.toarray()
-    return [{lists.names[j]: row[j] for j in np.flatnonzero(row)} for row in dense]
+def rows_of(path):
+    names, (rows,) = read_lists([path])
+    return [{names[j]: row[j] for j in np.flatnonzero(row)} for row in rows.toarray()]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,19 @@ def rows_of(lists):
 )
 def test_forms(tmp_path, name, text, rows):
     (tmp_path / name).write_text(text)
-    assert rows_of(read_lists(tmp_path / name)) == rows
+    assert rows_of(tmp_path / name) == rows
+
+
+def test_files_share_the_columns_of_their_labels(tmp_path):
+    (tmp_path / "a.txt").write_text("b:0.5 d:0.25\n")
+    (tmp_path / "b.jsonl").write_text('["c", "b"]\n["a"]\n')
+    names, (first, second) = read_lists([tmp_path / "a.txt", tmp_path / "b.jsonl"])
+    assert names == ("a", "b", "c", "d")
+    assert first.toarray().tolist() == [[0, 0.5, 0, 0.25]]
+    assert second.toarray().tolist() == [[0, 1, 1, 0], [1, 0, 0, 0]]
+    sp.save_npz(tmp_path / "c.npz", first)
+    with pytest.raises(ValueError, match=r"all of them \.npz, or none"):
+        read_lists([tmp_path / "a.txt", tmp_path / "c.npz"])
 
 
 @pytest.mark.parametrize(
@@ -50,20 +62,22 @@ def test_forms(tmp_path, name, text, rows):
 def test_what_is_refused_by_its_line(tmp_path, name, text, line):
     (tmp_path / name).write_text(text)
     with pytest.raises(DatasetError, match=f"line {line}: expected"):
-        read_lists(tmp_path / name)
+        read_lists([tmp_path / name])
 
 
 def test_npz(tmp_path):
     matrix = sp.csr_array([[0.0, 0.5], [0.25, 0.0]])
     sp.save_npz(tmp_path / "a.npz", matrix)
-    found = read_lists(tmp_path / "a.npz")
-    assert found.names is None
-    assert (found.rows != matrix).nnz == 0
-    assert found.with_names(5).shape == (2, 5)
+    sp.save_npz(tmp_path / "wide.npz", sp.csr_array((1, 5)))
+    names, (rows, wide) = read_lists([tmp_path / "a.npz", tmp_path / "wide.npz"])
+    assert names is None
+    assert rows.shape == (2, 5)
+    assert wide.shape == (1, 5)
+    assert rows.toarray()[:, :2].tolist() == matrix.toarray().tolist()
     for content in (b"", b"PK\x03\x04", b"x" * 100):
         (tmp_path / "b.npz").write_bytes(content)
         with pytest.raises(DatasetError, match="save_npz"):
-            read_lists(tmp_path / "b.npz")
+            read_lists([tmp_path / "b.npz"])
 
 
 def test_sets_are_written_and_read(tmp_path):
@@ -74,6 +88,6 @@ def test_sets_are_written_and_read(tmp_path):
     assert json.loads(lines[0]) == {"labels": ["a", "d"], "expected_fbeta": 0.5}
     for name in ("s.jsonl", "s.txt"):
         write_sets(tmp_path / name, found, names, values)
-        assert rows_of(read_lists(tmp_path / name)) == [{"a": 1, "d": 1}, {}]
+        assert rows_of(tmp_path / name) == [{"a": 1, "d": 1}, {}]
     write_sets(tmp_path / "s.npz", found, None, values)
-    assert (read_lists(tmp_path / "s.npz").rows != found).nnz == 0
+    assert (read_lists([tmp_path / "s.npz"])[1][0] != found).nnz == 0

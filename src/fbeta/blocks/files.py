@@ -24,7 +24,7 @@ from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.model_data import refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
 
-__all__ = ["BlockResults", "open_files"]
+__all__ = ["BlockResults", "list_files", "open_files"]
 
 _NUMPY_SUFFIXES = (".npy", ".npz")
 _EXTENT_ROWS = 4096  # of a block in the pass that finds the features and labels of SVMlight files
@@ -35,7 +35,7 @@ def open_files(path: Any, **options: Any) -> tuple[list[Part], dict[str, Any]]:
 
     Returns the parts, and ``feature_names``, ``label_names`` or ``classes`` where files have them.
     """
-    files = _files(path)
+    files = list_files(path)
     if all(file.suffix.lower() in _NUMPY_SUFFIXES for file in files):
         return _numpy(files, path, **options), {}
     kinds = {None if f.suffix.lower() in _NUMPY_SUFFIXES else FileFormat().of(f) for f in files}
@@ -45,7 +45,8 @@ def open_files(path: Any, **options: Any) -> tuple[list[Part], dict[str, Any]]:
     return _svmlight(files, **options) if kinds == {"svmlight"} else _tables(files, **options)
 
 
-def _files(path: Any) -> list[Path]:
+def list_files(path: Any) -> list[Path]:
+    """Return a file, or the files of a folder in the order of their names."""
     if not isinstance(path, str | PathLike):
         return [Path(file) for file in path]
     folder = Path(path)

@@ -21,13 +21,7 @@ _UNBOUNDED_WIDTH = 100_000  # characters; a pipe has no width
 
 
 def printable(text: str) -> str:
-    r"""Show what steers a terminal as text: names come from files, and files from anybody.
-
-    Examples
-    --------
-    >>> print(printable("red \x1b[31m, end\n"))
-    red \x1b[31m, end\n
-    """
+    """Show what steers a terminal as text: names come from files, and files from anybody."""
     return _HARMFUL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -112,14 +106,7 @@ def status_line(first: str) -> Iterator[Callable[[str], None]]:
 
 
 def search_words(event: Any) -> str:
-    """Return a line on how far a search is.
-
-    Examples
-    --------
-    >>> from fbeta.estimators.average import Progress
-    >>> search_words(Progress("raw: sized", "begin", None, 0.71234, 12.0, 120.0))
-    'raw: sized; best F so far 0.7123; 12 s, at most 108 s left'
-    """
+    """Return a line on how far a search is."""
     words = "fitting the best to all rows" if event.event == "fit" else f"{event.name}"
     words += f"; best F so far {event.best:.4f}" if event.best is not None else ""
     words += f"; {event.elapsed:.0f} s"
@@ -129,13 +116,7 @@ def search_words(event: Any) -> str:
 
 
 def pass_words(news: Mapping[str, Any], seconds: float) -> str:
-    """Return a line on how far a fit to blocks of rows is.
-
-    Examples
-    --------
-    >>> pass_words({"passes": 2, "rows": 50, "n_rows": 100, "open": 7}, 10.0)
-    'pass 3, 50 %; 7 problems open; 2 s left in this pass'
-    """
+    """Return a line on how far a fit to blocks of rows is."""
     words = f"pass {news['passes'] + 1}"
     if not news["n_rows"]:
         return f"{words}, {news['rows']} rows"
@@ -143,14 +124,3 @@ def pass_words(news: Mapping[str, Any], seconds: float) -> str:
     left = seconds / (news["passes"] + share) * (1 - share)
     still = f"; {news['open']} problems open" if news["open"] else ""
     return f"{words}, {100 * share:.0f} %{still}; {left:.0f} s left in this pass"
-
-
-def unseen_words(rows: Any) -> str:
-    """Say which labels of a file a model has never seen."""
-    listed = ", ".join(f"{name!r} ({count})" for name, count in list(rows.unseen.items())[:10])
-    more = f" and {len(rows.unseen) - 10} more" if len(rows.unseen) > 10 else ""
-    affected = int(rows.labels.extra.any(axis=1).sum())
-    return (
-        f"{affected} rows have labels that the model has never seen, which count as missed: "
-        f"{listed}{more}"
-    )

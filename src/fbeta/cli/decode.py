@@ -16,7 +16,7 @@ from fbeta._files import check_output
 from fbeta.cli import options as o
 from fbeta.cli.app import command
 from fbeta.cli.console import stderr
-from fbeta.datasets.score_lists import Lists, read_lists, write_sets
+from fbeta.datasets.score_lists import read_lists, write_sets
 from fbeta.decoding.exact import decode as decode_statistics
 from fbeta.estimators.decoder import FBetaDecoder
 from fbeta.metrics import fbeta_per_instance
@@ -43,8 +43,7 @@ def decode(
         check_output(output, files)
     if new is not None and labels is None:
         raise ValueError("--new: needs --labels, from which the scores are calibrated")
-    read = [read_lists(path) for path in files]
-    names, rows = _common_columns(files, read)
+    names, rows = read_lists(files)
     limits: Any = {"beta": beta, "min_labels": min_labels, "max_labels": max_labels}
     words: dict[str, Any] = {"beta": beta, "rows": rows[0].shape[0]}
     if labels is None:
@@ -69,18 +68,6 @@ def decode(
     typer.echo(f"{found.shape[0]} label sets, {words['labels_per_row']:.2f} labels each on average")
     if output is None:
         stderr("fbeta: nothing is written: give -o FILE for the label sets")
-
-
-def _common_columns(files: list[Path], read: list[Lists]) -> tuple[Any, list[Any]]:
-    """Return the names of all labels, None where they are numbers, and the rows with them."""
-    numbered = {part.names is None for part in read}
-    if len(numbered) > 1:
-        raise ValueError(f"{', '.join(map(str, files))}: all of them .npz, or none")
-    if read[0].names is None:
-        width = max(part.rows.shape[1] for part in read)
-        return None, [part.with_names(width) for part in read]
-    names = sorted(set().union(*(part.names or () for part in read)))
-    return names, [part.with_names(names) for part in read]
 
 
 def _calibrated(

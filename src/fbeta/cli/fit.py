@@ -12,6 +12,7 @@ import typer
 
 from fbeta._files import STDOUT, check_output
 from fbeta.blocks import RowBlocks
+from fbeta.blocks.files import list_files
 from fbeta.blocks.rows import MEMORY
 from fbeta.cli import console
 from fbeta.cli import options as o
@@ -57,7 +58,8 @@ def fit(
 ) -> None:
     """Fit a model to labelled data and store it."""
     choices = (search.alpha, search.alphas and search.strengths, memory, checkpoint)
-    method = default_method(method, *choices)
+    # a choice of alpha asks for the paper's method
+    method = method or ("auto" if all(choice is None for choice in choices) else "fbeta")
     model = make_method(method, beta)
     search.check(model, method)
     training = options.training
@@ -79,19 +81,6 @@ def fit(
     console.print_table(f"Fitted to {data}", ["", "value"], [r for r in shown if r[1]], err=printed)
     if summary.get("leaderboard"):
         _print_tried(summary["leaderboard"], err=printed)
-
-
-def default_method(method: str | None, *strengths: Any) -> str:
-    """Return the method to fit: the automatic one, unless a choice of alpha asks for the paper's.
-
-    Examples
-    --------
-    >>> default_method(None, None), default_method(None, 0.1), default_method("br", None)
-    ('auto', 'fbeta', 'br')
-    """
-    if method is not None:
-        return method
-    return "auto" if all(strength is None for strength in strengths) else "fbeta"
 
 
 def _shown(value: Any) -> str:
@@ -124,7 +113,7 @@ def _fit_whole(
     as_json: bool,
 ) -> dict[str, Any]:
     """Fit to a file that is read whole, and store the model; return what a summary says."""
-    check_output(target, [path, *training.inputs])
+    check_output(target, [path, *([training.labels_xml] if training.labels_xml else [])])
     train = read_training(path, training)
     data = train.data
     search.check_rows(data.n_samples)
@@ -143,7 +132,7 @@ def _fit_whole(
         model, found = search.fit(model, data.X, data.Y, progress=on_event)
     save_model(
         target,
-        train.whole(model),
+        with_encoder(train.encoder, model),
         label_names=data.label_names,
         feature_names=train.feature_names,
         reading=train.remembered,
@@ -219,7 +208,7 @@ def _fit_blocks(
     for name, is_given in useless.items():
         if is_given:
             raise ValueError(f"{name}: not with --memory and --checkpoint, which read in blocks")
-    files = o.files_in(path)
+    files = list_files(path)
     if options.check(files[0]) in TABLE_FORMATS:
         encoder, remembered, given = _table_options(files[0], options)
     else:
@@ -312,18 +301,18 @@ def compare(
 
             fitted, found = search.fit(model, data.X, data.Y, always_score=True, progress=on_event)
             stored = StoredModel(
-                training.whole(fitted),
+                with_encoder(training.encoder, fitted),
                 data.label_names,
                 training.feature_names,
                 training.remembered,
             )
             if held_out is None:
                 held_out = ModelInput(stored, options.source).rows(test, labelled=True)
-            scores = measure(*held_out.with_unseen(stored.predict(held_out.X)), beta)
-            rows.append({"method": name, **found, **scores})
+            truth, padded = held_out.labels.with_unknown(stored.predict(held_out.X))
+            rows.append({"method": name, **found, **measure(truth, padded, beta)})
             progress.advance(bar)
-    if held_out is not None and held_out.unseen:
-        console.stderr(f"fbeta: {console.unseen_words(held_out)}")
+    for note in held_out.labels.unknown_note() if held_out else ():
+        console.stderr(f"fbeta: {note}")
     # the test file is for looking, not for choosing
     rows.sort(key=lambda row: -row["cv_score"])
     if as_json:

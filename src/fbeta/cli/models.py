@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from fbeta._files import STDOUT, check_output, make_folder, write_atomically, write_text
 from fbeta.blocks import RowBlocks
+from fbeta.blocks.files import list_files
 from fbeta.blocks.rows import parse_memory
 from fbeta.cli import options as o
 from fbeta.cli.app import command
-from fbeta.cli.console import MAX_ROWS_SHOWN, echo_data, first_of, print_table, stderr, unseen_words
+from fbeta.cli.console import MAX_ROWS_SHOWN, echo_data, first_of, print_table, stderr
 from fbeta.datasets.dataset import quoted
 from fbeta.datasets.model_data import InputRows, ModelInput
 from fbeta.datasets.table_files import TABLE_FORMATS, TABLE_SUFFIXES
@@ -139,7 +140,7 @@ def predict(
     count = 0
     if memory is None:
         rows = reader.rows(data, labelled=False, keep=kept)
-        table, count = options.columns(stored, rows, kind), rows.n_samples
+        table, count = options.columns(stored, rows, kind), rows.X.shape[0]
         notes += rows.notes
         if target is None:
             echo_data(table_text(table, kind, **text))
@@ -152,7 +153,7 @@ def predict(
             for rows in _blocks(data, reader, kept, memory):
                 lines = table_text(options.columns(stored, rows, kind), kind, **text)
                 file.write(lines.partition("\n")[2] if count and kind != "jsonl" else lines)
-                count += rows.n_samples
+                count += rows.X.shape[0]
                 notes += rows.notes
     for note in _summed(notes):
         stderr(f"fbeta: {note}")
@@ -183,7 +184,7 @@ def _blocks(
 ) -> Iterator[InputRows]:
     """Read a file or a folder for a model, as many rows at a time as fit into memory."""
     size = max(100, int(parse_memory(memory) * _BLOCK_ROWS_PER_BYTE))
-    files = o.files_in(path)
+    files = list_files(path)
     if reader.source.of(files[0]) in TABLE_FORMATS:
         for file in files:
             for table in reader.source.blocks(file, size):
@@ -260,9 +261,10 @@ def evaluate(
     used = float(stored.classifier.beta if beta is None else beta)
     found = stored.decide(test.X, [used])
     predicted, expected = np.asarray(found.labels[used]).astype(np.int8), found.expected.get(used)
-    truth, padded = test.with_unseen(predicted)
+    truth, padded = test.labels.with_unknown(predicted)
     scores = evaluation.measure(truth, padded, used)
-    labels = _by_label([*stored.label_names, *test.unseen], truth, padded, used)
+    n_rows, unseen = len(truth), dict(test.labels.unknown)
+    labels = _by_label([*stored.label_names, *unseen], truth, padded, used)
     words = None
     if expected is not None:
         words = evaluation.calibration_words(expected, truth, padded, used)
@@ -275,19 +277,19 @@ def evaluate(
             truth,
             title=f"{files.model.name} on {data.name}",
             beta=used,
-            unseen=list(test.unseen),
+            unseen=list(unseen),
             ids={name: plain_values(cells, False) for name, cells in test.kept.items()},
         )
         write_text(report, page)
-    for note in (*test.notes, *([unseen_words(test)] if test.unseen else [])):
+    for note in (*test.notes, *test.labels.unknown_note()):
         stderr(f"fbeta: {note}")
     if as_json:
-        shown = {"beta": used, "rows": test.n_samples, **scores, "by_label": labels}
-        typer.echo(json.dumps({**shown, "unseen": dict(test.unseen), "calibration": words}))
+        shown = {"beta": used, "rows": n_rows, **scores, "by_label": labels}
+        typer.echo(json.dumps({**shown, "unseen": unseen, "calibration": words}))
         return
     _print_by_label(labels, used)
     print_table(
-        f"{files.model} on {test.n_samples} rows of {data}, beta = {used:g}",
+        f"{files.model} on {n_rows} rows of {data}, beta = {used:g}",
         ["measure", "value"],
         [[evaluation.MEASURES[key], f"{value:.4f}"] for key, value in scores.items()],
     )
@@ -305,15 +307,11 @@ def _by_label(names: list[str], Y: Any, predicted: Any, beta: float) -> list[dic
 def _print_by_label(found: list[dict[str, Any]], beta: float) -> None:
     """Show the measures of each label, the most frequent first."""
     rows = [
-        [value if isinstance(value, str) else _number(value) for value in row.values()]
+        [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()]
         for row in sorted(found, key=lambda row: -row["true"])[:MAX_ROWS_SHOWN]
     ]
     head = ["label", "true", "predicted", "precision", "recall", f"F_{beta:g}"]
     print_table(f"By label{first_of(len(found))}", head, rows)
-
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.4f}"
 
 
 def _draw(
@@ -327,13 +325,13 @@ def _draw(
     """Draw F_beta against beta, and actual against expected F_beta."""
     classifier = stored.classifier
     name = type(getattr(classifier, "best_estimator_", classifier)).__name__
-    by_beta = evaluation.scores_by_beta(stored, test.X, test.Y)
+    by_beta = evaluation.scores_by_beta(stored, test.X, test.labels.Y)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
     if expected is not None:
         lines = {name: expected}
         if getattr(classifier, "calibration_", None) is not None:
             lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
-        actual = fbeta_per_instance(test.Y, predicted, beta)
+        actual = fbeta_per_instance(test.labels.Y, predicted, beta)
         bins = {n: evaluation.calibration_bins(e, actual) for n, e in lines.items()}
         chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")
@@ -368,5 +366,5 @@ def explain(
         [name, ", ".join(f"{f.feature} ({f.effect:+.2f})" for f in found[name]) or "none"]
         for name in wanted
     ]
-    title = f"Features with the largest effects on the labels, by {min(rows.n_samples, n)} rows"
+    title = f"Features with the largest effects on the labels, by {X.shape[0]} rows"
     print_table(f"{title} of {data}", ["label", "features"], table, texts=(0, 1))

@@ -192,11 +192,7 @@ class SearchOptions:
         always_score: bool = False,
         progress: Callable[[Any], None] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Fit an estimator to X and Y, or to blocks; folds choose its alpha if none is given.
-
-        Returns it, and a dict with ``alpha``, ``cv_score`` and ``seconds``. With ``always_score``,
-        what needs no folds is scored on some too. ``progress`` is called by methods that search.
-        """
+        """Fit an estimator to X and Y, or to blocks; return it, and how alpha was chosen."""
         begin = time.perf_counter()
         alpha, score = self.alpha, None
         known = model.get_params(deep=False)
@@ -235,7 +231,7 @@ class FileOptions:
     @property
     def source(self) -> FileFormat:
         """How the file is written."""
-        kind: Any = self.format and self.format.value
+        kind: Any = self.format
         return FileFormat(kind, self.sep, self.encoding)
 
 
@@ -315,23 +311,6 @@ class DataOptions(FileOptions):
             join=self.join_labels,
         )
         nominal: Any = self.nominal and self.nominal.value
-        return TrainingOptions(
-            self.source,
-            self.labels,
-            self.n_labels,
-            place,
-            words(self.drop),
-            kinds,
-            self.missing and self.missing.value,
-            nominal,
-        )
-
-
-def files_in(path: Path) -> list[Path]:
-    """Return a file, or the files of a folder in the order of their names; refuse an empty one."""
-    if not path.is_dir():
-        return [path]
-    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
-    if not files:
-        raise ValueError(f"{path}: there are no files")
-    return files
+        missing = self.missing and self.missing.value
+        files = (self.source, self.labels, self.n_labels)
+        return TrainingOptions(*files, place, words(self.drop), kinds, missing, nominal)

@@ -157,7 +157,9 @@ def load(
     if name not in BENCHMARKS:
         raise DatasetError(f"unknown data set {name!r}: expected one of {list(BENCHMARKS)}")
     home = data_home or os.environ.get("FBETA_DATA")
-    files = _find(name, Path(home)) if home else None
+    places = [Path(home), Path(home, name)] if home else []
+    found = ([place / file for file in file_names(name)] for place in places)
+    files = next((paths for paths in found if all(path.is_file() for path in paths)), None)
     if files is None:
         url = base_url or os.environ.get("FBETA_DATA_URL") or BASE_URL
         files = _fetch(name, cache, url, download, home)
@@ -167,22 +169,14 @@ def load(
     expected, _ = BENCHMARKS[name]
     # One-hot columns are not counted in the known size.
     n_features = data.n_features if nominal == "codes" else expected[2]
-    found = (len(data.Y_train), len(data.Y_test), n_features, data.n_labels)
-    if found != expected:
+    size = (len(data.Y_train), len(data.Y_test), n_features, data.n_labels)
+    if size != expected:
         words = "{} train and {} test rows, {} features, {} labels"
         raise DatasetError(
             f"{train.parent}, {name}: expected {words.format(*expected)}, "
-            f"found {words.format(*found)}"
+            f"found {words.format(*size)}"
         )
     return data
-
-
-def _find(name: str, folder: Path) -> list[Path] | None:
-    for place in (folder, folder / name):
-        files = [place / file for file in file_names(name)]
-        if all(file.is_file() for file in files):
-            return files
-    return None
 
 
 def _fetch(
@@ -306,10 +300,7 @@ class CalibratedLaw:
     """
 
     def __init__(
-        self,
-        n_labels: int = 6,
-        n_features: int = 100,
-        random_state: int | np.random.Generator = 0,
+        self, n_labels: int = 6, n_features: int = 100, random_state: int | np.random.Generator = 0
     ) -> None:
         s = check_count("n_labels", n_labels)
         if s > _MAX_LABELS:

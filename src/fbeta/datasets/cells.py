@@ -68,12 +68,19 @@ _FIRST_DAY = -719_162  # of year 1, counted from 1970
 MICROSECONDS_PER_DAY = 86_400e6
 
 
-def arrow_modules(purpose: str = "reading tables") -> tuple[Any, Any]:
-    """Return ``pyarrow`` and ``pyarrow.compute``."""
-    return (
-        optional_import("pyarrow", "data", purpose),
-        optional_import("pyarrow.compute", "data", purpose),
-    )
+class _Module:
+    """A package of the extra ``data``, imported when something of it is used."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        found = getattr(optional_import(self.name, "data", "reading tables"), attribute)
+        setattr(self, attribute, found)
+        return found
+
+
+arrow, compute = _Module("pyarrow"), _Module("pyarrow.compute")
 
 
 def is_text(cells: Cells) -> bool:
@@ -93,7 +100,6 @@ def cell_at(cells: Cells, row: int) -> Any:
 
 def columns_of(table: Any) -> tuple[list[str], list[Cells]]:
     """Return the names and cells of a data frame, an Arrow table or an array of shape (n, c)."""
-    arrow, _ = arrow_modules()
     if hasattr(table, "iloc"):
         columns = [_series_cells(table.iloc[:, j]) for j in range(table.shape[1])]
         return [str(name) for name in table.columns], columns
@@ -110,7 +116,6 @@ def columns_of(table: Any) -> tuple[list[str], list[Cells]]:
 
 
 def _series_cells(series: Any) -> Cells:
-    arrow, _ = arrow_modules()
     if series.dtype != object:
         with suppress(arrow.ArrowException):
             return arrow_cells(arrow.array(series, from_pandas=True))
@@ -119,7 +124,6 @@ def _series_cells(series: Any) -> Cells:
 
 def arrow_cells(column: Any) -> Cells:
     """Return the cells of an Arrow column."""
-    arrow, compute = arrow_modules()
     kinds = arrow.types
     if isinstance(column, arrow.ChunkedArray):
         column = column.combine_chunks()
@@ -147,7 +151,6 @@ def arrow_cells(column: Any) -> Cells:
 
 def object_cells(values: list[Any]) -> Cells:
     """Return Python objects as cells; mixed ones as text, and what is no scalar as it is."""
-    arrow, _ = arrow_modules()
     known = [None if is_gap(value) else value for value in values]
     types = {type(value) for value in known if value is not None}
     with suppress(arrow.ArrowException, TypeError, ValueError, OverflowError):
@@ -188,8 +191,10 @@ def is_gap(cell: Any) -> bool:
 
 def without_gaps(cells: Any) -> Any:
     """Return Arrow strings without blanks at their ends, with null for missing values."""
-    arrow, compute = arrow_modules()
     trimmed = compute.utf8_trim_whitespace(cells)
+    short = compute.less_equal(compute.binary_length(trimmed), max(map(len, GAPS)))
+    if not compute.any(short).as_py():  # in long text there is nothing to look for
+        return trimmed
     gaps = compute.is_in(trimmed, value_set=arrow.array(GAPS))
     return compute.if_else(gaps, arrow.scalar(None, arrow.string()), trimmed)
 
@@ -199,12 +204,11 @@ def missing(cells: Cells) -> NDArray[np.bool_]:
     if isinstance(cells, list):
         return np.array([is_gap(cell) for cell in cells], dtype=np.bool_)
     known = without_gaps(cells) if is_text(cells) else cells
-    return np.asarray(arrow_modules()[1].is_null(known, nan_is_null=True))
+    return np.asarray(compute.is_null(known, nan_is_null=True))
 
 
 def categories(cells: Cells) -> Any:
     """Return cells as an Arrow array of strings, with an empty one for missing values."""
-    arrow, compute = arrow_modules()
     if is_text(cells):
         return compute.fill_null(without_gaps(cells), "")
     # a column of whole numbers with gaps has 3.0 in a data frame, and 3 in a file
@@ -229,7 +233,6 @@ def _to_floats(cells: Any) -> FloatArray:
 
 def cast_numbers(cells: Cells) -> FloatArray | None:
     """Return text as numbers if Arrow reads every cell that is not missing as one, else None."""
-    arrow, compute = arrow_modules()
     if not is_text(cells):
         return None
     values = None
@@ -265,7 +268,6 @@ def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray
 
 
 def _parsed_numbers(text: Any, decimal: str, plain: bool) -> FloatArray:
-    arrow, compute = arrow_modules()
     for word, digit in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         text = compute.replace_substring_regex(text, word, digit)
     readable = compute.match_substring_regex(text, _PLAIN[decimal])
@@ -284,7 +286,6 @@ def _parsed_numbers(text: Any, decimal: str, plain: bool) -> FloatArray:
 
 def days(cells: Cells, order: str = "iso") -> FloatArray:
     """Return cells as days since 1970, of shape (n,); NaN where they are missing or no dates."""
-    arrow, compute = arrow_modules()
     if isinstance(cells, list) or str(cells.type) not in ("string", "timestamp[us]"):
         return np.full(len(cells), np.nan)
     if not is_text(cells):
@@ -298,7 +299,6 @@ def days(cells: Cells, order: str = "iso") -> FloatArray:
 
 
 def _parsed_days(text: Any, order: str) -> FloatArray:
-    arrow, compute = arrow_modules()
     parts = compute.extract_regex(text, f"^{_DATES[order]}{_TIME}$")
 
     def part(name: str) -> FloatArray:
@@ -329,7 +329,6 @@ def _parsed_days(text: Any, order: str) -> FloatArray:
 
 def _zone_days(zone: Any) -> FloatArray:
     """Return how far the clocks of time zones are ahead, in days."""
-    arrow, compute = arrow_modules()
     known = compute.fill_null(compute.match_substring_regex(zone, "^[+-]"), False)
     digits = compute.replace_substring(compute.if_else(known, zone, "+0000"), ":", "")
     signed = compute.replace_substring(digits, "+", "").cast(arrow.int64()).to_numpy()
@@ -337,29 +336,32 @@ def _zone_days(zone: Any) -> FloatArray:
     return np.asarray(np.sign(signed) * (hours + minutes / 60) / 24)
 
 
-def read_numbers(cells: Cells, first: str = ".") -> Reading:
-    """Read numbers with the decimal mark that reads most cells, ``first`` among equals."""
+def read_numbers(cells: Cells, first: str = ".", clean: bool = False) -> Reading:
+    """Read numbers with the decimal mark that reads most cells, ``first`` among equals.
+
+    Cells that are ``clean`` have no gaps and no blanks at their ends.
+    """
     found = cast_numbers(cells) if first == "." else None
     if found is not None:
         return first, found, np.zeros(len(cells), dtype=np.bool_)
     other = DECIMALS[1 - DECIMALS.index(first)]
-    return _read_best(cells, numbers, (first, other))
+    return _read_best(cells, numbers, (first, other), clean)
 
 
-def read_days(cells: Cells, first: str = "iso") -> Reading:
+def read_days(cells: Cells, first: str = "iso", clean: bool = False) -> Reading:
     """Read dates in the order that reads most cells, ``first`` among equals."""
-    compute = arrow_modules()[1]
     if is_text(cells):
         may_be = compute.match_substring_regex(_sample(cells), _DATE_LIKE)
         if not compute.any(may_be).as_py():
-            return first, np.full(len(cells), np.nan), ~missing(cells)
-    return _read_best(cells, days, (first, *DATE_ORDERS))
+            unread = np.ones(len(cells), dtype=np.bool_) if clean else ~missing(cells)
+            return first, np.full(len(cells), np.nan), unread
+    return _read_best(cells, days, (first, *DATE_ORDERS), clean)
 
 
 def _read_best(
-    cells: Cells, read: Callable[[Cells, str], FloatArray], ways: Sequence[str]
+    cells: Cells, read: Callable[[Cells, str], FloatArray], ways: Sequence[str], clean: bool
 ) -> Reading:
-    gaps = missing(cells)
+    gaps = np.zeros(len(cells), dtype=np.bool_) if clean else missing(cells)
     best, found = ways[0], np.full(len(cells), np.nan)
     for way in ways if is_text(cells) else ways[:1]:
         if is_text(cells) and np.isnan(read(_sample(cells), way)).all():
@@ -376,4 +378,4 @@ def _sample(cells: Any) -> Any:
     """Return evenly spaced cells of a long column."""
     if len(cells) <= 2 * _SAMPLE_CELLS:
         return cells
-    return cells.take(arrow_modules()[0].array(range(0, len(cells), len(cells) // _SAMPLE_CELLS)))
+    return cells.take(arrow.array(range(0, len(cells), len(cells) // _SAMPLE_CELLS)))

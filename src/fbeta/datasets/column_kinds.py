@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from fbeta.datasets.cells import (
     Cells,
-    FloatArray,
-    arrow_modules,
     cast_numbers,
     categories,
+    compute,
     days,
     is_gap,
     is_list,
@@ -24,6 +23,7 @@ from fbeta.datasets.cells import (
     numbers,
     read_days,
     read_numbers,
+    without_gaps,
 )
 
 __all__ = ["KINDS", "ColumnKind", "infer_kinds"]
@@ -79,92 +79,75 @@ class ColumnKind:
 
 
 def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list[ColumnKind]:
-    """Infer the kinds of columns; of those ``chosen`` only the details. Lists are an error.
+    """Infer the kinds of columns; of those ``chosen`` only the details. Lists are an error."""
 
-    >>> from fbeta.datasets.cells import object_cells
-    >>> size, when, colour = infer_kinds(
-    ...     {
-    ...         "size": object_cells(["1,5", "", "2"]),
-    ...         "when": object_cells(["3.1.2024", "31.12.2023", "?"]),
-    ...         "colour": object_cells(["red", "blue", "red"]),
-    ...     },
-    ...     {},
-    ... )
-    >>> size.kind, size.gaps, size.detail, when.kind, colour.kind
-    ('numeric', 1, ',', 'date', 'categorical')
-    """
+    def infer(name: str) -> ColumnKind:
+        cells = columns[name]
+        if isinstance(cells, list) or is_list(cells):
+            values = cells if isinstance(cells, list) else cells.to_pylist()
+            found = next((value for value in values if not is_gap(value)), None)
+            gaps, note = sum(map(is_gap, values)), f"holds a {type(found).__name__}"
+            return ColumnKind(name, "empty" if found is None else "other", gaps, 0, note)
+        column, kind = _Inference(name, cells), chosen.get(name, "")
+        plain = kind in ("categorical", "text", "id")
+        kind, note, detail = (kind, "", "") if plain else column.infer(kind)
+        return ColumnKind(name, kind, column.gaps, column.distinct, note, detail)
+
     with ThreadPoolExecutor() as pool:  # Arrow computes without the interpreter's lock
-        found = list(pool.map(lambda name: _infer(name, columns[name], chosen.get(name)), columns))
+        found = list(pool.map(infer, columns))
     bad = [f"{column.name!r} {column.note}" for column in found if column.kind == "other"]
     if bad:
         raise ValueError(f"columns that are no features: {', '.join(bad)}")
     return found
 
 
-def _infer(name: str, cells: Cells, chosen: str | None) -> ColumnKind:
-    if isinstance(cells, list) or is_list(cells):
-        values = cells if isinstance(cells, list) else cells.to_pylist()
-        found = next((value for value in values if not is_gap(value)), None)
-        gaps, note = sum(map(is_gap, values)), f"holds a {type(found).__name__}"
-        return ColumnKind(name, "empty" if found is None else "other", gaps, 0, note)
-    return _Inference(name, cells).column_kind(chosen)
-
-
 class _Inference:
     """Cells of a column that are not missing, their numbers, and questions about them."""
 
     def __init__(self, name: str, cells: Cells) -> None:
-        compute = arrow_modules()[1]
         self.name = name
         plain = cast_numbers(cells)
-        if plain is None:
-            self.decimal, values, unread = read_numbers(cells)
-        else:
-            self.decimal, values, unread = ".", plain, np.zeros(len(cells), dtype=np.bool_)
-        there = ~np.isnan(values) | unread
-        self.gaps = int((~there).sum())
-        self.known = compute.filter(cells, there) if self.gaps else cells
-        self.values = values[there] if self.gaps else values
         self.is_plain = plain is not None or not is_text(cells)
-        counted: Any = self.values
-        if unread.any():
-            if is_text(cells):
-                self.known = compute.utf8_trim_whitespace(self.known)
-            counted = self.known
-        elif len(counted) > _COUNTED_ROWS:
+        known = cells if self.is_plain else without_gaps(cells)
+        gaps = compute.is_null(known, nan_is_null=True) if plain is None else np.isnan(plain)
+        there = ~np.asarray(gaps)
+        self.gaps = int((~there).sum())
+        self.known = compute.filter(known, there) if self.gaps else known
+        if plain is None:
+            self.decimal, self.values, _ = read_numbers(self.known, clean=True)
+        else:
+            self.decimal, self.values = ".", plain[there]
+        counted: Any = self.known if np.isnan(self.values).any() else self.values
+        if counted is self.values and len(counted) > _COUNTED_ROWS:
             # in long columns of fractions, the different values of the first rows
             head = counted[:_COUNTED_ROWS]
             counted = counted if (head == np.floor(head)).all() else head
-        self.distinct = int(compute.count_distinct(counted).as_py())
+        self.distinct = len(compute.unique(counted))
 
-    def column_kind(self, chosen: str | None) -> ColumnKind:
-        """Return the kind, ``chosen`` if it is given."""
-        kind, note, detail = chosen or "", "", ""
-        if chosen not in ("categorical", "text", "id"):
-            kind, note, detail = self._inferred(chosen)
-        return ColumnKind(self.name, kind, self.gaps, self.distinct, note, detail)
-
-    def _inferred(self, chosen: str | None) -> tuple[str, str, str]:
-        """Return the kind, a note on it and how the cells are written."""
+    def infer(self, chosen: str) -> tuple[str, str, str]:
+        """Return the kind, ``chosen`` if it is given, a note and how the cells are written."""
         count, decimal, unread = len(self.known), self.decimal, np.isnan(self.values)
-        if chosen is None and not count:
+        if not chosen and not count:
             return "empty", "has no value", ""
-        if chosen is None and self.distinct == 1 and not self.gaps:
+        if not chosen and self.distinct == 1 and not self.gaps:
             return "constant", f"is always {self._example(0)}", ""
         share = 1 - unread.mean() if count else 0.0
+        lenient = "numeric", self._unread_note(unread), f"{decimal}?"
         if chosen != "date":
-            if chosen is None and share == 1 and self._numbers_rows(self.values):
+            if not chosen and share == 1 and self._counts_rows():
                 return "id", "is a number of each row", ""
             if share == 1 or chosen == "numeric":
                 return "numeric", self._number_note(), decimal
             if not is_text(self.known) and "timestamp" not in str(self.known.type):
-                return "numeric", self._unread_note(unread), f"{decimal}?"
-        order, moments, _ = read_days(self.known)
+                return lenient
+        order, moments, _ = read_days(self.known, clean=True)
         dated = 1 - np.isnan(moments).mean() if count else 0.0
         if dated == 1 or chosen == "date":
-            return "date", self._date_note(order), order
+            either = order == "dmy" and not np.isnan(days(self.known, "mdy")).any()
+            note = "read as day, month, year; month, day, year would do, too" if either else ""
+            return "date", note, order
         if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
-            return "numeric", self._unread_note(unread), f"{decimal}?"
+            return lenient
         kind, note = self._words()
         for part, option in ((share, "numeric"), (dated, "date")):
             if kind != "id" and not note and part >= _MIN_NOTED_SHARE:
@@ -177,7 +160,7 @@ class _Inference:
         return text if len(text) <= 24 else f"{text[:20]}...'"
 
     def _unread_note(self, unread: NDArray[np.bool_]) -> str:
-        first = self._example(int(np.argmax(unread)))
+        first = self._example(int(np.argmax(unread))) if unread.any() else ""
         return f"{unread.sum()} cells such as {first} count as missing"
 
     def _number_note(self) -> str:
@@ -190,23 +173,17 @@ class _Inference:
         row = int(np.argmax(odd))
         return f"{self._example(row)} is read as {self.values[row]:g}" if odd.any() else ""
 
-    def _date_note(self, order: str) -> str:
-        if order == "dmy" and not np.isnan(days(self.known, "mdy")).any():
-            return "read as day, month, year; month, day, year would do, too"
-        return ""
-
-    def _numbers_rows(self, values: FloatArray) -> bool:
+    def _counts_rows(self) -> bool:
         """Return whether numbers only count the rows: by the name of the column, or 0, 1, 2, ..."""
-        if self.gaps or self.distinct < len(values) or len(values) < _MIN_ROWS_OF_IDS:
-            return False
-        if not (values == np.floor(values)).all():
+        values = self.values
+        differ = not self.gaps and self.distinct >= len(values) >= _MIN_ROWS_OF_IDS
+        if not differ or not (values == np.floor(values)).all():
             return False
         steps = bool((np.diff(values) == 1).all() and values[0] in (0, 1))
         return bool(_ID_NAME.fullmatch(self.name)) or steps
 
     def _words(self) -> tuple[str, str]:
         """Tell categories, text and names of rows apart."""
-        compute = arrow_modules()[1]
         n = len(self.known)
         if self.distinct <= _FEW_CATEGORIES and n >= _MIN_ROWS_PER_CATEGORY * self.distinct:
             return "categorical", ""

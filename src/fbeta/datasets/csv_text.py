@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fbeta._array import optional_import
-from fbeta.datasets.cells import arrow_cells, arrow_modules
+from fbeta.datasets.cells import arrow, arrow_cells
 from fbeta.datasets.dataset import PathLike, decode_text, fail
 
 _SEPARATORS = (",", ";", "\t", "|")
@@ -77,62 +77,51 @@ def records(lines: Iterator[str], sep: str) -> Iterator[tuple[int, str]]:
 
 def read_header(
     path: PathLike, records: Iterator[tuple[int, str]], sep: str, least: int
-) -> tuple[list[str], int]:
-    """Return the names in the first record, and the line after it."""
-    line = 1
+) -> tuple[list[str], int, int]:
+    """Return the names in the first record, the line after it and the bytes before that line."""
+    line, size = 1, 0
     header: list[str] = []
     for count, record in records:
         first, line = line, line + count
+        data = record.encode("utf-8", "surrogateescape")
+        size += len(data)
         if not record.strip() or (first == 1 and _SEPARATOR_HINT.fullmatch(record)):
             continue
-        text = decode_text(path, record.encode("utf-8", "surrogateescape"), "utf-8", first)
-        names = next(_parse_rows(path, text, sep, first))[1]
-        header = [name.strip() for name in names]
+        header = [name.strip() for name in next(_parse_rows(path, data, sep, None, first))[1]]
         break
     if len(header) < least:
         expected = "two or more names" if least > 1 else "names"
         raise fail(path, 1, f"a header of {expected} separated by {sep!r}", header)
-    return header, line
+    return header, line, size
 
 
 def _parse_rows(
-    path: PathLike, text: str, sep: str, first_line: int
+    path: PathLike, data: bytes, sep: str, width: int | None, first_line: int
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the cells of each row; raise at the first that is broken."""
+    """Yield the line and the cells of each row; if ``width`` is given, all have so many cells."""
+    text = decode_text(path, data, "utf-8", first_line)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep, strict=True)
     start = first_line
     with _any_field_size():
         try:
             for row in lines:
-                yield start, row
+                # a blank line; where there is one column, it may be an empty cell in quotes
+                if width is None or (row and (width == 1 or len(row) > 1 or row[0].strip())):
+                    if width not in (None, len(row)):
+                        raise fail(path, start, f"{width} cells", row)
+                    yield start, row
                 start = first_line + lines.line_num
         except csv.Error as error:
             raise fail(path, start, f"cells separated by {sep!r}", str(error)) from error
 
 
-def _csv_rows(
-    path: PathLike, data: bytes, sep: str, width: int, first_line: int
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the cells of each row that is not blank; all have ``width`` cells."""
-    text = decode_text(path, data, "utf-8", first_line)
-    for line, row in _parse_rows(path, text, sep, first_line):
-        # a blank line; where there is one column, it may be an empty cell in quotes
-        if row and (width == 1 or len(row) > 1 or row[0].strip()):
-            if len(row) != width:
-                raise fail(path, line, f"{width} cells", row)
-            yield line, row
-
-
 def csv_columns(
     path: PathLike, data: bytes, sep: str, width: int, first_line: int
 ) -> tuple[list[Any], Callable[[int], int]]:
-    """Return the columns of records as Arrow strings, and a function from rows to lines.
-
-    Arrow reads well-formed text; the csv module reads the rest and finds the line of a row.
-    """
-    arrow, _ = arrow_modules("reading CSV files")
+    """Return the columns of records as Arrow strings, and a function from rows to lines."""
+    optional_import("pyarrow", "data", "reading CSV files")
     csv_module = optional_import("pyarrow.csv", "data", "reading CSV files")
-    rows = partial(_csv_rows, path, data, sep, width, first_line)
+    rows = partial(_parse_rows, path, data, sep, width, first_line)
     names = [str(j) for j in range(width)]
     enlarged = min(len(data) + 1, _MAX_ARROW_BLOCK_BYTES)
     for size in (_ARROW_BLOCK_BYTES, enlarged) if _is_strict(data, sep) else ():
@@ -141,7 +130,10 @@ def csv_columns(
                 arrow.BufferReader(data),
                 csv_module.ReadOptions(column_names=names, block_size=size),
                 csv_module.ParseOptions(delimiter=sep, newlines_in_values=b'"' in data),
-                csv_module.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
+                csv_module.ConvertOptions(
+                    check_utf8=not data.isascii(),
+                    column_types=dict.fromkeys(names, arrow.string()),
+                ),
             )
             columns = [arrow_cells(column) for column in table.columns]
             break

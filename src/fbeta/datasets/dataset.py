@@ -301,12 +301,11 @@ def read_lines(path: PathLike, encoding: str | None = "utf-8") -> list[str]:
 
 
 def guess_encoding(data: bytes, whole: bool = True) -> str:
-    """Return the encoding of text: by its mark, UTF-8 if it is valid, else Windows-1252.
-
-    Text that is not ``whole`` may end inside a character.
-    """
+    """Return the encoding of text, which may end inside a character if it is not ``whole``."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    if data.isascii():
+        return "utf-8"
     for encoding in ("utf-8", "cp1252"):
         try:
             codecs.getincrementaldecoder(encoding)().decode(data, whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -12,8 +13,9 @@ import numpy as np
 
 from fbeta.datasets.cells import (
     Cells,
-    arrow_modules,
+    arrow,
     cell_at,
+    compute,
     is_gap,
     is_list,
     is_text,
@@ -55,6 +57,20 @@ class TableLabels:
         extra = Y[:, [place[name] for name in others]]
         counts = dict(zip(others, extra.sum(axis=0, dtype=int).tolist(), strict=True))
         return cls(own, tuple(names), unknown=counts, extra=extra, **more)
+
+    def with_unknown(self, predicted: Any) -> tuple[Any, Any]:
+        """Return truth and predictions (n, s) over all labels of the file: others are missed."""
+        if not self.unknown:
+            return self.Y, predicted
+        return np.hstack([self.Y, self.extra]), np.hstack([predicted, np.zeros_like(self.extra)])
+
+    def unknown_note(self) -> list[str]:
+        """Say which labels a model has never seen."""
+        listed = ", ".join(f"{name!r} ({n})" for name, n in list(self.unknown.items())[:10])
+        more = f" and {len(self.unknown) - 10} more" if len(self.unknown) > 10 else ""
+        words = "rows have labels that the model has never seen, which count as missed"
+        rows = int(self.extra.any(axis=1).sum()) if self.unknown else 0
+        return [f"{rows} {words}: {listed}{more}"] if rows else []
 
 
 @dataclass(frozen=True)
@@ -109,47 +125,47 @@ class LabelColumns:
     def sets(self, table: Any) -> list[list[str]]:
         """Return the names of the labels of each row of a column of tags."""
         self.find(table.header, table.path)
-        rows, tags, _ = self._tags(table)
+        rows, codes, tags, _ = self._tags(table)
         ends = np.cumsum(np.bincount(rows, minlength=table.n_rows))
-        names = np.array(tags.to_pylist(), dtype=object)
+        names = np.array(tags, dtype=object)[codes]
         return [part.tolist() for part in np.split(names, ends[:-1])]
 
     def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
-        arrow, compute = arrow_modules()
-        rows, tags, delimiter = self._tags(table)
-        tags, notes = _joined(tags, self.join)
-        found = sorted(tags.unique().to_pylist())
+        rows, codes, tags, delimiter = self._tags(table)
+        tags, notes = _joined(tags, np.bincount(codes, minlength=len(tags)).tolist(), self.join)
+        found = sorted(set(tags))
         names = self.names if known is None else known
         names = found if names is None else names
         if not names:
             raise fail(table.path, None, f"at least one label in the column {self.column!r}")
         if self.names is not None and known is None:
-            bad = ~np.asarray(compute.is_in(tags, value_set=arrow.array(names, arrow.string())))
+            bad = ~np.isin(tags, names)[codes]
             if bad.any():
-                place, tag = table.place(int(rows[bad][0])), tags[int(np.argmax(bad))].as_py()
-                raise fail(table.path, place, f"labels among {list(names)}", tag)
+                where, tag = table.place(int(rows[bad][0])), tags[codes[bad][0]]
+                raise fail(table.path, where, f"labels among {list(names)}", tag)
+        place = {name: j for j, name in enumerate(found)}
         Y = np.zeros((table.n_rows, len(found)), dtype=np.int8)
-        codes = compute.index_in(tags, value_set=arrow.array(found, arrow.string()))
-        Y[rows, np.asarray(codes)] = 1
+        Y[rows, np.array([place[tag] for tag in tags], dtype=np.intp)[codes]] = 1
         form = {"is_list": delimiter is None, "delimiter": delimiter or DELIMITERS[0]}
         return TableLabels.split(Y, found, names, tags=form, notes=notes)
 
-    def _tags(self, table: Any) -> tuple[Any, Any, str | None]:
-        """Return the row and the name of each tag, and what separates the names in a cell."""
-        compute = arrow_modules()[1]
+    def _tags(self, table: Any) -> tuple[Any, Any, list[str], str | None]:
+        """Return row and code of each tag, the names by code, and what is between names."""
         cells = table.columns[self.column]
         lists, delimiter = (cells, None) if is_list(cells) else self._parse(table, cells)
         rows = np.asarray(compute.list_parent_indices(lists), dtype=np.intp)
-        tags = compute.utf8_trim_whitespace(lists.flatten())
-        blank = np.asarray(compute.fill_null(compute.equal(tags, ""), True))
+        coded = lists.flatten().dictionary_encode()
+        # a null is the last of the names
+        tags = [*compute.utf8_trim_whitespace(coded.dictionary).to_pylist(), ""]
+        codes = np.asarray(compute.fill_null(coded.indices, len(tags) - 1), dtype=np.intp)
+        blank = np.array([not tag for tag in tags])[codes]
         if blank.any():
             expected = f"lists of label names in {self.column!r}"
             raise fail(table.path, table.place(int(rows[blank][0])), expected, "an empty name")
-        return rows, tags, delimiter
+        return rows, codes, tags[:-1], delimiter
 
     def _parse(self, table: Any, cells: Cells) -> tuple[Any, str | None]:
         """Return cells as an Arrow array of lists of names, each distinct text parsed once."""
-        arrow, _ = arrow_modules()
         if is_text(cells):
             # what stands for a missing value elsewhere may be the name of a label
             coded = (without_gaps(cells) if self.words else cells).dictionary_encode()
@@ -178,7 +194,6 @@ class LabelColumns:
 
 def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tuple[str, ...]]:
     """Read 0/1 columns, of shape (n, len(names)); the first bad cell is named."""
-    arrow, compute = arrow_modules()
     Y = np.zeros((table.n_rows, len(names)), dtype=np.int8)
     bad: dict[str, int] = {}
     blanks = 0
@@ -210,11 +225,11 @@ def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tu
     return Y, notes
 
 
-def _joined(tags: Any, join: bool) -> tuple[Any, tuple[str, ...]]:
+def _joined(tags: list[str], rows: list[int], join: bool) -> tuple[list[str], tuple[str, ...]]:
     """Find names that differ in case or blanks only, and join them if wanted."""
-    arrow, compute = arrow_modules()
-    found = tags.value_counts()
-    counts = dict(zip(*(found.field(part).to_pylist() for part in (0, 1)), strict=True))
+    counts: Counter[str] = Counter()
+    for tag, count in zip(tags, rows, strict=True):
+        counts[tag] += count
     groups: dict[str, list[str]] = {}
     for name in sorted(counts, key=counts.__getitem__, reverse=True):
         groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
@@ -225,24 +240,19 @@ def _joined(tags: Any, join: bool) -> tuple[Any, tuple[str, ...]]:
         " and ".join(f"{name!r} ({counts[name]})" for name in group) for group in twins[:5]
     )
     what = "are joined" if join else "are different labels (--join-labels makes them one)"
-    if join:
-        first = {name: group[0] for group in groups.values() for name in group}
-        places = compute.index_in(tags, value_set=arrow.array(counts))
-        tags = arrow.array([first[name] for name in counts]).take(places)
-    return tags, (f"Labels that differ in case or blanks only {what}: {shown}",)
+    first = {name: group[0] for group in groups.values() for name in group} if join else {}
+    return [first.get(tag, tag) for tag in tags], (
+        f"Labels that differ in case or blanks only {what}: {shown}",
+    )
 
 
 def find_delimiter(cells: Iterable[Any]) -> str | None:
-    """Return what separates the tags of a column, None for lists; raise if several would do.
-
-    >>> find_delimiter(["sea, sky", "", "sun"]), find_delimiter(["['sea', 'sky']", "[]"])
-    (',', None)
-    """
+    """Return what separates the tags of a column, None for lists; raise if several would do."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and not is_gap(cell)]
-    lists = sum(_is_list_text(text) for text in texts)
+    lists = sum(text[:1] + text[-1:] == "[]" for text in texts)
     if lists:
         if lists < len(texts):
-            other = next(text for text in texts if not _is_list_text(text))
+            other = next(text for text in texts if text[:1] + text[-1:] != "[]")
             raise ValueError(
                 f"found lists in {lists} cells and other text in {len(texts) - lists}, "
                 f"such as {other[:40]!r}"
@@ -257,11 +267,7 @@ def find_delimiter(cells: Iterable[Any]) -> str | None:
 
 
 def read_tags(cell: Any, delimiter: str | None) -> list[str]:
-    """Return the names of the tags in a cell; raise where it is not written like that.
-
-    >>> read_tags("sea; sky;", ";"), read_tags('["sea", 7]', None)
-    (['sea', 'sky'], ['sea', '7'])
-    """
+    """Return the names of the tags in a cell; raise where it is not written like that."""
     if isinstance(cell, np.ndarray):
         cell = cell.tolist()
     if isinstance(cell, list | tuple | set | frozenset):
@@ -270,18 +276,15 @@ def read_tags(cell: Any, delimiter: str | None) -> list[str]:
         return []
     if not isinstance(cell, str):
         return [_name(cell)]
-    if delimiter is None or _is_list_text(cell.strip()):
-        return [_name(tag) for tag in _parse_list(cell.strip())]
+    text = cell.strip()
+    if delimiter is None or text[:1] + text[-1:] == "[]":
+        return [_name(tag) for tag in _parse_list(text)]
     names = [name.strip() for name in cell.split(delimiter)]
     # a delimiter at either end is a habit of some programs; one in between is a mistake
     while names and not names[-1]:
         names.pop()
     names = names[1:] if names and not names[0] else names
     return [_name(name) for name in names]
-
-
-def _is_list_text(text: str) -> bool:
-    return text.startswith("[") and text.endswith("]")
 
 
 def _parse_list(text: str) -> list[Any]:

@@ -23,7 +23,7 @@ _BLOCK_ROWS = 4096
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _NAME = re.compile(rf"({_QUOTED}|[^\s'\"{{}}%][^\s{{}}]*)\s*")
 _WORD = rf"{_QUOTED}|[^\s'\"{{}},]+"
-_VALUE = re.compile(rf"\s*({_WORD})\s*")
+_VALUES = re.compile(rf"{{(\s*(?:{_WORD})\s*(?:,\s*(?:{_WORD})\s*)*)}}")
 _NEEDS_SCAN = re.compile(r"[\s'\"{}]")
 # an entry of a row with its comma; its column, in sparse rows; its value
 _ENTRY = re.compile(rf"(,\s*(?:([0-9]+)\s+(?![\s,]|$))?({_WORD}|)\s*)")
@@ -157,15 +157,11 @@ def _parse_attribute(path: PathLike, number: int, text: str) -> tuple[str, tuple
 
 
 def _parse_values(path: PathLike, number: int, kind: str) -> tuple[str, ...]:
-    values: list[str] = []
-    position = 1
-    while position == 1 or kind[position - 1] == ",":
-        match = _VALUE.match(kind, position)
-        if match is None or match.end() >= len(kind) or kind[match.end()] not in ",}":
-            raise fail(path, number, "nominal values as {value,value,...}", kind)
-        values.append(_unquote(match[1]))
-        position = match.end() + 1
-    rest = kind[position:].strip()
+    match = _VALUES.match(kind)
+    if match is None:
+        raise fail(path, number, "nominal values as {value,value,...}", kind)
+    values = [_unquote(word) for word in re.findall(_WORD, match[1])]
+    rest = kind[match.end() :].strip()
     if rest and not rest.startswith("%"):
         raise fail(path, number, "nothing after the nominal values", rest)
     if len(set(values)) < len(values):
@@ -214,7 +210,9 @@ def _split_row(text: str, width: int, is_sparse: bool) -> tuple[Sequence[int], l
         entries = _ENTRY.findall("," + inner) if inner else []
         keys, words = [int(key) for _, key, _ in entries if key], [word for _, _, word in entries]
         sound = "".join(entry for entry, _, _ in entries) == ("," + inner if inner else "")
-        sound = sound and all(map(_is_sound, words))
+        # in quotes, all escapes are known
+        quoted = "".join(word for word in words if word[:1] in ("'", '"'))
+        sound = sound and all(match[1] in _ESCAPED for match in _ESCAPE.finditer(quoted))
     if is_sparse:
         expected = f"{{column value, ...}} with columns from 0 to {width - 1}"
         sound = sound and text.endswith("}") and len(keys) == len(words) and all(words)
@@ -229,11 +227,6 @@ def _split_row(text: str, width: int, is_sparse: bool) -> tuple[Sequence[int], l
     is_quoted = "'" in text or '"' in text
     words = [None if w in ("?", "") else _unquote(w) if is_quoted else w for w in words]
     return keys if is_sparse else range(width), words
-
-
-def _is_sound(word: str) -> bool:
-    """Return whether all escapes of a word in quotes are known."""
-    return word[:1] not in ("'", '"') or all(m[1] in _ESCAPED for m in _ESCAPE.finditer(word))
 
 
 def _convert(

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.pipeline import Pipeline
 
-from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow_modules, cell_at, is_list, is_text
+from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, cell_at, is_list, is_text
 from fbeta.datasets.column_kinds import KINDS, ColumnKind
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import LabelColumns, TableLabels
@@ -42,32 +42,19 @@ class TrainingOptions:
     missing: str | None = None
     nominal: Nominal | None = None
 
-    @property
-    def inputs(self) -> list[Path]:
-        """The files that are read besides the training file."""
-        return [] if self.labels_xml is None else [self.labels_xml]
-
     def check(self, path: Path) -> str:
         """Return the format of a file; refuse options that do not apply to it."""
-        kind = self.source.check(path)
-        labels = self.labels
-        of_arff = {
-            "--labels": self.labels_xml,
-            "--n-labels": self.n_labels,
-            "--nominal": self.nominal,
-        }
+        kind, labels = self.source.check(path), self.labels
+        of_arff = {"labels": self.labels_xml, "n-labels": self.n_labels, "nominal": self.nominal}
         of_tags = {"--delimiter": labels.delimiter, "--join-labels": labels.join}
-        of_tables = {
-            "--label-columns": labels.columns,
-            "--label-prefix": labels.prefix,
-            "--label-column": labels.column,
-            **of_tags,
-            "--drop": self.drop,
-            **{f"--{kind}": name for name, kind in self.kinds.items()},
-        }
-        refuse(path, kind, of_arff if kind in TABLE_FORMATS else of_tables)
-        if kind == "svmlight":
-            refuse(path, kind, {**of_arff, "--missing": self.missing})
+        places = {"columns": labels.columns, "prefix": labels.prefix, "column": labels.column}
+        of_tables: dict[str, Any] = {f"--label-{name}": place for name, place in places.items()}
+        of_tables |= {**of_tags, "--drop": self.drop}
+        of_tables |= {f"--{kind}": name for name, kind in self.kinds.items()}
+        useless: dict[str, Any] = {} if kind in TABLE_FORMATS else of_tables
+        if kind != "arff":
+            useless |= {f"--{name}": value for name, value in of_arff.items()}
+        refuse(path, kind, useless | ({"--missing": self.missing} if kind == "svmlight" else {}))
         if kind in TABLE_FORMATS and not labels.is_given:
             raise DatasetError(
                 f"{path}: give exactly one of --label-columns, --label-prefix and --label-column"
@@ -94,10 +81,6 @@ class TrainingData:
         if self.encoder is None:
             return self.data.feature_names
         return tuple(map(str, self.encoder.feature_names_in_))
-
-    def whole(self, model: Any) -> Any:
-        """Return a fitted model with what turns the columns of a table into its features."""
-        return with_encoder(self.encoder, model)
 
 
 def with_encoder(encoder: TableEncoder | None, model: Any) -> Any:
@@ -147,10 +130,9 @@ def _read_arff(path: Path, options: TrainingOptions) -> TrainingData:
         return TrainingData(data, {"nominal": nominal})
     X: Any = data.X
     dense = X.toarray() if sparse.issparse(X) else X
-    known = ~np.isnan(dense)
-    if not known.any(axis=0).all():
+    if np.isnan(dense).all(axis=0).any():
         raise DatasetError(f"{path}: a column has no value to take the mean of")
-    means = (np.where(known, dense, 0).sum(axis=0) / known.sum(axis=0)).tolist()
+    means = np.nanmean(dense, axis=0).tolist()
     data = replace(data, X=_fill_gaps(X, means))
     return TrainingData(data, {"nominal": nominal, "means": means})
 
@@ -213,31 +195,9 @@ class InputRows:
     """Rows of a file for a model."""
 
     X: Any  # array, sparse matrix or DataFrame of n rows
-    labels: TableLabels | None = None  # with the labels of the model; others are counted apart
+    labels: Any = None  # TableLabels of the model, where they were asked for
     kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # written with predictions
     notes: tuple[str, ...] = ()
-
-    @property
-    def n_samples(self) -> int:
-        """Number of rows."""
-        return int(self.X.shape[0])
-
-    @property
-    def Y(self) -> Any:
-        """Labels of the model, of shape (n, s)."""
-        return None if self.labels is None else self.labels.Y
-
-    @property
-    def unseen(self) -> Mapping[str, int]:
-        """How many rows have a label that the model has never seen."""
-        return {} if self.labels is None else self.labels.unknown
-
-    def with_unseen(self, predicted: Any) -> tuple[Any, Any]:
-        """Return truth and predictions over all labels of the file: unseen ones are missed."""
-        if self.labels is None or not self.unseen:
-            return self.Y, predicted
-        extra = self.labels.extra
-        return np.hstack([self.Y, extra]), np.hstack([predicted, np.zeros_like(extra)])
 
 
 @dataclass(frozen=True)
@@ -273,17 +233,28 @@ class ModelInput:
             raise DatasetError("the model does not say how its training file was read")
 
     def rows(self, path: Path, *, labelled: bool, keep: Sequence[str] | None = None) -> InputRows:
-        """Read rows with the features of the model, in its order, and with labels if wanted.
-
-        Columns that the model does not know are left out, but for those to ``keep`` and those that
-        name the rows; an empty ``keep`` leaves these out, too.
-        """
+        """Read rows for the model, with columns to ``keep`` and those that name the rows if any."""
         kind = self.source.check(path)
         if kind in TABLE_FORMATS:
             return self.table_rows(self.source.read(path), labelled=labelled, keep=keep)
         if keep:
             raise DatasetError(f"{path}: --keep does not apply to {kind} files")
-        return self._svmlight(path) if kind == "svmlight" else self._arff(path, labelled)
+        names, reading = tuple(self.stored.label_names), self.stored.reading
+        if kind == "svmlight":
+            n_features = self.stored.estimator.n_features_in_
+            zero_based = bool(reading.get("zero_based", False))
+            data = read_svmlight(path, n_features=n_features, zero_based=zero_based)
+            return InputRows(data.X, TableLabels.split(data.Y, data.label_names, names))
+        # the values of the labels may be missing: they may be what is to be predicted
+        data = read_arff(
+            path,
+            names if labelled else (),
+            drop=() if labelled else names,
+            missing="nan" if "means" in reading else "error",
+            nominal=reading.get("nominal", "codes"),
+        )
+        X = self._align(data.X, data.feature_names, path)
+        return InputRows(X, TableLabels(data.Y, names) if labelled else None)
 
     def table_rows(
         self, table: Table, *, labelled: bool, keep: Sequence[str] | None = None
@@ -337,26 +308,6 @@ class ModelInput:
         join = bool(reading.get("join_labels"))
         return LabelColumns(column=column, delimiter=delimiter, join=join).read(table, names)
 
-    def _svmlight(self, path: Path) -> InputRows:
-        zero_based = bool(self.stored.reading.get("zero_based", False))
-        n_features = self.stored.estimator.n_features_in_
-        data = read_svmlight(path, n_features=n_features, zero_based=zero_based)
-        labels = TableLabels.split(data.Y, data.label_names, self.stored.label_names)
-        return InputRows(data.X, labels)
-
-    def _arff(self, path: Path, labelled: bool) -> InputRows:
-        names, reading = tuple(self.stored.label_names), self.stored.reading
-        # the values of the labels may be missing: they may be what is to be predicted
-        data = read_arff(
-            path,
-            names if labelled else (),
-            drop=() if labelled else names,
-            missing="nan" if "means" in reading else "error",
-            nominal=reading.get("nominal", "codes"),
-        )
-        X = self._align(data.X, data.feature_names, path)
-        return InputRows(X, TableLabels(data.Y, names) if labelled else None)
-
     def _align(self, X: Any, names: Sequence[str] | None, path: Any) -> Any:
         """Bring columns into the order of the model, by name where both have names; fill gaps."""
         stored = self.stored
@@ -375,7 +326,6 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
     cells = table.columns[name]
     if not isinstance(part, NumberColumn | DateColumn):
         return cells, ""
-    arrow, _ = arrow_modules()
     how, values, unread = part.read(cells)
     if isinstance(part, NumberColumn):
         what, other = "number", f"a decimal {how!r}" if how != part.decimal else ""

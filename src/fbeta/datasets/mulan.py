@@ -169,11 +169,7 @@ def read_arff(
     nominal: Nominal = "codes",
     missing: Missing = "error",
 ) -> Dataset:
-    """Read an ARFF file whose labels, if any, are known by name, in the order of `Y`.
-
-    Attributes to `drop` are left out whatever their values; those that the file lacks do not
-    matter. The other arguments are those of `read_mulan`.
-    """
+    """Read an ARFF file whose labels are known by name; attributes to `drop` need not be there."""
 
     def find(table: ArffFile) -> list[int]:
         for label in labels:

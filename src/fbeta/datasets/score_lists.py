@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,56 +14,56 @@ import scipy.sparse as sp
 from fbeta._files import write_atomically, write_text
 from fbeta.datasets.dataset import fail
 
-__all__ = ["Lists", "read_lists", "write_sets"]
+__all__ = ["read_lists", "write_sets"]
 
 
-@dataclass(frozen=True)
-class Lists:
-    """Scores or labels of n rows, by the names of labels; a set has the score 1."""
-
-    rows: Any  # csr_array of shape (n, s)
-    names: tuple[str, ...] | None  # of the s columns; None where these are numbers
-
-    def with_names(self, names: Sequence[str] | int) -> sp.csr_array:
-        """Return the rows with columns for other names, or for more numbers."""
-        out = self.rows.copy()
-        if isinstance(names, int):
-            out.resize((out.shape[0], names))
-            return out
-        place = {name: j for j, name in enumerate(names)}
-        columns = np.array([place[name] for name in self.names or ()], dtype=np.intp)
-        shape = (out.shape[0], len(names))
-        found = sp.csr_array((out.data, columns[out.indices], out.indptr), shape=shape)
-        found.sort_indices()
-        return found
-
-
-def read_lists(path: Path) -> Lists:
-    """Read scores or label sets, one row on each line, or a sparse matrix.
+def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.csr_array]]:
+    """Read files of scores or label sets, with one row on each line, or of sparse matrices.
 
     JSON Lines have an object from labels to scores or a list of labels, alone or under ``scores``
     or ``labels``. Text has ``label:score`` pairs with blanks between, or labels with commas.
+    Returns the names of the labels, None where these are numbers, and the rows of each file, (n, s)
+    each; a label of a set has the score 1.
     """
-    if path.suffix == ".npz":
-        try:
-            with path.open("rb") as content:
-                return Lists(sp.csr_array(sp.load_npz(content), dtype=np.float64), None)
-        except (ValueError, KeyError, EOFError, BadZipFile) as error:
-            raise fail(
-                path, None, "a sparse matrix of scipy.sparse.save_npz", str(error)
-            ) from error
-    parse = _parse_json if path.suffix in (".jsonl", ".ndjson") else _parse_pairs
+    packed = {path.suffix == ".npz" for path in paths}
+    if len(packed) > 1:
+        raise ValueError(f"{', '.join(map(str, paths))}: all of them .npz, or none")
+    if True in packed:
+        matrices = [_load(path) for path in paths]
+        for matrix in matrices:
+            matrix.resize((matrix.shape[0], max(other.shape[1] for other in matrices)))
+        return None, matrices
     place: dict[str, int] = {}
-    data, indices, indptr = [], [], [0]
+    read = [_read_file(path, place) for path in paths]
+    rank = np.argsort(np.argsort(list(place)) if place else [])
+    found = []
+    for data, columns, ends in read:
+        shape = (len(ends) - 1, len(place))
+        rows = sp.csr_array((np.array(data, float), rank[columns], ends), shape)
+        rows.sort_indices()
+        found.append(rows)
+    return tuple(sorted(place)), found
+
+
+def _load(path: Path) -> sp.csr_array:
+    try:
+        with path.open("rb") as content:
+            return sp.csr_array(sp.load_npz(content), dtype=np.float64)
+    except (ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise fail(path, None, "a sparse matrix of scipy.sparse.save_npz", str(error)) from error
+
+
+def _read_file(path: Path, place: dict[str, int]) -> tuple[list[float], list[int], list[int]]:
+    """Return scores, their columns by ``place``, which gets new labels, and the ends of rows."""
+    parse = _parse_json if path.suffix in (".jsonl", ".ndjson") else _parse_pairs
+    data, columns, ends = [], [], [0]
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
-            row = parse(path, number, line.strip())
-            for name, score in row.items():
-                indices.append(place.setdefault(name, len(place)))
+            for name, score in parse(path, number, line.strip()).items():
+                columns.append(place.setdefault(name, len(place)))
                 data.append(score)
-            indptr.append(len(indices))
-    rows = sp.csr_array((np.array(data, float), indices, indptr), (len(indptr) - 1, len(place)))
-    return Lists(rows, tuple(place))
+            ends.append(len(columns))
+    return data, columns, ends
 
 
 def _parse_json(path: Path, number: int, line: str) -> dict[str, float]:
@@ -109,14 +108,12 @@ def write_sets(path: Path, found: sp.csr_array, names: Sequence[str] | None, val
         with write_atomically(path) as part, part.open("wb") as file:
             sp.save_npz(file, sp.csr_array(found, dtype=np.int8))
         return
-    as_json = path.suffix in (".jsonl", ".ndjson")
-    write_text(path, "".join(f"{line}\n" for line in _lines(found, names, values, as_json)))
-
-
-def _lines(
-    found: sp.csr_array, names: Sequence[str] | None, values: Any, as_json: bool
-) -> Iterator[str]:
+    lines = []
     for row, value in zip(np.split(found.indices, found.indptr[1:-1]), values, strict=True):
         labels: list[Any] = row.tolist() if names is None else [names[j] for j in row]
-        shown: Mapping[str, Any] = {"labels": labels, "expected_fbeta": round(float(value), 6)}
-        yield json.dumps(shown, ensure_ascii=False) if as_json else ",".join(map(str, labels))
+        shown = {"labels": labels, "expected_fbeta": round(float(value), 6)}
+        as_json = path.suffix in (".jsonl", ".ndjson")
+        lines.append(
+            json.dumps(shown, ensure_ascii=False) if as_json else ",".join(map(str, labels))
+        )
+    write_text(path, "".join(f"{line}\n" for line in lines))

@@ -21,8 +21,8 @@ import numpy as np
 from fbeta._array import optional_import
 from fbeta.datasets.cells import (
     Cells,
+    arrow,
     arrow_cells,
-    arrow_modules,
     cell_at,
     columns_of,
     numbers,
@@ -104,18 +104,14 @@ class Table:
         pandas = optional_import("pandas", "data", "reading tables")
         if not names:
             return pandas.DataFrame(index=range(self.n_rows))
-        found = arrow_modules()[0].table({name: self.columns[name] for name in names})
+        found = arrow.table({name: self.columns[name] for name in names})
         return found.to_pandas(
             types_mapper=lambda t: pandas.ArrowDtype(t) if "string" in str(t) else None,
             split_blocks=True,
         )
 
     def numbers(self, names: Sequence[str], missing: str) -> Any:
-        """Return columns of plain numbers, of shape (n, len(names)).
-
-        Missing ones are refused, NaN or the mean of their column: ``"error"``, ``"nan"`` or
-        ``"mean"``.
-        """
+        """Return columns of plain numbers, (n, len(names)); missing is "error", "nan" or "mean"."""
         found = np.empty((self.n_rows, len(names)))
         for j, name in enumerate(names):
             found[:, j] = self._numbers(name, missing)
@@ -232,17 +228,21 @@ class FileFormat:
             sep = self.sep or ("\t" if kind == "tsv" else guess_separator(lines))
             lines.seek(0)
             found = records(lines, sep)
-            header, line = read_header(path, found, sep, least)
+            header, line, size = read_header(path, found, sep, least)
 
-            def take() -> tuple[int, str]:
+            def take() -> tuple[int, bytes]:
                 some = list(islice(found, rows))
-                return sum(count for count, _ in some), "".join(record for _, record in some)
+                text = "".join(record for _, record in some)
+                return sum(count for count, _ in some), text.encode("utf-8", "surrogateescape")
 
-            for count, text in [(0, lines.read())] if rows is None else iter(take, (0, "")):
-                data = text.encode("utf-8", "surrogateescape")
+            # the whole of a file is UTF-8 here, and need not be decoded
+            whole = (
+                lines.buffer.getvalue().removeprefix(codecs.BOM_UTF8)[size:] if not rows else b""
+            )
+            for count, data in iter(take, (0, b"")) if rows else [(0, whole)]:
                 columns, place = csv_columns(path, data, sep, len(header), line)
-                if rows is None and not len(columns[0]):
-                    last = line + text.count("\n")
+                if not rows and not len(columns[0]):
+                    last = line + data.count(b"\n")
                     raise fail(path, last, "at least one row after the header")
                 yield _named(path, header, columns, place)
                 line += count

@@ -45,10 +45,7 @@ _SVG_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "fbeta", "font.family":
 
 
 def colour_of(name: str) -> int:
-    """Return the number of the colour that a method, by its name or class, has in every chart.
-
-    Variants of a method share its colour; other names have the last colour of ``PALETTE``.
-    """
+    """Return the number of the colour of a method, by name or class; the last one for others."""
     classes = list(dict.fromkeys(method.estimator for method in METHODS.values()))
     class_ = METHODS[name].estimator if name in METHODS else name
     return classes.index(class_) if class_ in classes else len(PALETTE) - 1
@@ -189,7 +186,8 @@ def _figure(charts: Sequence[Chart], *, titles: bool) -> Any:
 def _draw_lines(axes: Any, chart: LineChart) -> None:
     for series in chart.series:
         xs, ys = zip(*series.points, strict=True)
-        colour = _REFERENCE if series.colour is None else _colour(series.colour)
+        number = series.colour
+        colour = _REFERENCE if number is None else PALETTE[number % len(PALETTE)][0]
         name = _math(series.name) or None
         if series.loose:
             axes.plot(xs, ys, "o", color=colour, alpha=0.35, markersize=3)
@@ -212,7 +210,7 @@ def _draw_lines(axes: Any, chart: LineChart) -> None:
 
 def _draw_bars(axes: Any, chart: BarChart) -> None:
     places = range(len(chart.bars))
-    colours = [_colour(bar.colour) for bar in chart.bars]
+    colours = [PALETTE[bar.colour % len(PALETTE)][0] for bar in chart.bars]
     drawn = axes.barh(places, [bar.value for bar in chart.bars], color=colours)
     axes.bar_label(drawn, [f"{bar.value:.4f}" for bar in chart.bars], padding=4, fontsize="small")
     marks = [(bar.mark, i - 0.48, i + 0.48) for i, bar in enumerate(chart.bars) if bar.mark]
@@ -224,10 +222,6 @@ def _draw_bars(axes: Any, chart: BarChart) -> None:
     longest = max(max(bar.value, bar.mark or 0.0) for bar in chart.bars) or 1.0
     axes.set(ylim=(max(len(chart.bars), 4) - 0.5, -0.5), xlim=(0, 1.22 * longest))
     axes.set_xlabel(_math(chart.label))
-
-
-def _colour(number: int) -> str:
-    return PALETTE[number % len(PALETTE)][0]
 
 
 def _math(words: str) -> str:

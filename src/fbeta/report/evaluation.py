@@ -106,11 +106,7 @@ def calibration_words(
 def label_scores(
     Y: NDArray[Any], predicted: NDArray[Any], beta: float = 1.0
 ) -> dict[str, NDArray[Any]]:
-    """Measure each label of 0/1 arrays (n, s) by itself, with 0/0 = 1.
-
-    Returns arrays of shape (s,): counts ``true`` and ``predicted``, ``precision``, ``recall`` and
-    ``fbeta``.
-    """
+    """Measure each label of 0/1 arrays (n, s) by itself, with 0/0 = 1; by name arrays (s,)."""
     Y, predicted = (np.asarray(A, dtype=np.int64) for A in (Y, predicted))
     hits, true, pred = (A.sum(axis=0) for A in (Y * predicted, Y, predicted))
     return {
@@ -248,10 +244,7 @@ def inspect_betas(
 def _decisions(
     classifier: Any, features: Any, betas: Sequence[float], own: float, n_labels: int
 ) -> tuple[dict[float, Any], dict[float, Any], NDArray[np.float64] | None]:
-    """Return label sets as sparse matrices (n, s) and expected F_beta (n,) by beta; marginals.
-
-    Betas that the classifier refuses are left out, but the own one must be accepted.
-    """
+    """Return label sets (n, s) and expected F_beta (n,) by those betas that are not refused."""
     labels, expected, marginals = defaultdict(list), defaultdict(list), []
     has_marginals = hasattr(classifier, "predict_proba")
     step = max(1, _CHUNK_BYTES // (len(betas) * n_labels))
@@ -323,10 +316,7 @@ def _confusions(missed: NDArray[np.bool_], wrong: NDArray[np.bool_]) -> list[tup
 def precision_recall_curves(
     Y: NDArray[Any], marginals: NDArray[np.float64], n_points: int = 33
 ) -> list[list[tuple[float, float]]]:
-    """Return for each label (recall, precision) over all thresholds; nothing for absent labels.
-
-    Shapes: ``Y, marginals`` (n, s).
-    """
+    """Return for each label of (n, s) arrays (recall, precision) over all thresholds, if any."""
     curves: list[list[tuple[float, float]]] = []
     for truth, p in zip(np.asarray(Y).T, marginals.T, strict=True):
         if not truth.any():
@@ -342,10 +332,7 @@ def precision_recall_curves(
 def speaking_features(
     features: Any, marginals: NDArray[np.float64], names: Sequence[str]
 ) -> list[list[tuple[str, float]]]:
-    """Return for each label the features whose values go with a high probability of the label.
-
-    Shapes: ``features`` (n, d), ``marginals`` (n, s).
-    """
+    """Return for each label the features (n, d) that go with a high probability (n, s) of it."""
     n, d = features.shape
     X = sparse.csr_array(features).astype(np.float64)
     spread = np.sqrt(np.maximum((X * X).mean(axis=0) - X.mean(axis=0) ** 2, 0))
