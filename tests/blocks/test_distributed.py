@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 def client():
     from distributed import Client, LocalCluster
 
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True}
+    options = {"n_workers": 3, "threads_per_worker": 1, "processes": True}
     with (
         LocalCluster(dashboard_address=None, memory_limit="500MB", **options) as cluster,
         Client(cluster) as client,
