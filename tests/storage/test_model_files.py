@@ -331,7 +331,7 @@ DANGEROUS = [
     ("operator", "methodcaller", "OperatorFuncNode"),
     ("builtins", "method", "MethodNode"),
     ("numpy", "load", "FunctionNode"),
-    ("fbeta.estimators.linear", "FBetaClassifier", "FunctionNode"),
+    ("fbeta.estimators.statistics_base", "FBetaClassifier", "FunctionNode"),
     ("fbeta.rivals.limo", "os", "ObjectNode"),
     ("fbeta.rivals.limo.os", "Limo", "ObjectNode"),
     ("evil.fbeta.rivals.limo", "Limo", "ObjectNode"),

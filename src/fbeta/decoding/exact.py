@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,7 +31,6 @@ from fbeta.decoding.factored_search import search_factored, search_sparse
 from fbeta.decoding.measures import (
     Goal,
     Measure,
-    Tables,
     choose_size,
     form_of_statistics,
     get_measure,
@@ -44,6 +43,9 @@ from fbeta.statistics.codes import Estimates
 from fbeta.statistics.composite import Form, Sparse
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.storage import Dense, Factored
+
+# tables A (s + 1, K) and B (s + 1, 1 + K) of a measure, and A on the host, for decisions
+Tables: TypeAlias = tuple[Array, Array, NDArray[np.float64]]
 
 
 # the types are those of NumPy, for those who use it; other arrays come back as they are
@@ -163,14 +165,22 @@ def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
         return labels, xp.zeros(0, dtype=widest_float(xp, device), device=device)
     if isinstance(form, Factored):
         return search_factored(form, goal)
-    shared = Tables(goal.measure, form.block(slice(0, 0))) if isinstance(form, Dense) else None
+    shared = _tables(goal.measure, form.block(slice(0, 0))) if isinstance(form, Dense) else None
 
     def work(rows: Any) -> tuple[Array, Array]:
         block = form.block(rows)
-        return search_dense(block, shared or Tables(goal.measure, block), goal)
+        return search_dense(block, shared or _tables(goal.measure, block), goal)
 
     labels, value = map_rows(xp, work, form.tasks())
     return labels, value
+
+
+def _tables(measure: Measure, block: Dense) -> Tables:
+    """Return the tables of a measure, for all sizes of predictions, where the statistics are."""
+    (xp, device), s, dtype = block.place, block.shape[1], block.empty.dtype
+    host, B = measure.tables(block.cardinalities, np.arange(s + 1), s)
+    there = {"dtype": dtype, "device": device}
+    return xp.asarray(host, **there), xp.asarray(B, **there), host
 
 
 def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
@@ -185,7 +195,7 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
         size, value = _IntervalSearch(block, tables, goal).run()
     else:
         size, value = _search_every_size(block, tables, goal)
-    weights = xp.take(tables.A, size, axis=0)
+    weights = xp.take(tables[0], size, axis=0)
     # a product of matrices may round equal labels differently, and the first is to come first
     scores = xp.sum(weights[:, :, None] * block.joint, axis=1)
     n, s = scores.shape
@@ -199,29 +209,29 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
 
 def _search_one_order(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
     """Find the best sizes where ``A(k, l) = a(k) b(l)``: the labels have one order for all."""
-    xp = block.place[0]
+    xp, (A, B, host) = block.place[0], tables
     one = min(1, block.shape[1])
-    scores = sort_descending(xp, xp.matmul(tables.A[one, :], block.joint))
+    scores = sort_descending(xp, xp.matmul(A[one, :], block.joint))
     totals = cumulative_sum(xp, scores, axis=1)
     totals = xp.concat([xp.zeros_like(block.empty)[:, None], totals], axis=1)
-    b = tables.A[:, 0] / tables.A[one, 0] if tables.host.size else xp.zeros_like(tables.B[:, 0])
+    b = A[:, 0] / A[one, 0] if host.size else xp.zeros_like(B[:, 0])
     hits = xp.permute_dims(totals * b, (1, 0))
-    return _choose_among(block, tables, goal, hits[goal.low : goal.high + 1, :])
+    return _choose_among(block, B, goal, hits[goal.low : goal.high + 1, :])
 
 
 def _search_every_size(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
     """Find the best sizes where nothing is known of the measure."""
     xp = block.place[0]
     hits = [
-        _largest_sum(xp, xp.matmul(tables.A[size, :], block.joint), size)[0]
+        _largest_sum(xp, xp.matmul(tables[0][size, :], block.joint), size)[0]
         for size in range(goal.low, goal.high + 1)
     ]
-    return _choose_among(block, tables, goal, xp.stack(hits, axis=0))
+    return _choose_among(block, tables[1], goal, xp.stack(hits, axis=0))
 
 
-def _choose_among(block: Dense, tables: Tables, goal: Goal, hits: Array) -> tuple[Array, Array]:
+def _choose_among(block: Dense, B: Array, goal: Goal, hits: Array) -> tuple[Array, Array]:
     """Choose between all sizes that are allowed, with what depends on the size alone."""
-    rest, scale = rest_of(block.place[0], tables.B[goal.low : goal.high + 1, :], *_sizes_of(block))
+    rest, scale = rest_of(block.place[0], B[goal.low : goal.high + 1, :], *_sizes_of(block))
     sizes = list(range(goal.low, goal.high + 1))
     return choose_size(block.place[0], sizes, hits + rest, hits + scale)
 
@@ -255,14 +265,15 @@ class _IntervalSearch:
     """
 
     def __init__(self, block: Dense, tables: Tables, goal: Goal) -> None:
-        self.xp, self.block, self.tables, self.goal = block.place[0], block, tables, goal
+        self.xp, self.block, self.goal = block.place[0], block, goal
+        self.A, B, self.host = tables
         xp, n = self.xp, block.shape[0]
         self.tie = tie(xp, block.empty.dtype)
         self.rows = xp.arange(n, device=block.empty.device)
         self.values: dict[int, Array] = {}
         self.best = xp.full_like(block.empty, -xp.inf)
         if goal.low == 0:
-            self._keep(0, self.rows, rest_of(xp, tables.B[:1, :], *_sizes_of(block))[0][0, :])
+            self._keep(0, self.rows, rest_of(xp, B[:1, :], *_sizes_of(block))[0][0, :])
 
     def run(self) -> tuple[Array, Array]:
         """Return the best sizes and their values."""
@@ -270,7 +281,7 @@ class _IntervalSearch:
         total = xp.sum(self.block.joint, axis=2)
         starts, intervals = _first_sizes(self.goal), []
         for start, end in pairwise([*starts, high + 1]):
-            bound = xp.matmul(xp.take(total, rows, axis=0), self.tables.A[start, :])
+            bound = xp.matmul(xp.take(total, rows, axis=0), self.A[start, :])
             (rows,) = self._open(rows, bound > self._best(rows) * (1 + self.tie), rows)
             if not rows.shape[0]:
                 break
@@ -301,7 +312,8 @@ class _IntervalSearch:
             self._refine(start, middle, rows, value, next_score)
 
     def _bound(self, start: int, size: int, value: Array, next_score: Array) -> Array:
-        return self.tables.shrinkage(start, size) * (value + (size - start) * next_score)
+        shrinkage = float((self.host[size] / self.host[start]).max(initial=0.0))
+        return shrinkage * (value + (size - start) * next_score)
 
     def _best(self, rows: Array) -> Array:
         return self.xp.take(self.best, rows)
@@ -315,7 +327,7 @@ class _IntervalSearch:
 
     def _try(self, size: int, rows: Array) -> tuple[Array, Array]:
         """Compute the value of the best set of a size, for some rows, and the next score."""
-        xp, weights, n = self.xp, self.tables.A[size, :], self.block.shape[0]
+        xp, weights, n = self.xp, self.A[size, :], self.block.shape[0]
         m = rows.shape[0]
         if 5 * m > n:
             # a product with all rows costs less than a copy of some

@@ -228,23 +228,6 @@ def search_on_device(form: Dense, beta: float, goal: Goal) -> tuple[Array, Array
     return None if search is None else search(form, beta, goal)
 
 
-class Tables:
-    """A (s + 1, K) and B (s + 1, 1 + K) of a measure for all sizes of predictions 0..s.
-
-    They are where the statistics are; ``host`` is A once more, for decisions.
-    """
-
-    def __init__(self, measure: Measure, block: Dense) -> None:
-        xp, device = block.place
-        s, dtype = block.shape[1], block.empty.dtype
-        self.host, B = measure.tables(block.cardinalities, np.arange(s + 1), s)
-        self.A, self.B = (xp.asarray(t, dtype=dtype, device=device) for t in (self.host, B))
-
-    def shrinkage(self, start: int, size: int) -> float:
-        """Return the largest ratio of A at a size to A at a smaller one, over the true sizes."""
-        return float((self.host[size] / self.host[start]).max(initial=0.0))
-
-
 def choose_size(
     xp: Any, sizes: list[int], values: Array, scales: Array | None = None
 ) -> tuple[Array, Array]:
