@@ -191,7 +191,7 @@ class Compiled:
         concordance = LOSSES[self.loss].self_concordance if self.loss in LOSSES else 1.0
         kind = {
             "loss": _engine.LOSSES[self.loss],
-            "certified_radius": conjugate.certified_radius(concordance),
+            "certified_radius": conjugate.CERTIFIED_RADIUS / concordance if concordance else np.inf,
             "intercept": self.design.intercept,
             "double_entries": double_entries,
         }

@@ -234,11 +234,6 @@ Search: TypeAlias = Callable[[ProblemBatch, Evaluation, Preconditioner, Array, A
 Renew: TypeAlias = Callable[[Evaluation, Preconditioner, Array], Preconditioner]
 
 
-def certified_radius(self_concordance: float) -> float:
-    """Return the change of scores within which a decrement bounds what is left to gain."""
-    return CERTIFIED_RADIUS / self_concordance if self_concordance else float("inf")
-
-
 def certified(
     state: State,
     batch: ProblemBatch,
@@ -261,7 +256,8 @@ def certified(
     xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
     if batch.objective.preconditioners[0] == "diagonal":
         return _by_penalty(state, batch, at, limit, reached, build, search)
-    radius = (share * certified_radius(batch.objective.self_concordance)) ** 2
+    concordance = batch.objective.self_concordance
+    radius = (share * CERTIFIED_RADIUS / concordance) ** 2 if concordance else float("inf")
     easy = GOAL_FACTOR * radius / xp.clip(xp.max(batch.expected_reach()), TINY, None) >= reached
     if renew is not None or not bool(xp.any(easy)):
         found, goal = _by_rows(state, batch, at, reached, radius, build, search, renew)
