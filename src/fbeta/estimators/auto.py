@@ -41,7 +41,7 @@ HELD_OUT_ROWS = 10_000  # of the one split of large data, at most
 # of the Laplacian kernel, over the number of features; the likeliest first
 GAMMAS = (0.25, 0.1, 0.5)
 # landmarks of a kernel: all rows, this many, or a tenth of the rows, up to a limit
-LANDMARKS, MAX_LANDMARKS = 800, 1500
+LANDMARKS, MAX_LANDMARKS = 800, 1000
 QUANTILES = 200
 # a dense matrix with a smaller share of nonzero numbers, and at least so many columns, is sparse
 SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
@@ -177,15 +177,15 @@ class FBetaAuto(AverageClassifier):
     Notes
     -----
     X is dense or sparse, of any scale, and may have gaps (NaN): they are filled with the median of
-    the column, and columns that say where there were gaps are added. The maps are fitted to all
-    training rows, without their labels, and shared by all folds.
+    the column (the mean of a large X without gaps), and columns that say where there were gaps are
+    added. The maps are fitted to all training rows, without their labels, and shared by all folds.
 
     First comes the quickest model over one map, then your own candidates, and every map with the
     quickest model; then nearest neighbours, forests, the paper's method over the raw features and
     over the best map, label sets and the cardinality model; then what is left, in the order of
     what it may gain in a second, if the effects of maps and models on the score add up, until ten
     candidates in a row did not raise the F_beta of the average by 0.0005. Alphas are decades, then
-    half decades beside the best, but for label sets and the cardinality model, which take longest.
+    half decades beside the best, but not for large X, label sets and the cardinality model.
     What is expected to take longer than there is time is not begun, by the time of the same model
     elsewhere, of a few trees, or of a fit to 400 rows. Below 200 rows, where noise hides small
     gains, there are fewer maps and trees, decades only, and every model over one map; where a time
@@ -252,7 +252,8 @@ class FBetaAuto(AverageClassifier):
         clash = [name for name in own if name in models]
         if clash:
             raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
-        options = {"refine": Y.shape[0] >= FEW_ROWS, "fewer_folds": automatic}
+        refine = Y.shape[0] >= FEW_ROWS and not is_large(X)
+        options: Any = {"refine": refine, "fewer_folds": automatic}
         search = Search(X, trial, clock, report, maps, {**models, **own}, kinds=True, **options)
         return search.run([(RAW, name) for name in own] if self.replace else None)
 
@@ -330,7 +331,8 @@ def _fill_gaps(X: Any) -> list[Any]:
     missing = bool(np.isnan(X.data if sp.issparse(X) else X).any())
     if sp.issparse(X) and not missing:
         return ["passthrough"]
-    return [SimpleImputer(strategy="median", add_indicator=missing, keep_empty_features=True)]
+    strategy = "median" if missing or not is_large(X) else "mean"  # medians take long
+    return [SimpleImputer(strategy=strategy, add_indicator=missing, keep_empty_features=True)]
 
 
 def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:

@@ -270,11 +270,13 @@ class Search:
         """Return when the fits to all rows have to begin, by what they will take."""
         if self.clock.limit is None:
             return np.inf
-        best = sorted(self.candidates, key=lambda c: -c.score)[:6]
+        # a second kind from the same fits has no seconds of its own, and needs a fit as well
+        known = [(c, some[0].seconds) for some in self.found.values() for c in some]
+        best = sorted(known, key=lambda pair: -pair[0].score)[:6]
         # the fit to all rows has one alpha, and more rows than a fold
-        shares = [ALPHA_SHARE if hasattr(c.estimator, "alpha") else 1.0 for c in best]
-        fits = sum(c.seconds * share for c, share in zip(best, shares, strict=True))
-        last = self.clock.limit - 1.5 * fits / len(self.trial.folds)
+        shares = [ALPHA_SHARE if hasattr(c.estimator, "alpha") else 1.0 for c, _ in best]
+        fits = sum(share * seconds for share, (_, seconds) in zip(shares, best, strict=True))
+        last = self.clock.limit - 1.25 * fits / len(self.trial.folds)
         return min(TRIALS_SHARE * self.clock.limit, last)
 
     def _bytes(self, pair: Pair) -> float:
