@@ -106,11 +106,9 @@ def _root(context: typer.Context, version: bool = _VERSION) -> None:
 def command(
     example: str, group: typer.Typer = app, without: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command with an example of its use.
+    """Register a command with an example; dataclasses among its parameters are options by field.
 
-    typer takes options from the signature of a function and knows no dataclasses: a parameter that
-    is a dataclass becomes one option for each of its fields. Fields in ``without`` are no options,
-    and have their defaults.
+    Fields in ``without`` are no options, and have their defaults.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:

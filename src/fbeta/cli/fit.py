@@ -77,29 +77,22 @@ def fit(
             del summary["leaderboard"]
         typer.echo(json.dumps(summary), err=printed)
         return
-    shown = [[key.replace("_", " "), _shown(value)] for key, value in summary.items()]
-    console.print_table(f"Fitted to {data}", ["", "value"], [r for r in shown if r[1]], err=printed)
+    shown = [
+        [key.replace("_", " "), f"{v:.4f}" if isinstance(v, float) and v % 1 else f"{v}"]
+        for key, v in summary.items()
+        if v is not None and not isinstance(v, dict | list)
+    ]
+    console.print_table(f"Fitted to {data}", ["", "value"], shown, err=printed)
     if summary.get("leaderboard"):
         _print_tried(summary["leaderboard"], err=printed)
 
 
-def _shown(value: Any) -> str:
-    if value is None or isinstance(value, dict | list):
-        return ""
-    return f"{value:.4f}" if isinstance(value, float) and not value.is_integer() else f"{value}"
-
-
 def _print_tried(rows: list[dict[str, Any]], *, err: bool) -> None:
     """Print what a search has tried, and what has a weight in its average."""
-    shown = [
-        [
-            str(r["name"]),
-            f"{r['score']:.4f}",
-            f"{r['seconds']:.1f}",
-            f"{r['weight']:.2f}" if r["weight"] else "",
-        ]
-        for r in rows
-    ]
+    shown = []
+    for row in rows:
+        weight = f"{row['weight']:.2f}" if row["weight"] else ""
+        shown.append([str(row["name"]), f"{row['score']:.4f}", f"{row['seconds']:.1f}", weight])
     head = ["features: model", "F", "seconds", "weight"]
     console.print_table("What was tried, by cross-validation", head, shown, err=err)
 

@@ -190,9 +190,8 @@ def _blocks(
             for table in reader.source.blocks(file, size):
                 yield reader.table_rows(table, labelled=False, keep=keep)
         return
-    zero_based = bool(reader.stored.reading.get("zero_based", False))
-    width = reader.stored.estimator.n_features_in_
-    options: dict[str, Any] = {"n_features": width, "zero_based": zero_based, "label_names": ()}
+    options: dict[str, Any] = {"n_features": reader.stored.estimator.n_features_in_}
+    options |= {"zero_based": bool(reader.stored.reading.get("zero_based")), "label_names": ()}
     for block in RowBlocks.read(path, memory=memory, **options).blocks():
         yield InputRows(block.X)
 

@@ -82,13 +82,12 @@ def numbers(text: str | None, default: tuple[float, ...], name: str) -> tuple[fl
 
 def names(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
     """Read the names of an option; none, and one that is not known, are errors."""
-    found = words(text)
-    listed = ", ".join(known)
+    found, listed = words(text), ", ".join(known)
+    unknown = [repr(name) for name in found if name not in known]
+    if unknown:
+        raise ValueError(f"{option}: unknown {', '.join(unknown)}: expected {listed}")
     if not found:
         raise ValueError(f"{option}: expected one or more of {listed}")
-    unknown = [name for name in found if name not in known]
-    if unknown:
-        raise ValueError(f"{option}: unknown {', '.join(map(repr, unknown))}: expected {listed}")
     return tuple(dict.fromkeys(found))
 
 

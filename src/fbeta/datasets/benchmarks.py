@@ -336,10 +336,8 @@ class CalibratedLaw:
         chosen = (p.cumsum(axis=1) < rng.uniform(size=(n, 1))).sum(axis=1)
         Y = self.label_sets[np.minimum(chosen, len(self.label_sets) - 1)]
         code = p @ self._code
-        X = (
-            LogisticLoss().link(np.clip(code, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY))
-            @ self._inverse.T
-        )
+        inner = np.clip(code, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
+        X = LogisticLoss().link(inner) @ self._inverse.T
         statistics = LabelStatistics.from_code(code, self.sizes, self.n_labels)
         return CalibratedSample(X, Y, statistics)
 

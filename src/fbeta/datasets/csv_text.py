@@ -35,14 +35,10 @@ def guess_separator(lines: Iterable[str]) -> str:
     sample = [line.rstrip("\r\n") + "\n" for line in sample if line.strip()]
 
     def agreement(sep: str) -> tuple[float, int]:
-        try:
-            with _any_field_size():
-                widths = Counter(len(row) for row in csv.reader(sample, delimiter=sep))
-        except csv.Error:
-            return 0.0, 0
-        if not widths:
-            return 0.0, 0
-        width, count = widths.most_common(1)[0]
+        widths: Counter[int] = Counter()
+        with suppress(csv.Error), _any_field_size():
+            widths = Counter(len(row) for row in csv.reader(sample, delimiter=sep))
+        width, count = widths.most_common(1)[0] if widths else (0, 0)
         return (count / widths.total(), width) if width > 1 else (0.0, 0)
 
     return max(_SEPARATORS, key=agreement)

@@ -64,11 +64,6 @@ def quoted(names: Iterable[object], most: int = 5) -> str:
     return ", ".join(map(repr, shown[:most])) + more
 
 
-def is_plain(word: str) -> bool:
-    """Return whether a word that Python reads as a number has ASCII digits and no underscore."""
-    return word.isascii() and "_" not in word
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Instances, their label sets and, where one is prescribed, a train/test split.

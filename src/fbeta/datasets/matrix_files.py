@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from fbeta.datasets.cells import to_number
-from fbeta.datasets.dataset import Dataset, PathLike, fail, is_plain, read_bytes, read_lines
+from fbeta.datasets.dataset import Dataset, PathLike, fail, read_bytes, read_lines
 from fbeta.datasets.label_columns import TableLabels
 
 # rows converted together: the words of a large file never all lie in memory at once
@@ -257,7 +257,8 @@ def _convert(
 def _numbers(words: list[str | None]) -> NDArray[np.float64]:
     """Convert words to finite numbers, NaN where there is none."""
     # float() takes "1_0", digits of other scripts and "inf", which ARFF does not know
-    if is_plain("".join(filter(None, words))):
+    text = "".join(filter(None, words))
+    if text.isascii() and "_" not in text:
         with suppress(ValueError):
             found = np.array([np.nan if word is None else float(word) for word in words])
             found[np.isinf(found)] = np.nan

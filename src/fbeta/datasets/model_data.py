@@ -26,21 +26,16 @@ __all__ = ["InputRows", "ModelInput", "TrainingData", "TrainingOptions", "read_t
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a training file is to be read.
-
-    ``labels_xml``, ``n_labels`` and ``nominal`` are for ARFF files of Mulan and MEKA; ``labels``,
-    ``drop`` and ``kinds`` (by column, ``"id"`` among them) are for tables. None is the default of
-    the format.
-    """
+    """How a training file is to be read; None is the default of its format."""
 
     source: FileFormat = field(default_factory=FileFormat)
-    labels_xml: Path | None = None
-    n_labels: int | None = None
-    labels: LabelColumns = field(default_factory=LabelColumns)
-    drop: tuple[str, ...] = ()
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    labels_xml: Path | None = None  # of Mulan
+    n_labels: int | None = None  # of ARFF files of MEKA
+    labels: LabelColumns = field(default_factory=LabelColumns)  # of tables
+    drop: tuple[str, ...] = ()  # of tables
+    kinds: Mapping[str, str] = field(default_factory=dict)  # by column, "id" among them
     missing: str | None = None
-    nominal: Nominal | None = None
+    nominal: Nominal | None = None  # of ARFF files
 
     def check(self, path: Path) -> str:
         """Return the format of a file; refuse options that do not apply to it."""
@@ -202,15 +197,11 @@ class InputRows:
 
 @dataclass(frozen=True)
 class ModelInput:
-    """How files are read for a stored model: as its training file was.
+    """How files are read for a stored model: as its training file was."""
 
-    ``stored`` is a :class:`fbeta.storage.model_files.StoredModel`; ``errors`` is ``"raise"`` to
-    refuse cells that cannot be read, which count as missing by default.
-    """
-
-    stored: Any
+    stored: Any  # fbeta.storage.model_files.StoredModel
     source: FileFormat = field(default_factory=FileFormat)
-    errors: str = "missing"
+    errors: str = "missing"  # "raise" refuses cells that cannot be read
 
     def __post_init__(self) -> None:
         # the model may come from anybody
@@ -272,13 +263,10 @@ class ModelInput:
         return InputRows(X, labels, kept, (*notes, *(labels.notes if labels else ())))
 
     def _features(self, table: Table) -> tuple[Any, list[str]]:
-        reading, names, model = (
-            self.stored.reading,
-            self.stored.feature_names,
-            self.stored.estimator,
-        )
+        stored, reading = self.stored, self.stored.reading
+        names, model = stored.feature_names, stored.estimator
         if names is None:
-            labels = {*self.stored.label_names, reading.get("label_column")}
+            labels = {*stored.label_names, reading.get("label_column")}
             names = tuple(column for column in table.header if column not in labels)
         _check_names(table.header, names, table.path)
         encoder = model[0] if isinstance(model, Pipeline) else None

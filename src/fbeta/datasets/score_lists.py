@@ -73,10 +73,8 @@ def _parse_json(path: Path, number: int, line: str) -> dict[str, float]:
     except json.JSONDecodeError as error:
         raise fail(path, number, expected, line) from error
     if isinstance(found, dict):
-        inner = [
-            found[key] for key in ("scores", "labels") if isinstance(found.get(key), list | dict)
-        ]
-        found = inner[0] if inner else found
+        inner = [found[key] for key in ("scores", "labels") if key in found]
+        found = next((part for part in inner if isinstance(part, list | dict)), found)
     try:
         pairs = found.items() if isinstance(found, dict) else ((name, 1.0) for name in found)
         return {str(name): _score(score) for name, score in pairs}

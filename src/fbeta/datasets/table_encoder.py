@@ -39,6 +39,7 @@ __all__ = ["CategoryColumn", "DateColumn", "NumberColumn", "TableEncoder", "Text
 
 _MAX_CATEGORIES = 1_000
 _MAX_TERMS = 20_000
+_TF_IDF: dict[str, Any] = {"sublinear_tf": True, "strip_accents": "unicode"}
 # in shorter tables a word that is there once may be all there is
 _MIN_ROWS_FOR_REPEATED_TERMS = 50
 _PERIODS = (365.2425, 7.0, 1.0)  # days of a year, a week and a day
@@ -153,7 +154,7 @@ class TextColumn:
     def fit(cls, cells: Cells, detail: str = "") -> TextColumn:
         """Find the terms and how rare they are."""
         rows = 2 if len(cells) >= _MIN_ROWS_FOR_REPEATED_TERMS else 1
-        vectorizer = _vectorizer(min_df=rows, max_features=_MAX_TERMS)
+        vectorizer = TfidfVectorizer(min_df=rows, max_features=_MAX_TERMS, **_TF_IDF)
         try:
             vectorizer.fit(categories(cells).to_pylist())
         except ValueError:  # no term is left: no word at all, or none twice
@@ -164,17 +165,14 @@ class TextColumn:
         """Return the weights of the terms."""
         if not self.terms:
             return sparse.csr_array((len(cells), 0))
-        vectorizer = _vectorizer(vocabulary={term: j for j, term in enumerate(self.terms)})
+        places = {term: j for j, term in enumerate(self.terms)}
+        vectorizer = TfidfVectorizer(vocabulary=places, **_TF_IDF)
         vectorizer.idf_ = self.idf
         return sparse.csr_array(vectorizer.transform(categories(cells).to_pylist()))
 
     def names(self, column: str) -> list[str]:
         """Return the names of the features."""
         return [f"{column}: {term}" for term in self.terms]
-
-
-def _vectorizer(**options: Any) -> TfidfVectorizer:
-    return TfidfVectorizer(sublinear_tf=True, strip_accents="unicode", **options)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from fbeta.datasets.dataset import (
     decode_text,
     fail,
     guess_encoding,
-    is_plain,
     quoted,
     read_bytes,
 )
@@ -74,15 +73,11 @@ _ENCODING_SAMPLE_BYTES = 2**20  # of a file in blocks, from which its encoding i
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Named columns of a file or a data frame.
+    """Named columns of a file or a data frame."""
 
-    ``path`` is for messages; ``columns`` are cells by name, as :mod:`fbeta.datasets.cells` has
-    them; ``place`` turns the number of a row, counted from 0, into its line in the file or words.
-    """
-
-    path: PathLike
-    columns: Mapping[str, Cells]
-    place: Callable[[int], int | str]
+    path: PathLike  # for messages
+    columns: Mapping[str, Cells]  # as :mod:`fbeta.datasets.cells` has them
+    place: Callable[[int], int | str]  # from the number of a row to its line, or words
 
     @property
     def header(self) -> list[str]:
@@ -127,7 +122,8 @@ class Table:
         if bad.size:
             row, kind = int(bad[0]), "a number"
             cell = cell_at(cells, row)
-            if not isinstance(cell, str) or is_plain(cell):
+            # Python reads other digits than ASCII, and underscores, as parts of numbers
+            if not isinstance(cell, str) or (cell.isascii() and "_" not in cell):
                 with suppress(TypeError, ValueError, OverflowError):
                     kind, cell = "a finite number", float(cell)
             raise fail(self.path, self.place(row), f"{kind} in column {name!r}", cell)
@@ -156,14 +152,10 @@ def _named(path: PathLike, header: Sequence[str], columns: Sequence[Cells], plac
 
 @dataclass(frozen=True)
 class FileFormat:
-    """How a file is written, where its name and its content do not say so.
+    """How a file is written, where its name and its content do not say so."""
 
-    ``format`` is that of the suffix by default; ``sep``, between the cells of CSV, and ``encoding``
-    of text are inferred by default.
-    """
-
-    format: Format | None = None
-    sep: str | None = None
+    format: Format | None = None  # by default that of the suffix
+    sep: str | None = None  # between the cells of CSV
     encoding: str | None = None
 
     def __post_init__(self) -> None:
@@ -330,9 +322,7 @@ def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
             for part in file.iter_batches(batch_size=rows) if rows else [file.read()]:
                 part.validate(full=True)
                 # without an index of pandas
-                names = [
-                    name for name in part.column_names if not name.startswith("__index_level_")
-                ]
+                names = [n for n in part.column_names if not n.startswith("__index_level_")]
                 cells = [arrow_cells(part.column(name)) for name in names]
                 yield _named(path, names, cells, lambda row, at=start: f"row {at + row + 1}")
                 start += len(part)

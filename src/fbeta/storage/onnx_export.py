@@ -24,15 +24,7 @@ from fbeta.linear import LinearModel, LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.statistics.codes import CardinalityCode, JointCode, LabelSetCode, MarginalCode, SizedCode
 from fbeta.statistics.encoding import encode
-from fbeta.storage.onnx_decode import (
-    Decoded,
-    SizeNodes,
-    decode_independent,
-    decode_joint,
-    decode_sized,
-    sigmoids,
-    sized_statistics,
-)
+from fbeta.storage import onnx_decode
 from fbeta.storage.onnx_graph import (
     IR_VERSION,
     OPSETS,
@@ -173,15 +165,15 @@ def _check(classifier: Any) -> None:
         )
 
 
-def _decode(g: Graph, classifier: Any, X: Value) -> Decoded:
+def _decode(g: Graph, classifier: Any, X: Value) -> onnx_decode.Decoded:
     """Add the model and the decode."""
     s = classifier.n_labels_
     if _is_sized(classifier):
         scores, law = _sized_law(g, classifier, X)
         if type(classifier.code) is MarginalCode:
-            return decode_independent(g, s, scores)
-        return decode_sized(g, s, scores, law)
-    return decode_joint(g, s, *_statistics(g, classifier, X))
+            return onnx_decode.decode_independent(g, s, scores)
+        return onnx_decode.decode_sized(g, s, scores, law)
+    return onnx_decode.decode_joint(g, s, *_statistics(g, classifier, X))
 
 
 def _is_sized(classifier: Any) -> bool:
@@ -190,31 +182,31 @@ def _is_sized(classifier: Any) -> bool:
     return not isinstance(classifier.model, AverageModel) and type(classifier.code) in sized
 
 
-def _sized_law(g: Graph, classifier: Any, X: Value) -> tuple[Value, SizeNodes]:
+def _sized_law(g: Graph, classifier: Any, X: Value) -> tuple[Value, onnx_decode.SizeNodes]:
     """Return scores of the labels, (n, s), and the law of their number."""
     code, model, s = classifier.code, classifier.model, classifier.n_labels_
     if isinstance(model, Recalibration):
         scores, potentials = _recalibrate(g, classifier, X)
-        return scores, SizeNodes(model.sizes, potentials, potentials=True)
+        return scores, onnx_decode.SizeNodes(model.sizes, potentials, potentials=True)
     if isinstance(code, SizedSetsCode):
         P, counts = _set_probabilities(g, classifier, X), np.diff(code.sets.indptr)
         sizes = np.arange(counts.max(initial=0) + 1)
         law = g.op("Log", P @ (counts[:, None] == sizes))
         marginals = (P @ code.sets.toarray()).clip(0.0, 1.0)
-        return _log_odds(g, marginals), SizeNodes(sizes, law, potentials=False)
+        return _log_odds(g, marginals), onnx_decode.SizeNodes(sizes, law, potentials=False)
     scores = _scores(g, model, X)
     if isinstance(code, MarginalCode):
         if type(model.loss) is not LogisticLoss:
             scores = _log_odds(g, _probabilities(model.loss, scores))
         zeros = g.constant(np.zeros((1, s + 1)))
-        return scores, SizeNodes(np.arange(s + 1), zeros, potentials=True)
+        return scores, onnx_decode.SizeNodes(np.arange(s + 1), zeros, potentials=True)
     labels, z = scores.cut(1, 0, s), scores.cut(1, s, s + len(code.sizes))
     if isinstance(code, CardinalityCode):
-        return labels, SizeNodes(code.sizes, z, potentials=True)
+        return labels, onnx_decode.SizeNodes(code.sizes, z, potentials=True)
     # the logarithm of the sigmoid of z, which may underflow itself
-    p, rest = sigmoids(z)
+    p, rest = onnx_decode.sigmoids(z)
     log_shares = z.at_most(0.0) + g.op("Log", p.at_least(rest))
-    return labels, SizeNodes(code.sizes, log_shares, potentials=False)
+    return labels, onnx_decode.SizeNodes(code.sizes, log_shares, potentials=False)
 
 
 def _statistics(g: Graph, classifier: Any, X: Value) -> tuple[Value, Value, Any]:
@@ -225,7 +217,7 @@ def _statistics(g: Graph, classifier: Any, X: Value) -> tuple[Value, Value, Any]
     if _is_sized(classifier):
         scores, law = _sized_law(g, classifier, X)
         sizes = np.arange(1, int(law.sizes[-1]) + 1)
-        empty, joint = sized_statistics(g, s, scores, law)
+        empty, joint = onnx_decode.sized_statistics(g, s, scores, law)
     else:
         sizes = classifier.cardinalities_
         if isinstance(classifier.code, LabelSetCode):
@@ -345,9 +337,9 @@ def _scores(g: Graph, model: Any, X: Value) -> Value:
 def _probabilities(loss: Any, scores: Value) -> Value:
     """Return what the link of a loss makes of scores."""
     if type(loss) is LogisticLoss:
-        return sigmoids(scores)[0]
+        return onnx_decode.sigmoids(scores)[0]
     if type(loss) is ExponentialLoss:
-        return sigmoids(scores * 2.0)[0]
+        return onnx_decode.sigmoids(scores * 2.0)[0]
     if type(loss) is SquaredLoss:
         return (scores * 0.5 + 0.5).clip(0.0, 1.0)
     raise TypeError(f"a model with the loss {type(loss).__name__} cannot be exported")
