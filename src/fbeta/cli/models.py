@@ -264,22 +264,15 @@ def evaluate(
     scores = evaluation.measure(truth, padded, used)
     n_rows, unseen = len(truth), dict(test.labels.unknown)
     labels = _by_label([*stored.label_names, *unseen], truth, padded, used)
-    words = None
-    if expected is not None:
-        words = evaluation.calibration_words(expected, truth, padded, used)
+    sure = None if expected is None else (expected, truth, padded, used)
+    words = None if sure is None else evaluation.calibration_words(*sure)
     if plots is not None:
         _draw(stored, test, predicted, expected, used, plots)
     if report is not None:
-        page = evaluation_page(
-            stored,
-            test.X,
-            truth,
-            title=f"{files.model.name} on {data.name}",
-            beta=used,
-            unseen=list(unseen),
-            ids={name: plain_values(cells, False) for name, cells in test.kept.items()},
-        )
-        write_text(report, page)
+        ids = {name: plain_values(cells, False) for name, cells in test.kept.items()}
+        more: dict[str, Any] = {"beta": used, "unseen": list(unseen), "ids": ids}
+        title = f"{files.model.name} on {data.name}"
+        write_text(report, evaluation_page(stored, test.X, truth, title=title, **more))
     for note in (*test.notes, *test.labels.unknown_note()):
         stderr(f"fbeta: {note}")
     if as_json:
@@ -287,11 +280,9 @@ def evaluate(
         typer.echo(json.dumps({**shown, "unseen": unseen, "calibration": words}))
         return
     _print_by_label(labels, used)
-    print_table(
-        f"{files.model} on {n_rows} rows of {data}, beta = {used:g}",
-        ["measure", "value"],
-        [[evaluation.MEASURES[key], f"{value:.4f}"] for key, value in scores.items()],
-    )
+    rows = [[evaluation.MEASURES[key], f"{value:.4f}"] for key, value in scores.items()]
+    title = f"{files.model} on {n_rows} rows of {data}, beta = {used:g}"
+    print_table(title, ["measure", "value"], rows)
     if words is not None:
         typer.echo("\n".join(textwrap.wrap(words, 100)))
 
