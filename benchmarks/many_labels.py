@@ -32,6 +32,7 @@ from sklearn.preprocessing import normalize
 
 SETS = ("delicious", "bibtex")
 LISTED = 50  # labels of each list
+WORDS = 50_000  # of generated texts
 
 
 def napkinxc(X: Any, Y: Any, X_new: Any) -> Any:
@@ -151,10 +152,9 @@ def draw_lists(n: int, listed: int, labels: int) -> tuple[Any, Any]:
     return lists, cut(lists, present)
 
 
-def draw_texts(n: int, labels: int) -> tuple[Any, Any]:
-    """Draw rows with 30 of 2.5 words for each label, and three labels with words of their own."""
+def draw_texts(n: int, labels: int, d: int = WORDS) -> tuple[Any, Any]:
+    """Draw rows with 30 words, and three labels of which each has three words of its own."""
     rng = np.random.default_rng(0)
-    d = labels * 5 // 2
     Y = rng.integers(0, labels, size=(n, 3))
     own = (Y[:, :, None] * 2 + np.arange(3)).reshape(n, 9) % d
     words = np.concatenate([own, rng.integers(0, d, size=(n, 21))], axis=1)
@@ -197,7 +197,7 @@ SPEED = {
     "decode": (100_000, 50, 1_000_000),
     "sizes": (100_000, 50, 1_000_000),
     "decoder": (50_000, 50, 500_000),
-    "sized": (12_500, 50, 5_000),
+    "sized": (12_500, 50, 2_500),
 }
 
 

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import logit
 
 from fbeta import LabelStatistics, decode
 from fbeta.decoding.expected import expected_fbeta, expected_measure
@@ -139,6 +140,24 @@ def test_rows_without_listed_labels():
     assert decode(q[:0]).shape == (0, 50)
 
 
+def test_log_odds_and_names_of_listed_labels():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        P = draw(rng)
+        Z = sp.csr_array((logit(P.data), P.indices, P.indptr), shape=P.shape)
+        sizes = rng.dirichlet(np.ones(3), size=P.shape[0]) if rng.random() < 0.5 else None
+        unlisted = 0.3 * (np.diff(P.indptr) < P.shape[1])
+        one = LabelStatistics.from_marginals(P, sizes, unlisted)
+        other = LabelStatistics.from_logits(Z, sizes, unlisted)
+        (labels, value), names = decode(one, return_expected=True), list("abcdef")[: P.shape[1]]
+        np.testing.assert_allclose(decode(other, return_expected=True)[1], value, atol=1e-12)
+        np.testing.assert_allclose(
+            other.marginals().toarray(), one.marginals().toarray(), atol=1e-12
+        )
+        sets = [[names[j] for j in np.flatnonzero(row)] for row in labels.toarray()]
+        assert decode(one, names=names) == sets
+
+
 def test_what_listed_labels_refuse():
     P = sp.csr_array([[0.5, 0.0], [0.1, 0.2]])
     q = LabelStatistics.from_marginals(P)
@@ -156,6 +175,8 @@ def test_what_listed_labels_refuse():
         "below n_labels": lambda: LabelStatistics.from_listed([[3]], [[0.1]], 2),
         "one shape": lambda: LabelStatistics.from_listed([[3]], [[0.1, 0.2]], 5),
         "twice": lambda: LabelStatistics.from_listed([[3, 3]], [[0.1, 0.2]], 5),
+        "NaN": lambda: LabelStatistics.from_logits(P * np.nan),
+        "2 labels": lambda: decode(q, names=["sea"]),
         "only 0 and 1": lambda: expected_fbeta(q, P),
         "labels must have shape": lambda: expected_fbeta(q, sp.csr_array((2, 3))),
     }.items():

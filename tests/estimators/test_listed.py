@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, logit, softmax
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from fbeta import (
@@ -17,7 +18,10 @@ from fbeta import (
     SizedClassifier,
     decode,
 )
-from fbeta.estimators.listed import fit_lines, fit_potentials, log_size_law
+from fbeta.estimators.listed import ListedLinearModel, fit_lines, fit_potentials, likely_labels
+from fbeta.estimators.recalibration import log_size_law
+from fbeta.linear import LinearProbabilities
+from fbeta.losses import LogisticLoss
 from fbeta.metrics import fbeta_score
 from fbeta.storage import load_model, save_model
 
@@ -66,13 +70,16 @@ def test_lines_converge_from_afar(scale):
 
 def test_law_of_the_number_of_listed_labels():
     rng = np.random.default_rng(0)
-    P = rng.random((3, 5)) * (rng.random((3, 5)) < 0.7)
+    P = rng.random((4, 5)) * (rng.random((4, 5)) < 0.7)
+    P[3] = 0.0  # a row that lists nothing
+    P = sp.csr_array(P)
+    lists = sp.csr_array((logit(P.data), P.indices, P.indptr), P.shape)
     sizes = np.array([0, 2, 3])
-    for row, found in zip(P, log_size_law(sp.csr_array(P), sizes), strict=True):
+    for row, found in zip(P.toarray(), log_size_law(lists, sizes), strict=True):
         law = np.array([1.0])
         for p in row:
             law = np.convolve(law, [1 - p, p])
-        np.testing.assert_allclose(np.exp(found), law[sizes], atol=1e-12)
+        np.testing.assert_allclose(softmax(found), law[sizes] / law[sizes].sum(), atol=1e-12)
 
 
 def test_potentials_of_the_sizes():
@@ -85,9 +92,11 @@ def test_potentials_of_the_sizes():
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         return -weight @ scores[np.arange(200), place] + 0.5 * w @ w
 
-    found = fit_potentials(law, number, place, weight, 1.0, 1e-8)
+    found, _ = fit_potentials(law, number, place, weight, 1.0, 1e-8, 100)
     right = minimize(objective, np.zeros(8), method="BFGS", options={"gtol": 1e-7})
     np.testing.assert_allclose(found.ravel(), right.x, atol=1e-4)
+    with pytest.warns(ConvergenceWarning, match="potentials of the sizes .* lower the loss by"):
+        fit_potentials(law, number, place, weight, 1e-6, 1e-12, 2)
 
 
 def test_decoder_of_lists_beats_cuts_and_the_lists_as_they_are():
@@ -231,10 +240,41 @@ def test_linear_lists_with_a_decoder_and_in_a_file(tmp_path):
         save_model(tmp_path / name, fitted)
         again = load_model(tmp_path / name).estimator
         assert (again.predict(X_new) != fitted.predict(X_new)).nnz == 0
+    found = AlphaSearchCV(SizedClassifier(max_listed=10), alphas=[0.1, 1.0], cv=2).fit(X, Y)
+    assert found.best_score_ > 0.1
     with pytest.raises(ValueError, match="max_listed"):
         SizedClassifier(max_listed=0).fit(X, Y)
     with pytest.raises(ValueError, match="estimator must be None"):
         SizedClassifier(estimator=LogisticRegression(), max_listed=5).fit(X, Y)
+
+
+@pytest.mark.parametrize("shape", [(20, 1000, 5), (9, 3000, 50), (7, 30, 50), (5, 160, 10)])
+def test_likely_labels_are_the_first_of_a_stable_sort(shape):
+    n, s, listed = shape
+    rng = np.random.default_rng(s)
+    scores = rng.integers(0, 9, size=(n, s)).astype(float) if n > 8 else rng.normal(size=(n, s))
+    scores[rng.random((n, s)) < 0.2] = -np.inf
+    scores[0] = -np.inf
+    found = likely_labels(scores.copy(), listed)
+    for i, row in enumerate(scores):
+        first = np.argsort(-row, kind="stable")[:listed]
+        right = np.sort(first[row[first] > -np.inf])
+        own = found[[i]]
+        assert own.indices.tolist() == right.tolist()
+        np.testing.assert_array_equal(own.data, row[right])
+
+
+def test_lists_keep_apart_what_probabilities_round_to_one():
+    """Scores of two labels beyond 40: given one label, the one with the larger score is it."""
+    Z = np.array([[60.0, 45.0, -3.0], [45.0, 60.0, -3.0]])
+    nothing = np.zeros((1, 2)), np.zeros(1), np.zeros(1, dtype=int), np.ones(1), np.ones(1)
+    of_size = LinearProbabilities(*nothing, LogisticLoss())
+    arrays = Z.T.ravel(), np.tile([0, 1], 3), np.array([0, 2, 4, 6]), 2, np.zeros(3)
+    lists = ListedLinearModel(*arrays, np.array([1]), of_size, 2, 1)
+    found = lists.probabilities(sp.csr_array(np.eye(2)))
+    assert decode(found, max_labels=1).toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
+    right = LabelStatistics.from_logits(Z, sizes=[[0.0, 1.0]] * 2)
+    np.testing.assert_allclose(found.marginals().toarray(), right.marginals(), atol=1e-12)
 
 
 def test_many_dense_labels_are_fitted_one_after_the_other(monkeypatch):

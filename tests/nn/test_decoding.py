@@ -149,6 +149,48 @@ def test_padded_short_lists(device, traced):
     np.testing.assert_allclose(value[:1].cpu(), expected.cpu(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_listed_labels(seed, device, traced):
+    """Lists in any order, with unused places, have the sets of NumPy's, ties included."""
+    rng = np.random.default_rng(seed)
+    n, listed, s = 40, 6, 20
+    indices = np.stack([rng.permutation(s)[:listed] for _ in range(n)])
+    values = rng.integers(0, 5, size=(n, listed)) / 5 if seed % 2 else rng.random((n, listed))
+    indices[rng.random((n, listed)) < 0.3] = -1
+    here = LabelStatistics.from_listed(indices, values, s)
+    there = tensors({"statistics": values, "indices": indices}, device)
+    logits = torch.logit(there.pop("statistics"))
+    for goal in ({}, {"beta": 0.5, "max_labels": 2}, {"beta": 2.0, "min_labels": 3}):
+        right, expected = fbeta.decode(here, return_expected=True, **goal)
+        found, value = decode(logits, return_expected=True, **there, **goal)
+        own = found.cpu().numpy().astype(bool)
+        sets = [sorted(row[taken].tolist()) for row, taken in zip(indices, own, strict=True)]
+        assert sets == [row.tolist() for row in np.split(right.indices, right.indptr[1:-1])]
+        if "min_labels" not in goal or traced == "as it runs":
+            np.testing.assert_allclose(value.cpu(), expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_onnx_runtime_decodes_lists(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+
+    class Lists(torch.nn.Module):
+        def forward(self, logits, indices):
+            return decode(logits, indices=indices)
+
+    torch.manual_seed(0)
+    logits = torch.randn(8, 5, dtype=torch.float64)
+    example = logits, torch.stack([torch.randperm(9)[:5] for _ in range(8)])
+    program = torch.onnx.export(Lists().eval(), example, dynamo=True, verbose=False)
+    program.save(tmp_path / "lists.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "lists.onnx")
+    feeds = dict(zip((i.name for i in session.get_inputs()), example, strict=True))
+    (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
+    np.testing.assert_array_equal(found, decode(logits, indices=example[1]))
+
+
 @pytest.mark.parametrize("kind", ["statistics", "logits", "cardinality"])
 def test_beta_and_limits_by_row(kind, device):
     logits = torch.randn(12, 5 + 1 + 3, dtype=torch.float64, device=device)

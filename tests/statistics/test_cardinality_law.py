@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from fbeta import LabelStatistics, decode
 from fbeta.linear.cardinality import Cardinality
@@ -79,11 +80,16 @@ def test_decode_from_logits_at_any_scores(seed):
     law[0, sizes] = [sum(q for q, y in zip(p, sets, strict=True) if sum(y) == k) for k in sizes]
     q = LabelStatistics.from_logits(scores[None, :], law)
     np.testing.assert_allclose(q.marginals(), exact.marginals(), rtol=1e-12, atol=1e-300)
+    s = len(scores)
+    row = sp.csr_array((scores, np.arange(s), [0, s]), shape=(1, s))  # a list of all labels
+    lists = LabelStatistics.from_logits(row, law)
+    np.testing.assert_array_equal(lists.marginals().toarray(), q.marginals())
     for beta in (0.5, 1.0, 2.0):
         labels, value = decode(q, beta, return_expected=True)
         best, highest = decode(exact, beta, return_expected=True)
         np.testing.assert_allclose(value, highest, rtol=1e-12)
         np.testing.assert_array_equal(labels, best)
+        np.testing.assert_array_equal(decode(lists, beta).toarray(), best)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -110,3 +116,13 @@ def test_a_row_far_from_the_data():
     q = LabelStatistics.from_logits(law[:, :3], np.concatenate([[[0.0]], law[:, 3:]], axis=1))
     assert decode(q).tolist() == [[1, 1, 0]]
     assert q.marginals().tolist() == [[1.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_labels_that_are_always_there_tie(listed):
+    """Infinite log-odds are equal: limits on the number of labels hold, the first labels win."""
+    Z = np.array([[0.0, np.inf, np.inf, np.inf, -np.inf]])
+    given = sp.csr_array((Z[0], np.arange(5), [0, 5]), shape=(1, 5)) if listed else Z
+    q = LabelStatistics.from_logits(given, sizes=[[0.0, 0.0, 0.0, 1.0]])
+    assert decode(q, max_labels=2, names="abcde") == [["b", "c"]]
+    assert decode(q, names="abcde") == [["b", "c", "d"]]

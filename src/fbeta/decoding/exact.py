@@ -5,6 +5,7 @@ docs/theory.md shows that the decode is exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, overload
@@ -22,6 +23,7 @@ from fbeta._array import (
     sort_descending,
     spread_rows,
     take_rows,
+    to_numpy,
     widest_float,
     without_gradients,
 )
@@ -73,6 +75,19 @@ def decode(
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]: ...
 
 
+@overload
+def decode(
+    statistics: LabelStatistics,
+    beta: float = ...,
+    *,
+    measure: str | Measure = ...,
+    min_labels: int = ...,
+    max_labels: int | None = ...,
+    return_expected: bool = ...,
+    names: Sequence[Any],
+) -> Any: ...
+
+
 def decode(
     statistics: LabelStatistics,
     beta: float = 1.0,
@@ -81,7 +96,8 @@ def decode(
     min_labels: int = 0,
     max_labels: int | None = None,
     return_expected: bool = False,
-) -> NDArray[np.int8] | tuple[NDArray[np.int8], NDArray[np.float64]]:
+    names: Sequence[Any] | None = None,
+) -> Any:
     """Find the label set with the highest expected F_beta for each instance.
 
     Exact over all 2^s label sets, or over those with an allowed number of labels, for any
@@ -104,10 +120,12 @@ def decode(
         highest for the empty set, and recall alone for all labels, unless these say otherwise.
     return_expected : bool
         Also return the expected value of the measure under the statistics.
+    names : sequence of s names, optional
+        Of the labels: label sets are then lists of names.
 
     Returns
     -------
-    labels : int8 array of shape (n, s)
+    labels : int8 array of shape (n, s), or list of n lists of names
         Predicted label sets, 0/1, of the library and on the device of the statistics; a csr_array
         for statistics of listed labels, with listed labels alone.
     expected : array of shape (n,)
@@ -134,14 +152,25 @@ def decode(
 
     >>> decode(q, max_labels=2).tolist(), decode(q, measure="hamming").tolist()
     ([[1, 1, 0]], [[0, 0, 0]])
+
+    Of a million labels, as names:
+
+    >>> q = LabelStatistics.from_listed([[7, 2]], [[0.9, 0.2]], n_labels=1_000_000)
+    >>> decode(q, beta=3.0, names=range(1_000_000))
+    [[2, 7]]
     """
     form = form_of_statistics(statistics)
+    if names is not None and len(names) != form.shape[1]:
+        raise ValueError(f"names has {len(names)} names, but there are {form.shape[1]} labels")
     goal = _check_goal(get_measure(measure, beta), min_labels, max_labels, form.shape[1])
     with without_gradients(form.place[0]):
         found = None
         if measure == "fbeta" and isinstance(form, Dense) and form.shape[0]:
             found = search_on_device(form, beta, goal)
         labels, expected = _search(form, goal) if found is None else found
+    if names is not None:
+        sets = sp.csr_array(labels if sp.issparse(labels) else to_numpy(labels))
+        labels = [[names[j] for j in row] for row in np.split(sets.indices, sets.indptr[1:-1])]
     return (labels, expected) if return_expected else labels
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import Array, astype, host_integers
+from fbeta._array import Array, host_integers
 from fbeta._threads import map_rows, rows_at_once
 from fbeta.decoding.measures import Goal, choose_size, largest_labels, rest_of, tie
 from fbeta.statistics.composite import Sparse
@@ -85,7 +85,7 @@ def _search_rows(
     law, ascending = form.law()
     size, value = _PrefixSearch(law, xp.flip(ascending, axis=0), goal, limits).run()
     low, high = _find_ties(law, ascending, size, goal)
-    return largest_labels(xp, astype(xp, form.P, low.dtype), size, low, high), value
+    return largest_labels(xp, form.finite(), size, low, high), value
 
 
 def _find_ties(law: Law, ascending: Array, size: Array, goal: Goal) -> tuple[Array, Array]:

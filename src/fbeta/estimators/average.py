@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
 from fbeta.estimators.folds import Calibration
@@ -16,6 +15,7 @@ from fbeta.estimators.members import statistics_of
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
+from fbeta.statistics.codes import Estimates
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["AverageClassifier", "AverageModel", "Progress"]
@@ -63,22 +63,6 @@ class AverageModel:
         pairs = zip(self.members, self.places, strict=True)
         parts = [statistics_of(member, seen[place]) for member, place in pairs]
         return LabelStatistics.mixture(parts, self.weights)
-
-
-@dataclass(frozen=True)
-class AverageEstimates:
-    """Statistics of n rows, as a rule reads them."""
-
-    average: LabelStatistics
-
-    def statistics(self) -> LabelStatistics:
-        """Return the label statistics."""
-        return self.average
-
-    def marginals(self) -> NDArray[Any]:
-        """Return the probability of each label, (n, s), below 1 where estimates add up to more."""
-        marginals = self.average.marginals()
-        return np.asarray(np.minimum(marginals, 1 - float(np.finfo(marginals.dtype).eps) / 2))
 
 
 class AverageClassifier(StatisticsClassifier):
@@ -157,7 +141,7 @@ class AverageClassifier(StatisticsClassifier):
         """Return the fitted average; ``report`` is told what was tried."""
 
     def _output(self, X: Any) -> Any:
-        return AverageEstimates(self._model.statistics(X))
+        return Estimates(None, self._model.statistics(X))
 
     def _row_bytes(self) -> int:
         # members bound their own memory; kept below a limit, so that maps are applied to many rows

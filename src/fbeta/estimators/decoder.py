@@ -15,7 +15,7 @@ from fbeta._array import array_namespace, check_choice, check_count, check_numbe
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.listed import fit_listed, list_all, read_lists
+from fbeta.estimators.listed import fit_listed
 from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import fit_recalibration
 from fbeta.estimators.reduction import SizedClassifier
@@ -115,7 +115,7 @@ class FBetaDecoder(StatisticsClassifier):
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         """Return logits of the labels, of shape (n, s), sparse where P is."""
-        lists = read_lists(X) if sp.issparse(X) else None
+        lists = _read_lists(X) if sp.issparse(X) else None
         P = read_matrix(self._in_order(X, reset)) if lists is None else lists.data[None]
         n, columns = P.shape if lists is None else lists.shape
         xp = array_namespace(P)
@@ -190,9 +190,12 @@ class FBetaDecoder(StatisticsClassifier):
         alpha = check_number("alpha", alpha, strict=True)
         solver: Any = {"weight": weight, "tol": self.tol, "max_iter": self.max_iter}
         if sp.issparse(X) or X.shape[1] > MAX_JOINT_LABELS:
-            Y = sp.csr_array(targets.values[:, : X.shape[1]])
-            found = fit_listed(X if sp.issparse(X) else list_all(X), Y, alpha, **solver)
-            return found if sp.issparse(X) else found.of_all_labels()
+            Y, (n, s) = sp.csr_array(targets.values[:, : X.shape[1]]), X.shape
+            if sp.issparse(X):
+                return fit_listed(X, Y, alpha, **solver)
+            every = np.tile(np.arange(s), n), np.arange(0, n * s + 1, s)
+            lists = sp.csr_array((X.ravel(), *every), shape=(n, s))  # all labels, zeros included
+            return fit_listed(lists, Y, alpha, all_listed=True, **solver)
         return fit_recalibration(X, targets.values, targets.structure, alpha, **solver)
 
 
@@ -267,6 +270,15 @@ class FBetaDecoderCV(StatisticsClassifier):
         """Yield the estimates of the decoder, some rows at a time."""
         X = X if checked else self._read_features(X)
         yield from self.decoder_.estimates(_marginals(self.estimator_, X))
+
+
+def _read_lists(P: Any) -> sp.csr_array:
+    """Return scores of listed labels, any sparse matrix of shape (n, s), as a csr_array."""
+    lists = sp.csr_array(P, dtype=np.float64, copy=True)
+    lists.sort_indices()
+    if not lists.has_canonical_format:
+        raise ValueError("a row of P lists a label twice")
+    return lists
 
 
 def _marginals(fitted: Any, X: Any) -> Any:

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.isotonic import isotonic_regression
@@ -159,7 +160,8 @@ def constant_scores(
     share = np.ones(len(train)) if weight is None else weight[train]
     mean = (code @ share / share.sum())[None, :]
     labels = decode(LabelStatistics.from_code(mean, cardinalities, Y.shape[1]), beta)
-    return fbeta_per_instance(Y[test], np.repeat(labels, len(test), axis=0), beta)
+    same = sp.csr_array(labels)[np.zeros(len(test), dtype=np.intp)]
+    return fbeta_per_instance(Y[test], same, beta)
 
 
 def pruning(

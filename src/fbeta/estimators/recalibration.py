@@ -5,6 +5,10 @@ labels are ``u_j = a_j m(l_j) + t (l_j - m(l_j)) + b_j``, those of the sizes ``g
 with the standardised expected number of labels e, and ``ln P(y) = sum_j y_j u_j + g_|y| - ln Z``.
 The penalty ``alpha / 2`` is on the squares of ``a_j - 1, t, b_j, c_k`` and ``d_k``: with few rows
 the logits stay as they are, and the labels independent.
+
+Few labels have all of these fitted together. Of lists, the lines are fitted first, as if labels
+were independent and with t = 0, and then the potentials of the number of listed labels; the number
+of labels that are not listed has one mean for all rows. Time and memory grow with the lists.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
+from scipy.special import expit, softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.isotonic import IsotonicRegression
 
@@ -25,23 +30,25 @@ from fbeta._threads import check_cancelled, map_rows
 from fbeta.linear.cardinality import Cardinality
 from fbeta.statistics.cardinality_law import size_law
 from fbeta.statistics.conditional_bernoulli import conditional_law, size_ratios
+from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["Recalibration", "fit_recalibration"]
+__all__ = ["ListedRecalibration", "Recalibration", "fit_recalibration"]
 
 CURVE_BINS = 1 << 6  # of logits, for the curve
 PRIOR_LABELS = 100.0  # labels whose logits are right that the curve counts, for each unit of alpha
 # the objective is taken for at least this much for each row, so that tol stays above rounding
 MIN_ROW_LOSS = 1e-4 * float(np.log(2))
-LBFGS_MEMORY = 10  # pairs of steps and changes of the gradient
 CG_TOLERANCE, MAX_CG_STEPS = 0.01, 60  # of the solve with the approximate Hessian
 ARMIJO, MIN_STEP = 1e-4, 1e-10  # share of the promised decrease that a step needs; least step
 MIN_TILE_ROWS, TILE_ELEMENTS = 128, 1 << 18  # rows, and labels times rows, evaluated together
 MIN_LOG_ODDS = -650.0  # a score so far below the largest of its row counts for no more
+ROWS_AT_ONCE = 1 << 13  # lists whose size laws are computed together
+IMPOSSIBLE_LOG_ODDS = -500.0  # of the unused places of a list
 
 
 @dataclass(frozen=True)
 class Recalibration:
-    """A curve, lines and potentials that recalibrate logits."""
+    """A curve, lines and potentials that recalibrate logits, of all labels or of listed ones."""
 
     knots: NDArray[np.float64]  # (B,), logits
     values: NDArray[np.float64]  # (B,), the calibrated logits at them
@@ -52,33 +59,76 @@ class Recalibration:
     centre: float  # of the expected number of labels in the training data
     scale: float
     sizes: NDArray[np.intp]  # (C,), increasing sizes that are possible
-    n_iter: NDArray[np.intp]  # (1,), iterations of L-BFGS
+    n_iter: NDArray[np.intp]  # (1,), iterations of the fit
     converged: NDArray[np.bool_]  # (1,)
+    unlisted: float = 0.0  # mean number of labels that are not listed
+    # largest number of listed labels of a training row; the number of listed labels is expected by
+    # the lines, that of all labels by the curve
+    list_length: int | None = None
 
-    def probabilities(self, X: Any) -> Array:
-        """Return the laws of labels and sizes for logits of shape (n, s): (n, s + C)."""
-        xp = array_namespace(X)
-        slope, offset, potential = (
-            xp.asarray(a, device=X.device) for a in (self.slope, self.offset, self.potential)
-        )
-        X = xp.astype(X, xp.float64, copy=False)
-        curve = interpolate(X, self.knots, self.values)
-        number = (expected_number(curve) - self.centre) / self.scale
-        labels = curve * slope + self.rest * (X - curve) + offset
+    def probabilities(self, X: Any) -> Any:
+        """Return laws of labels and sizes, (n, s + C), for logits (n, s); statistics of lists."""
+        listed = sp.issparse(X)
+        x, label = (X.data, X.indices) if listed else (X, slice(None))
+        xp = array_namespace(x)
+        arrays = self.slope[label], self.offset[label], self.potential
+        slope, offset, potential = (xp.asarray(a, device=x.device) for a in arrays)
+        x = xp.astype(x, xp.float64, copy=False)
+        curve = interpolate(x, self.knots, self.values)
+        labels = curve * slope + self.rest * (x - curve) + offset
+        labels = with_values(X, labels) if listed else labels
+        number = (expected_number(labels if listed else curve) - self.centre) / self.scale
         sizes = potential[0, :] + number[:, None] * potential[1, :]
-        scores = xp.concat([labels, sizes], axis=1)
-        return Cardinality(X.shape[1], self.sizes).probabilities(scores)
+        if not listed:
+            scores = xp.concat([labels, sizes], axis=1)
+            return Cardinality(X.shape[1], self.sizes).probabilities(scores)
+        law = np.zeros((X.shape[0], int(self.sizes[-1]) + 1))
+        law[:, self.sizes] = softmax(log_size_law(labels, self.sizes) + sizes, axis=1)
+        most = X.shape[1] - np.diff(X.indptr)
+        return LabelStatistics.from_logits(labels, law, np.minimum(self.unlisted, most))
 
     @property
     def most_iter(self) -> int:
-        """Iterations of L-BFGS."""
+        """Iterations of the fit."""
         return int(self.n_iter.max(initial=0))
 
 
-def expected_number(logits: Array) -> Array:
-    """Return how many labels are expected under logits of shape (n, s): (n,)."""
+def ListedRecalibration(most_iter: int, **fields: Any) -> Recalibration:
+    """Return the recalibration of a file with this name, of lists."""
+    ended: Any = {"n_iter": np.array([most_iter]), "converged": np.array([True])}
+    return Recalibration(rest=0.0, **ended, **fields)
+
+
+def with_values(lists: sp.csr_array, values: NDArray[np.float64]) -> sp.csr_array:
+    """Return other values for the labels of lists, (n, s)."""
+    return sp.csr_array((values, lists.indices, lists.indptr), shape=lists.shape)
+
+
+def expected_number(logits: Any) -> Array:
+    """Return how many labels are expected under logits of shape (n, s), or of lists: (n,)."""
+    if sp.issparse(logits):
+        return with_values(logits, expit(logits.data)).sum(axis=1)
     xp = array_namespace(logits)
     return xp.sum(1 / (1 + xp.exp(-logits)), axis=1)
+
+
+def log_size_law(lists: sp.csr_array, sizes: NDArray[np.intp]) -> Array:
+    """Return ``ln P(k listed labels)``, up to a number for each row, for some sizes: (n, C).
+
+    The labels are independent, with log-odds (n, s) of those listed.
+    """
+    (n, _), K, listed = lists.shape, int(sizes[-1]), np.diff(lists.indptr)
+
+    def work(rows: slice) -> tuple[NDArray[np.float64]]:
+        check_cancelled()
+        used = np.arange(max(1, K, int(listed[rows].max(initial=0)))) < listed[rows, None]
+        u = np.full(used.shape, IMPOSSIBLE_LOG_ODDS)
+        u[used] = lists.data[lists.indptr[rows.start] : lists.indptr[rows.stop]]
+        steps = size_law(np, np.ascontiguousarray(u.T), np.zeros((K + 1, len(u))))[2]
+        return (np.concatenate([0 * u[:, :1], np.cumsum(steps, axis=0).T], axis=1)[:, sizes],)
+
+    starts = range(0, max(n, 1), ROWS_AT_ONCE)
+    return map_rows(np, work, [slice(i, min(i + ROWS_AT_ONCE, n)) for i in starts])[0]
 
 
 def interpolate(x: Array, knots: NDArray[np.float64], values: NDArray[np.float64]) -> Array:
@@ -134,12 +184,6 @@ class _Objective:
         self.weight = np.ones(len(curve)) if weight is None else weight
         self.ends = np.cumsum([self.s, self.s, len(sizes), len(sizes)])
 
-    def scores(self, w: Array) -> Array:
-        """Return the scores of labels and sizes, (n, s + C)."""
-        slope, offset, constant, factor, rest = np.split(w, self.ends)
-        labels = self.curve * (1 + slope) + self.rest * rest + offset
-        return np.concatenate([labels, constant + self.number[:, None] * factor], axis=1)
-
     def expectations(self, u: Array) -> tuple[Array, Array]:
         """Return ``ln Z``, (n,), and the expectations of the targets, (n, s + C)."""
         K, s = int(self.sizes[-1]), self.s
@@ -162,7 +206,9 @@ class _Objective:
 
     def __call__(self, w: Array, alpha: float) -> tuple[float, Array, Array]:
         """Return the value, the gradient, and the expectations of the targets, (n, s + C)."""
-        u = self.scores(w)
+        slope, offset, constant, factor, rest = np.split(w, self.ends)
+        labels = self.curve * (1 + slope) + self.rest * rest + offset
+        u = np.concatenate([labels, constant + self.number[:, None] * factor], axis=1)
         log_total, mean = self.expectations(u)
         losses = log_total - (u * self.targets).sum(axis=1)
         value = float(self.weight @ losses) + alpha / 2 * float(w @ w)
@@ -240,47 +286,35 @@ def _expected_labels(odds: Array, ratios: Array, weights: Array) -> Array:
 
 def _left_out(light: Array, own: Array, ratios: Array, weights: Array) -> Array:
     """Return ``P(y_j = 1)`` of labels with odds ``own`` (m, n), zero where these are zero."""
-    K, n = ratios.shape
-    tiny = np.finfo(float).tiny
-    without = size_ratios(np, np.maximum(light, tiny), K)
-    logs = np.cumsum(np.log(ratios), axis=0)
+    tiny, logs = np.finfo(float).tiny, np.cumsum(np.log(ratios), axis=0)
+    without = size_ratios(np, np.maximum(light, tiny), len(ratios))
     out = np.zeros_like(own)
     for j in range(len(own)):
-        others = extended_ratios(without, np.maximum(np.delete(own, j, axis=0), tiny))
-        below = np.concatenate([np.zeros((1, n)), np.cumsum(np.log(others), axis=0)[:-1]])
+        others = without.copy()  # R_k / R_{k-1} of all labels but this one
+        for odds in np.maximum(np.delete(own, j, axis=0), tiny):
+            raised = others + odds
+            others[1:] = others[:-1] * (raised[1:] / raised[:-1])
+            others[0] = raised[0]
+        below = np.concatenate([0 * logs[:1], np.cumsum(np.log(others), axis=0)[:-1]])
         out[j] = own[j] * (weights * np.exp(below - logs)).sum(axis=0)
     return out
-
-
-def extended_ratios(ratios: Array, odds: Array) -> Array:
-    """Return R_k / R_{k-1}, (K, n), after more labels with odds (m, n) were added."""
-    ratios = ratios.copy()
-    for w in odds:
-        raised = ratios + w
-        ratios[1:] = ratios[:-1] * (raised[1:] / raised[:-1])
-        ratios[0] = raised[0]
-    return ratios
 
 
 def _minimise(
     objective: _Objective, alpha: float, tol: float, max_iter: int
 ) -> tuple[Array, int, bool]:
-    """Minimise by L-BFGS whose first metric is the approximate Hessian at each point.
+    """Minimise by Newton's method with the approximate Hessian.
 
-    Stops once the decrease that this metric promises is below a tenth of ``tol`` times the
-    objective, or once no step decreases the objective any more.
+    Stops once the decrease that it promises is below a tenth of ``tol`` times the objective, or
+    once no step decreases the objective any more. Returns the parameters, the number of iterations,
+    and whether it converged.
     """
     w = np.zeros(objective.ends[-1] + 1)
     floor = MIN_ROW_LOSS * float(objective.weight.sum())
     value, gradient, mean = objective(w, alpha)
-    pairs: list[tuple[Array, Array, float]] = []
     for n_iter in range(max_iter + 1):
-        direction = _two_loops(objective, gradient, mean, alpha, pairs)
+        direction = objective.newton_direction(gradient, mean, alpha)
         slope = float(direction @ gradient)
-        if not slope > 0:  # rounding error, or pairs that do not fit together
-            pairs.clear()
-            direction = objective.newton_direction(gradient, mean, alpha)
-            slope = float(direction @ gradient)
         if slope / 2 <= 0.1 * tol * max(value, floor):
             return w, n_iter, True
         if n_iter == max_iter:
@@ -288,30 +322,15 @@ def _minimise(
         step = 1.0
         while step > MIN_STEP:
             trial = w - step * direction
-            after, new, mean = objective(trial, alpha)
+            after, *there = objective(trial, alpha)
             if after <= value - ARMIJO * step * slope:
                 break
             step /= 2
         else:  # limited by rounding error
             return w, n_iter, True
-        if (curvature := float((trial - w) @ (new - gradient))) > 0:
-            pairs = [*pairs[1 - LBFGS_MEMORY :], (trial - w, new - gradient, curvature)]
-        w, value, gradient = trial, after, new
+        w, value, (gradient, mean) = trial, after, there
+    warn_not_converged("the recalibration", max_iter, slope / 2)
     return w, max_iter, False
-
-
-def _two_loops(
-    objective: _Objective, gradient: Array, mean: Array, alpha: float, pairs: list[Any]
-) -> Array:
-    """Return the L-BFGS direction, (p,), of which minus is a descent direction."""
-    q, factors = gradient.copy(), []
-    for moved, changed, curvature in reversed(pairs):
-        factors.append(float(moved @ q) / curvature)
-        q -= factors[-1] * changed
-    r = objective.newton_direction(q, mean, alpha)
-    for (moved, changed, curvature), factor in zip(pairs, reversed(factors), strict=True):
-        r += (factor - float(changed @ r) / curvature) * moved
-    return r
 
 
 def fit_recalibration(
@@ -339,14 +358,17 @@ def fit_recalibration(
     scale = float(np.average((number - centre) ** 2, weights=weight)) ** 0.5 or 1.0
     objective = _Objective(curve, logits - curve, (number - centre) / scale, dense, sizes, weight)
     w, n_iter, converged = _minimise(objective, alpha, tol, max_iter)
-    if not converged:
-        warnings.warn(
-            f"the recalibration did not converge in {max_iter} iterations: increase max_iter or "
-            "alpha",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
     slope, offset, potential, rest = np.split(w, [s, 2 * s, 2 * (s + C)])
     lines = 1 + slope, offset, float(rest[0]), potential.reshape(2, C)
     ended = np.array([n_iter]), np.array([converged])
     return Recalibration(knots, values, *lines, centre, scale, sizes, *ended)
+
+
+def warn_not_converged(what: str, max_iter: int, left: float) -> None:
+    """Warn that a fit did not converge, and by how much a further step would lower the loss."""
+    warnings.warn(
+        f"{what} did not converge in {max_iter} iterations: a further step promises to lower the "
+        f"loss by {left:.2g}; increase max_iter or alpha",
+        ConvergenceWarning,
+        stacklevel=4,
+    )

@@ -21,7 +21,7 @@ from sklearn.utils.validation import _num_samples
 from fbeta._array import check_choice, check_count
 from fbeta.estimators.base import all_or_nothing, views
 from fbeta.estimators.features import check_classifier, check_takes_weight, fit_router, fit_weights
-from fbeta.estimators.listed import ListedLearner
+from fbeta.estimators.listed import fit_listed_models
 from fbeta.estimators.statistics_base import FunctionLearner, Plan, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
@@ -303,20 +303,19 @@ class SizedClassifier(StatisticsClassifier):
             check_count("max_listed", self.max_listed)
             if self.estimator is not None:
                 raise ValueError("max_listed is for logistic regression: estimator must be None")
-        if self.estimator is None:
-            return LinearLearner(self.fit_intercept, self.tol, self.max_iter)
-        check_classifier(self.estimator, "predict_proba")
-        return FunctionLearner(partial(self._fit_copies, 0))
+        if self.estimator is not None:
+            check_classifier(self.estimator, "predict_proba")
+            return FunctionLearner(self._fit_copies)
+        solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
+        if self.max_listed is None:
+            return solver
+        return FunctionLearner(partial(fit_listed_models, solver, self.max_listed))
 
     def plan(self, Y: Indicator) -> Plan:
         """Return code, learner and names of targets in warnings, for label sets Y (n, s)."""
         code, learner, name = super().plan(Y)
-        if self.estimator is not None:
-            learner = FunctionLearner(partial(self._fit_copies, code.n_labels))
-        elif self.max_listed is not None:
-            sizes = getattr(code, "sizes", np.zeros(0, dtype=np.intp))
-            solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
-            learner = ListedLearner(solver, code.n_labels, sizes, self.max_listed)
+        if isinstance(learner, FunctionLearner):
+            learner = FunctionLearner(partial(learner.function, code, name))
         return code, learner, name
 
     def _output(self, X: Any) -> Any:
@@ -326,11 +325,11 @@ class SizedClassifier(StatisticsClassifier):
         return self._code.estimates(log_odds(X))
 
     def _fit_copies(
-        self, n_labels: int, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
+        self, code: Code, name: Any, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
     ) -> SizedModel:
         """Fit to labels and, where there are more columns, to which size each row has."""
         weights = fit_weights(self.estimator, weight)
-        labels, sizes = targets[:, :n_labels], targets[:, n_labels:]
+        labels, sizes = targets[:, : code.n_labels], targets[:, code.n_labels :]
         place, first = distinct_columns(labels)
         distinct = labels[:, first]
         constant = constant_values(distinct)

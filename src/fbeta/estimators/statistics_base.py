@@ -20,7 +20,6 @@ from fbeta.decoding.expected import StatisticsRule
 from fbeta.decoding.measures import Measure
 from fbeta.estimators.base import FittedPath, MultiLabelClassifier, in_blocks, views
 from fbeta.estimators.features import answer_blocks
-from fbeta.estimators.listed import ListedMarginals
 from fbeta.labels.forms import Indicator, form_of, materialise
 from fbeta.linear import LinearLearner
 from fbeta.linear.learner import Alphas, Learner, Model, Names, Rows, Weight
@@ -140,10 +139,10 @@ class StatisticsClassifier(MultiLabelClassifier):
 
     def _output(self, X: Any) -> Any:
         found = self._model.probabilities(X)
-        return found if isinstance(found, ListedMarginals) else Estimates(self._code, found)
+        return Estimates(None if isinstance(found, LabelStatistics) else self._code, found)
 
     def _row_bytes(self) -> int:
-        return 8 * int(getattr(self._model, "list_length", self._code.width()))
+        return 8 * int(getattr(self._model, "list_length", None) or self._code.width())
 
     def _decide(
         self, rule: Any, output: Any, beta: float, expected: bool, **goal: Any

@@ -23,8 +23,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid  # noqa: E402
 
 from fbeta.nn import CardinalityHead, FBetaNet, JointHead  # noqa: E402
-from fbeta.nn.decoding import fbeta_of_rows  # noqa: E402
-from fbeta.nn.training import Network, train, two_layers  # noqa: E402
+from fbeta.nn.training import Network, fbeta_of_rows, train, two_layers  # noqa: E402
 
 DATASETS = ("scene", "yeast", "birds", "medical", "enron", "bibtex")
 # share of the training rows that are held out, for early stopping and for the threshold

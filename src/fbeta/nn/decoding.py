@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fbeta.decoding import exact
 from fbeta.decoding.measures import TIE_UNITS, Goal, register_search
-from fbeta.metrics import fbeta_of_counts, fbeta_weight
+from fbeta.metrics import fbeta_weight
 from fbeta.nn import _inputs, _law
 from fbeta.nn._inputs import Limit, Sizes, Statistics, is_exporting, is_tracing, widest
 from fbeta.statistics.label_statistics import LabelStatistics
@@ -111,6 +111,7 @@ def decode(
     min_labels: Limit = 0,
     max_labels: Limit = None,
     return_expected: bool = False,
+    indices: Tensor | None = None,
 ) -> Any:
     """Find the label set with the highest expected F_beta for each instance.
 
@@ -122,7 +123,7 @@ def decode(
     statistics : Statistics, LabelStatistics or tensor of shape (n, s)
         Of n instances with s labels; a tensor holds the logits of labels that are taken as
         independent, such as those of a network that was fitted with BCE; -inf for labels that
-        cannot be, such as unused places of short lists.
+        cannot be.
     beta : float > 0 or tensor
         Weight of recall against precision, for this call, or of shape (n,) for each instance.
     min_labels, max_labels : int or tensor
@@ -131,11 +132,15 @@ def decode(
         checked. Those of shape (n,) wait for the device, and cannot be compiled.
     return_expected : bool
         Also return the expected F_beta under the statistics.
+    indices : integer tensor of shape (n, s), optional
+        Of logits of short lists: which label each is of, negative for unused places. The first
+        labels win ties then, wherever they are listed; a row with fewer than ``min_labels`` gets
+        all. Probabilities become logits by ``torch.logit``.
 
     Returns
     -------
     labels : int8 tensor of shape (n, s)
-        Predicted label sets, 0/1.
+        Predicted label sets, 0/1; of lists, whether the label of each place is taken.
     expected : tensor of shape (n,)
         Only with ``return_expected=True``; in double precision.
 
@@ -156,7 +161,7 @@ def decode(
     else:
         s = getattr(statistics, "shape", (0,))[-1]
         logits = _inputs.read_logits(statistics, s, "one for each label", rows=True)
-        found = _by_goal(_decode_independent, (logits,), s, goal)
+        found = _decode_listed(logits, indices, goal)
     return found if return_expected else found[0]
 
 
@@ -281,6 +286,19 @@ def _decode_independent(logits: Tensor, goal: Settings) -> Found:
     return _in_chunks(work, s * s, logits)
 
 
+def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Found:
+    """Decode independent labels, (n, s); those of short lists in the order of the labels."""
+    if indices is None:
+        return _by_goal(_decode_independent, (logits,), logits.shape[1], goal)
+    used, (beta, low, high) = (indices >= 0) & (logits > -torch.inf), goal
+    if not is_tracing() and (isinstance(low, Tensor) or low):
+        low = used.sum(1).clamp(max=torch.as_tensor(low, device=used.device))
+    order = torch.where(used, indices, torch.iinfo(indices.dtype).max).argsort(1, stable=True)
+    scores = torch.where(used, logits, -torch.inf).gather(1, order)
+    labels, value = _decode_listed(scores, None, (beta, low, high))
+    return torch.zeros_like(labels).scatter(1, order, labels) * used, value
+
+
 def _decode_dense(empty: Tensor, joint: Tensor, goal: Settings, sizes: tuple[int, ...]) -> Found:
     (_, K, s), device = joint.shape, joint.device
     if _on_host(joint):
@@ -391,14 +409,6 @@ def _in_chunks(work: Callable[..., Found], per_row: int, *arrays: Tensor) -> Fou
     parts = [work(*(array[i : i + rows] for array in arrays)) for i in range(0, n, rows)]
     labels, values = (torch.cat(part) for part in zip(*parts, strict=True))
     return labels, values
-
-
-def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
-    """Return the F_beta of each row of label sets of shape (n, s), where two empty sets have 1."""
-    predicted, true = preds > 0, target > 0
-    hits, k, size = (part.sum(-1).double() for part in (predicted & true, true, predicted))
-    scores: Any = fbeta_of_counts(hits, k, size, beta)
-    return torch.as_tensor(scores)
 
 
 def search_label_statistics(form: Dense, beta: float, goal: Goal) -> Found:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fbeta._array import check_beta, check_number, optional_import
 from fbeta.nn._inputs import check_rows
-from fbeta.nn.decoding import fbeta_of_rows
+from fbeta.nn.training import fbeta_of_rows
 
 torchmetrics = optional_import("torchmetrics", "torch", "the metric FBetaScore")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fbeta._array import optional_import
 from fbeta.linear.learner import Weight
-from fbeta.nn.decoding import fbeta_of_rows
+from fbeta.metrics import fbeta_of_counts
 
 # with batch_size="auto": limits of the rows of a step, and steps of a pass between these
 MIN_BATCH, MAX_BATCH, PASS_STEPS = 32, 256, 60
@@ -133,3 +133,11 @@ def with_weights(Y: NDArray[Any], weight: Weight) -> NDArray[np.float32]:
     """Return labels of shape (n, s), and weights with the mean 1 in a further column."""
     share = np.ones(len(Y)) if weight is None else weight * (len(weight) / weight.sum())
     return np.column_stack([Y, share]).astype(np.float32)
+
+
+def fbeta_of_rows(preds: Tensor, target: Tensor, beta: float) -> Tensor:
+    """Return the F_beta of each row of label sets of shape (n, s), where two empty sets have 1."""
+    predicted, true = preds > 0, target > 0
+    hits, k, size = (part.sum(-1).double() for part in (predicted & true, true, predicted))
+    scores: Any = fbeta_of_counts(hits, k, size, beta)
+    return torch.as_tensor(scores)

@@ -52,9 +52,7 @@ class Code(ABC):
 
     def marginals(self, P: Any) -> Any:
         """Return the probability of each label, (n, s), below 1 where estimates add up to more."""
-        marginals = self.statistics(P).marginals()
-        xp = array_namespace(marginals)
-        return xp.clip(marginals, None, 1.0 - float(xp.finfo(marginals.dtype).eps) / 2)
+        return Estimates(None, self.statistics(P)).marginals()
 
     def name(self, column: int, labels: Sequence[Any] | NDArray[Any] | None = None) -> str:
         """Return what a target is called in a warning, given the names of the labels."""
@@ -65,20 +63,27 @@ class Code(ABC):
 class Estimates:
     """Output of a model for n rows; statistics and marginals are computed when asked for."""
 
-    code: Code
-    P: Any  # what the model of its targets gave
+    code: Code | None
+    P: Any  # what the model of the targets of the code gave; without a code, label statistics
 
     @cached_property
     def _statistics(self) -> LabelStatistics:
-        return self.code.statistics(self.P)
+        found: LabelStatistics = self.P if self.code is None else self.code.statistics(self.P)
+        return found
 
     def statistics(self) -> LabelStatistics:
         """Return the label statistics, which are computed once."""
         return self._statistics
 
     def marginals(self) -> Any:
-        """Return the probability of each label, of shape (n, s)."""
-        return self.code.marginals(self.P)
+        """Return the probability of each label, (n, s), below 1 where estimates add up to more."""
+        if self.code is not None:
+            return self.code.marginals(self.P)
+        marginals: Any = self.P.marginals()
+        if sp.issparse(marginals):
+            return marginals
+        xp = array_namespace(marginals)
+        return xp.clip(marginals, None, 1.0 - float(xp.finfo(marginals.dtype).eps) / 2)
 
 
 @dataclass(frozen=True)
@@ -228,7 +233,7 @@ class SizedCode(Code):
 
     def statistics(self, P: Any) -> LabelStatistics:
         """Return the statistics of labels, and of sizes with probabilities up to a factor, as P."""
-        return self.of_labels(P, self._law_of_sizes(P))
+        return self.of_labels(P, self.law_of_sizes(P))
 
     def of_labels(self, P: Any, sizes: Any = None) -> LabelStatistics:
         """Return the statistics of the labels of P, independent or given a law of their number."""
@@ -244,7 +249,7 @@ class SizedCode(Code):
         code = CardinalityCode(self.cardinalities, self.n_labels, self.sizes)
         return Estimates(code, xp.concat([labels, share], axis=1))
 
-    def _law_of_sizes(self, P: Any) -> Any:
+    def law_of_sizes(self, P: Any) -> Any:
         """Return ``P(|y| = k)`` for k in 0..m, of shape (n, m + 1)."""
         xp, sizes = array_namespace(P), P[:, self.n_labels :]
         total = xp.sum(sizes, axis=1, keepdims=True)

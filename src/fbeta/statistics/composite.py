@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import exp
 from typing import Any, TypeAlias, cast
 
@@ -12,10 +12,17 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
-from fbeta._array import Array, as_real, check_count
+from fbeta._array import (
+    Array,
+    as_real,
+    astype,
+    check_count,
+    namespace_and_device,
+    widest_float,
+)
 from fbeta._threads import row_tasks
 from fbeta.statistics.conditional_bernoulli import NEGLIGIBLE_LOG_PROBABILITY, distance_from_mean
-from fbeta.statistics.encoding import read_sizes
+from fbeta.statistics.encoding import read_matrix, read_sizes
 from fbeta.statistics.storage import (
     Cardinalities,
     Dense,
@@ -60,13 +67,9 @@ class Mixture(Storage):
         """Return rows to be unfolded together."""
         return row_tasks(self.place, self.shape[0], self.row_bytes, unfolding=True)
 
-    def take(self, rows: Rows) -> Mixture:
-        """Return some rows."""
-        return Mixture(tuple(part.take(rows) for part in self.parts), self.weights)
-
-    def astype(self, dtype: Any) -> Mixture:
-        """Return the statistics in numbers of another type."""
-        return Mixture(tuple(part.astype(dtype) for part in self.parts), self.weights)
+    def map_arrays(self, work: Callable[[Array], Array]) -> Mixture:
+        """Return the statistics with each array of rows replaced by a function of it."""
+        return replace(self, parts=tuple(part.map_arrays(work) for part in self.parts))
 
     def block(self, rows: Rows) -> Dense:
         """Return some rows unfolded, without the sizes that have no weight in them."""
@@ -102,11 +105,12 @@ class Sparse(Storage):
     """Marginals of the listed labels, perhaps with the law of the number of labels."""
 
     per_row = ("P", "sizes", "unlisted")
-    P: Any  # csr_array (n, s), marginals in (0, 1], with sorted indices and without duplicates
+    P: Any  # csr_array (n, s), canonical: marginals in (0, 1], or log-odds above -inf
     sizes: NDArray[np.float64] | None = None  # (n, m + 1), P(k of the listed labels), k in 0..m
     # (n,), the expected number of labels that are not listed, which share it equally; they are
     # independent of the others and of each other
     unlisted: NDArray[np.float64] | None = None
+    log_odds: bool = False  # what P holds
 
     @property
     def cardinalities(self) -> Cardinalities:
@@ -117,10 +121,9 @@ class Sparse(Storage):
             largest = self.sizes.shape[1] - 1 + (0 if others is None else others.shape[1] - 1)
         return np.arange(1, largest + 1)
 
-    def listed(self) -> NDArray[np.intp]:
+    def listed(self) -> Array:
         """Return the number of listed labels of each row, (n,)."""
-        listed: NDArray[np.intp] = np.diff(self.P.indptr)
-        return listed
+        return np.diff(self.P.indptr)
 
     def tasks(self) -> list[slice]:
         """Return rows whose laws are computed together."""
@@ -129,7 +132,7 @@ class Sparse(Storage):
 
     def take(self, rows: Rows) -> Sparse:
         """Return some rows."""
-        return self._map(lambda array: array[rows])
+        return self.map_arrays(lambda array: array[rows])
 
     def astype(self, dtype: Any) -> Sparse:
         """Return the statistics themselves: they stay in double precision."""
@@ -148,9 +151,9 @@ class Sparse(Storage):
         # with sizes, as many places as the largest: sizes beyond the list need labels that are not
         sized = 0 if self.sizes is None else self.sizes.shape[1] - 1
         used = np.arange(max(1, int(listed.max(initial=0)), sized)) < listed[:, None]
-        P = np.zeros(used.shape)
+        P = np.full(used.shape, -np.inf if self.log_odds else 0.0)
         P[used] = self.P.data
-        return Factored(P, self.sizes, others=self._unlisted_law()), used
+        return Factored(P, self.sizes, self.log_odds, self._unlisted_law()), used
 
     def _unlisted_law(self) -> NDArray[np.float64] | None:
         """Return ``P(k unlisted labels)`` of independent ones, (n, 1 + sizes)."""
@@ -164,39 +167,48 @@ class Sparse(Storage):
         kept = np.flatnonzero((law > exp(-NEGLIGIBLE_LOG_PROBABILITY)).any(axis=0))
         return law[:, : kept[-1] + 1]
 
-    def empty_probability(self) -> NDArray[np.float64]:
+    def empty_probability(self) -> Array:
         """Return ``P(no labels)``, of shape (n,)."""
-        empty: NDArray[np.float64] = self.padded()[0].empty_probability()
-        return empty
+        return self.padded()[0].empty_probability()
 
     def marginals(self) -> Any:
         """Return the marginals of the listed labels, a csr_array of shape (n, s)."""
-        if self.sizes is None:
-            return self.P.copy()
         lists, used = self.padded()
         values = lists.marginals()[used]
-        return sp.csr_array((values, self.P.indices, self.P.indptr), shape=self.shape)
+        return sp.csr_array((values, self.P.indices, self.P.indptr), shape=self.shape, copy=True)
 
-    def size_probabilities(self) -> NDArray[np.float64]:
+    def size_probabilities(self) -> Array:
         """Return ``P(|y| = k)`` for the cardinalities, of shape (n, K)."""
-        of_sizes: NDArray[np.float64] = self.padded()[0].size_probabilities()
-        return of_sizes[:, : len(self.cardinalities)]
+        return self.padded()[0].size_probabilities()[:, : len(self.cardinalities)]
 
 
-def read_listed(P: Any, sizes: Any, unlisted: Any) -> Sparse:
-    """Return statistics of listed labels, checked; P is any sparse matrix of shape (n, s)."""
-    P = sp.csr_array(P, dtype=np.float64, copy=True)
-    P.sum_duplicates()
-    if not np.all((P.data >= 0) & (P.data <= 1)):
+def read_factors(P: Any, sizes: Any, unlisted: Any, log_odds: bool = False) -> Factored | Sparse:
+    """Return statistics by marginals or log-odds of labels, checked; a sparse P lists labels."""
+    name, listed = "Z" if log_odds else "P", sp.issparse(P)
+    if listed:
+        P = sp.csr_array(P, dtype=np.float64, copy=True)
+        P.sum_duplicates()
+    else:
+        P = read_matrix(P)
+        if unlisted is not None:
+            raise ValueError(f"unlisted is for sparse {name}: a dense {name} lists all labels")
+    values = P.data if listed else P
+    xp, device = namespace_and_device(P=values)
+    if log_odds and bool(xp.any(xp.isnan(values))):
+        raise ValueError("Z contains NaN")
+    if not log_odds and not bool(xp.all((values >= 0) & (values <= 1))):
         raise ValueError("P must hold probabilities in [0, 1], one for each row and label")
-    P.eliminate_zeros()
-    n, s = P.shape
+    if not listed:
+        P = astype(xp, P, widest_float(xp, device)) if log_odds else P
+        return Factored(P, None if sizes is None else read_sizes(sizes, P), log_odds)
+    (n, s), kept = P.shape, values > (-np.inf if log_odds else 0.0)
+    starts = np.concatenate([[0], np.cumsum(kept)])[P.indptr]
+    P = sp.csr_array((values[kept], P.indices[kept], starts), shape=(n, s))
     if unlisted is not None:
         unlisted = np.broadcast_to(as_real("unlisted", unlisted), (n,))
-        most = s - np.diff(P.indptr)
-        if not np.all((unlisted >= 0) & (unlisted <= most)):
+        if not np.all((unlisted >= 0) & (unlisted <= s - np.diff(starts))):
             raise ValueError("unlisted must lie between 0 and the number of labels not listed")
-    return Sparse(P, None if sizes is None else read_sizes(sizes, P), unlisted)
+    return Sparse(P, None if sizes is None else read_sizes(sizes, P), unlisted, log_odds)
 
 
 def lists_to_csr(indices: Any, values: Any, n_labels: int) -> Any:
@@ -231,12 +243,12 @@ def average(forms: Sequence[Any], weights: ArrayLike | None) -> Form:
         raise ValueError(f"weights must have shape ({len(forms)},), got {given.shape}")
     if not np.isfinite(given).all() or (given < 0).any() or not given.any():
         raise ValueError(f"weights must be finite, not negative and not all 0, got {weights!r}")
-    if len(forms) > 1 and any(isinstance(form, Sparse) for form in forms):
-        raise TypeError("parts with listed labels cannot be averaged: average their marginals")
     given = given / given.max()  # a sum of large weights overflows
     kept = np.flatnonzero(given).tolist()
     if len(kept) == 1:
         return cast(Form, forms[kept[0]])
+    if any(isinstance(form, Sparse) for form in forms):
+        raise TypeError("parts with listed labels cannot be averaged: average their marginals")
     return Mixture(tuple(forms[i] for i in kept), tuple((given / given.sum())[kept].tolist()))
 
 
@@ -258,7 +270,7 @@ def concatenate(forms: Sequence[Any]) -> Form:
             for form in forms
         ]
         P = sp.csr_array(sp.vstack([form.P for form in forms]))
-        return Sparse(P, joined, np.concatenate(unlisted))
+        return Sparse(P, joined, np.concatenate(unlisted), first.log_odds)
     dense = [form.joint.dtype for form in forms if isinstance(form, Dense)]
     dtype = xp.result_type(*dense) if len(dense) == len(forms) else None
     out = zeros(first, union(forms), n=sum(form.shape[0] for form in forms), dtype=dtype)

@@ -220,23 +220,6 @@ def _presence(P: Sequence[Any]) -> Array:
     return xp.stack([p[:, 1] for p in P], axis=1)
 
 
-def read_marginals(P: Any) -> Array:
-    """Return marginals of shape (n, s) in a floating type."""
-    P = read_matrix(P)
-    if not bool(namespace_and_device(P=P)[0].all((P >= 0) & (P <= 1))):
-        raise ValueError("P must hold probabilities in [0, 1]")
-    return P
-
-
-def read_logits(Z: Any) -> Array:
-    """Return log-odds of shape (n, s) in the widest floating type."""
-    Z = read_matrix(Z)
-    xp, device = namespace_and_device(Z=Z)
-    if bool(xp.any(xp.isnan(Z))):
-        raise ValueError("Z contains NaN")
-    return astype(xp, Z, widest_float(xp, device))
-
-
 def read_sizes(sizes: Any, P: Any) -> Array:
     """Return the law of the number of labels, (n, m + 1), in the place and type of P, (n, s)."""
     xp, device = namespace_and_device(P=P, sizes=sizes)

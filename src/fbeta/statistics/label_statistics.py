@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from fbeta._array import (
@@ -21,7 +20,7 @@ from fbeta._array import (
 )
 from fbeta.labels.forms import check_binary, read_labels
 from fbeta.statistics import composite, encoding
-from fbeta.statistics.storage import Dense, Factored, check_dense
+from fbeta.statistics.storage import Dense, check_dense
 
 
 class LabelStatistics:
@@ -228,12 +227,7 @@ class LabelStatistics:
         >>> q.joint.round(3).tolist()
         [[[0.9, 0.1]]]
         """
-        if sp.issparse(P):
-            return cls._of(composite.read_listed(P, sizes, unlisted))
-        if unlisted is not None:
-            raise ValueError("unlisted is for sparse P: a dense P lists all labels")
-        P = encoding.read_marginals(P)
-        return cls._of(Factored(P, None if sizes is None else encoding.read_sizes(sizes, P)))
+        return cls._of(composite.read_factors(P, sizes, unlisted))
 
     @classmethod
     def from_listed(
@@ -270,10 +264,10 @@ class LabelStatistics:
         ([2, 7], 1000000)
         """
         P = composite.lists_to_csr(indices, values, n_labels)
-        return cls._of(composite.read_listed(P, sizes, unlisted))
+        return cls._of(composite.read_factors(P, sizes, unlisted))
 
     @classmethod
-    def from_logits(cls, Z: Any, sizes: Any = None) -> LabelStatistics:
+    def from_logits(cls, Z: Any, sizes: Any = None, unlisted: Any = None) -> LabelStatistics:
         """Build the statistics of labels that are independent, perhaps given their number.
 
         As :meth:`from_marginals` with the probabilities ``1 / (1 + exp(-Z))``, without rounding
@@ -282,9 +276,12 @@ class LabelStatistics:
         Parameters
         ----------
         Z : array-like of shape (n, s)
-            Log-odds of the labels; -inf and inf stand for labels that are never or always there.
+            Log-odds of the labels; -inf and inf stand for labels that are never or always there. A
+            sparse matrix holds those of the labels that are listed for each row.
         sizes : array-like of shape (n, m + 1), optional
             ``P(|y| = k | x_i)`` for k in 0..m, with m <= s.
+        unlisted : float or array-like of shape (n,), optional
+            For sparse ``Z`` alone: as for :meth:`from_listed`.
 
         Returns
         -------
@@ -296,8 +293,7 @@ class LabelStatistics:
         >>> q.marginals().round(3).tolist()
         [[1.0, 0.0, 0.0]]
         """
-        Z = encoding.read_logits(Z)
-        return cls._of(Factored(Z, None if sizes is None else encoding.read_sizes(sizes, Z), True))
+        return cls._of(composite.read_factors(Z, sizes, unlisted, log_odds=True))
 
     @classmethod
     def from_samples(cls, S: Any) -> LabelStatistics:

@@ -55,19 +55,20 @@ class Storage:
         """Namespace and device of the arrays."""
         return namespace_and_device(first=getattr(self, self.per_row[0]))
 
-    def _map(self, work: Callable[[Array], Array]) -> Self:
+    def map_arrays(self, work: Callable[[Array], Array]) -> Self:
+        """Return the statistics with each array of rows replaced by a function of it."""
         arrays = {name: getattr(self, name) for name in self.per_row}
         return replace(self, **{name: work(a) for name, a in arrays.items() if a is not None})
 
     def take(self, rows: Rows) -> Self:
         """Return some rows."""
         xp = self.place[0]
-        return self._map(lambda array: take_rows(xp, array, rows))
+        return self.map_arrays(lambda array: take_rows(xp, array, rows))
 
     def astype(self, dtype: Any) -> Self:
         """Return the statistics in numbers of another type."""
         xp = self.place[0]
-        return self._map(lambda array: astype(xp, array, dtype))
+        return self.map_arrays(lambda array: astype(xp, array, dtype))
 
     def unfold(self) -> Dense:
         """Return every number, with all cardinalities."""
@@ -160,14 +161,17 @@ class Factored(Storage):
         n, s = self.shape
         return row_tasks(self.place, n, law_bytes(s, self.largest_size()))
 
-    def law(self) -> tuple[Law, Array]:
-        """Return the law of the rows, and P of each row, the smallest first, of shape (s, n)."""
+    def finite(self) -> Array:
+        """Return P in the widest floating type; equal numbers stand for infinite log-odds."""
         xp, device = self.place
         P = astype(xp, self.P, widest_float(xp, device))
-        if self.log_odds:
-            most = min(INFINITE_LOG_ODDS, float(xp.finfo(P.dtype).max) / 4)
-            P = xp.clip(P, -most, most)
-        ascending = labels_first(xp, xp.sort(P, axis=1))
+        most = min(INFINITE_LOG_ODDS, float(xp.finfo(P.dtype).max) / 4)
+        return xp.clip(P, -most, most) if self.log_odds else P
+
+    def law(self) -> tuple[Law, Array]:
+        """Return the law of the rows, and P of each row, the smallest first, of shape (s, n)."""
+        xp = self.place[0]
+        ascending = labels_first(xp, xp.sort(self.finite(), axis=1))
         others = None if self.others is None else labels_first(xp, self.others)
         if self.sizes is None:
             return independent_law(xp, ascending, self.log_odds, others), ascending
@@ -290,17 +294,11 @@ def zeros(
     return Dense(xp.zeros(n, dtype=dtype, device=device), joint, cardinalities)
 
 
-def add_block(out: Dense, rows: slice, block: Dense, weight: float | None = None) -> None:
-    """Write statistics to some rows, those of each size to its slot; add them if weighted."""
-    if weight is None:
-        out.empty[rows] = block.empty
-    else:
-        out.empty[rows] += weight * block.empty
+def add_block(out: Dense, rows: slice, block: Dense, weight: float = 1.0) -> None:
+    """Add weighted statistics to some rows, those of each size to its slot."""
+    out.empty[rows] += weight * block.empty
     for i, slot in enumerate(np.searchsorted(out.cardinalities, block.cardinalities).tolist()):
-        if weight is None:
-            out.joint[rows, slot, :] = block.joint[:, i, :]
-        else:
-            out.joint[rows, slot, :] += weight * block.joint[:, i, :]
+        out.joint[rows, slot, :] += weight * block.joint[:, i, :]
 
 
 def union(forms: Sequence[Any]) -> Cardinalities:
