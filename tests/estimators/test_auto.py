@@ -482,3 +482,23 @@ def test_weights_are_those_of_least_squares_unless_one_is_clearly_better(data, m
     best = int(np.argmax([candidate.score for candidate in candidates]))
     assert weights.tolist() == np.eye(3)[best].tolist()
     assert value == pytest.approx(candidates[best].score, abs=1e-6)
+
+
+def test_many_labels_are_listed(monkeypatch, tmp_path):
+    """Nothing of all labels is made of the rows, and one model over one map is chosen."""
+    monkeypatch.setattr("fbeta.estimators.auto.MANY_LABELS", 40)
+    monkeypatch.setattr("fbeta.estimators.auto.MAX_LISTED", 6)
+    rng = np.random.default_rng(0)
+    X = sp.random_array((250, 60), density=0.15, rng=rng, format="csr")
+    Y = sp.csr_array(X @ (rng.random((60, 50)) < 0.05) > 1.1, dtype=np.int8)
+    clf = FBetaAuto(time_limit=None, random_state=0).fit(X, Y)
+    (member,) = clf.model.members
+    assert member.max_listed == 6
+    assert sorted(clf.weights_.values())[-2:] == [0.0, 1.0]
+    assert len(clf.leaderboard_) >= 3
+    P = clf.predict_proba(X)
+    assert sp.issparse(P)
+    assert np.diff(P.indptr).max() == 6
+    assert clf.score(X, Y) > SizedClassifier(1.0, 100.0).fit(X, Y).score(X, Y)
+    save_model(tmp_path / "auto", clf)
+    assert (load_model(tmp_path / "auto").estimator.predict(X) != clf.predict(X)).nnz == 0

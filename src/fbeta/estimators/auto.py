@@ -47,6 +47,8 @@ QUANTILES = 200
 SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
 LARGE_ELEMENTS = 4_000_000  # of X: single precision, one held-out split, kernels by products
 RBF_GAMMAS = (0.3, 1.0)  # of the RBF kernel, over the number of features
+# labels from which on models list the likely ones of each row, and how many they list
+MANY_LABELS, MAX_LISTED = 2000, 50
 SCALED_TOLERANCE = 1e-3  # of means and standard deviations of columns that are scaled already
 
 
@@ -200,6 +202,9 @@ class FBetaAuto(AverageClassifier):
     coefficients are left out. A dense X that is mostly zeros is taken as sparse, and a large dense
     X in single precision. Ctrl-C ends the search: see :meth:`fit`.
 
+    From 2,000 labels on, the model is :class:`fbeta.SizedClassifier` with lists of 50 labels for
+    each row, over each map, and the best of them is taken alone.
+
     Examples
     --------
     >>> from fbeta.datasets import make_calibrated
@@ -244,11 +249,11 @@ class FBetaAuto(AverageClassifier):
             raise ValueError("candidates is empty, and replace=True leaves nothing else to try")
         # half the memory and time, and no difference that held-out rows could show
         X = X.astype(np.float32) if is_large(X) and not sp.issparse(X) else X
-        maps = feature_maps(X, seed)
+        maps, many = feature_maps(X, seed), Y.shape[1] >= MANY_LABELS
         automatic = isinstance(self.cv, str) and self.cv == "auto"
-        folds = make_folds(_default_cv(X) if automatic else self.cv, X, Y, weight)
+        folds = make_folds(_default_cv(X, many) if automatic else self.cv, X, Y, weight)
         trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
-        models = {} if self.replace else auto_models(self.beta, seed, X)
+        models = {} if self.replace else auto_models(self.beta, seed, X, many)
         clash = [name for name in own if name in models]
         if clash:
             raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
@@ -281,8 +286,10 @@ class FBetaAuto(AverageClassifier):
         return "\n".join(lines)
 
 
-def auto_models(beta: float, seed: int, X: Any) -> dict[str, Any]:
-    """Return the models to try by name."""
+def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str, Any]:
+    """Return the models to try by name, of few labels or of ``many``."""
+    if many:
+        return {QUICK: SizedClassifier(beta, max_listed=MAX_LISTED)}
     n_features, threads = X.shape[1], n_threads()
     drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
     models: dict[str, Any] = {
@@ -306,10 +313,10 @@ def is_large(X: Any) -> bool:
     return bool((X.nnz if sp.issparse(X) else X.size) > LARGE_ELEMENTS)
 
 
-def _default_cv(X: Any) -> Any:
+def _default_cv(X: Any, many: bool) -> Any:
     """Return five folds; or one split, whose rows compare with a standard error of .002."""
     n = X.shape[0]
-    if not is_large(X):
+    if not (many or is_large(X)):
         return min(5, max(2, n))
     order, count = np.random.RandomState(0).permutation(n), min(n // 4, HELD_OUT_ROWS)
     return [(np.sort(order[count:]), np.sort(order[:count]))]

@@ -281,7 +281,8 @@ class Search:
 
     def _bytes(self, pair: Pair) -> float:
         """Return the size of the coefficients of a linear model over a map, about."""
-        if pair[1] not in LINEAR_NAMES or self.maps[pair[0]] is None:
+        sparse = getattr(self.models[pair[1]], "max_listed", None) is not None
+        if sparse or pair[1] not in LINEAR_NAMES or self.maps[pair[0]] is None:
             return 0.0
         return 8.0 * (self._landmarks(pair[0]) or self.X.shape[1]) * self._problems(pair[1])
 
@@ -296,7 +297,7 @@ class Search:
 
     def _try(self, pair: Pair, keep_errors: bool = False) -> bool:
         """Try a pair that has not been tried, and tell whether there is time for more."""
-        if pair in self.found or pair in self.failed:
+        if pair in self.found or pair in self.failed or pair[1] not in self.models:
             return True
         if self._bytes(pair) > MAX_MODEL_BYTES:
             self._leave_out(pair, "its coefficients would need too much memory")

@@ -13,6 +13,7 @@ from scipy.optimize import nnls
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from fbeta._array import concat
 from fbeta._threads import check_cancelled
 from fbeta.decoding.exact import decode
 from fbeta.estimators import folds
@@ -27,6 +28,7 @@ from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Rows, Weight, take_rows
 from fbeta.metrics import fbeta_per_instance, fbeta_weight
 from fbeta.statistics import LabelStatistics, observed_cardinalities
+from fbeta.statistics.composite import Sparse
 
 __all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "stacked_weights"]
 
@@ -173,7 +175,7 @@ class Trial:
             own = kept[(kept >= start) & (kept < start + len(part))] - start
             small.append((part if len(own) == len(part) else part[own]).astype(np.float32))
             start += len(part)
-        achieved = fbeta_per_instance(self.Y[rows], np.concatenate(labels), self.beta)
+        achieved = fbeta_per_instance(self.Y[rows], concat(labels), self.beta)
         return HeldOutScores(achieved, None, LabelStatistics.concatenate(small))
 
     def _kept(self, rows: Rows) -> NDArray[np.intp]:
@@ -192,6 +194,8 @@ class Trial:
         self, candidates: Sequence[Candidate], known: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
         """Return :func:`decoder_products` of the true labels and the statistics of candidates."""
+        if _listed(candidates):
+            return np.zeros((0, 0))
         rows, share = self.kept_rows()
         truth = LabelStatistics.from_labels(self.Y[rows].toarray())
         largest = int(truth.cardinalities.max(initial=1))
@@ -204,12 +208,14 @@ class Trial:
         """Return weights of candidates, (m,), and the F_beta of their average, by :meth:`products`.
 
         One candidate is taken alone where it is better by more than two standard errors: the best
-        of many is often only the luckiest.
+        of many is often only the luckiest. Of those that list labels, the best is taken alone.
         """
         parts = [candidate.statistics for candidate in candidates]
         (rows, share), best = self.kept_rows(), int(np.argmax([c.score for c in candidates]))
         truth = self.Y[rows]
         alone = fbeta_per_instance(truth, decode(parts[best], self.beta), self.beta)
+        if _listed(candidates):
+            return np.eye(len(parts))[best], float(alone @ share)
         kept = np.flatnonzero(stacked_weights(gram) >= MIN_WEIGHT)
         own = np.append(0, 1 + kept)
         weights = np.zeros(len(parts))
@@ -229,9 +235,16 @@ class Trial:
         return Calibration.of(self.beta, np.minimum(expected, 1.0), achieved, share)
 
 
+def _listed(candidates: Sequence[Candidate]) -> bool:
+    """Tell whether statistics are of listed labels, of which there is no average."""
+    return any(isinstance(candidate.statistics.form, Sparse) for candidate in candidates)
+
+
 def _readers(estimator: Any, both: bool) -> Readers:
     """Return what makes statistics of estimates, by what it adds to the name of a candidate."""
     readers: Readers = {"": lambda estimates: estimates.statistics()}
+    if getattr(estimator, "max_listed", None) is not None:
+        return readers
     if both and isinstance(estimator, SizedClassifier):  # independent labels by its marginals
         readers["independent"] = lambda e: getattr(e.code, "of_labels", e.code.statistics)(e.P)
     elif both and hasattr(estimator, "labels"):  # a forest
