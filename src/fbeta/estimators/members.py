@@ -107,7 +107,8 @@ class Trial:
             parts = [fold[alpha][kind].statistics for fold in found]
             words = f"{name}, {kind}" if kind else name
             joined = LabelStatistics.concatenate([part for part in parts if part is not None])
-            out.append(Candidate(words, chosen, score, seconds, joined.unfolded()))
+            joined = joined if isinstance(joined.form, Sparse) else joined.unfolded()
+            out.append(Candidate(words, chosen, score, seconds, joined))
             seconds = 0.0
         return out
 
