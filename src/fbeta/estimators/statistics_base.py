@@ -39,7 +39,7 @@ Plan: TypeAlias = tuple[Code, Learner, Names]
 class FunctionLearner(Learner):
     """Learner of a model that the solver does not fit: a function of X, targets, weight, alpha."""
 
-    function: Callable[[Any, Any, Weight, Any], Model]
+    function: Callable[..., Model]
 
     def fit(self, X: Any, targets: Any, weight: Weight, alpha: Any, name: Names = str) -> Model:
         """Call the function."""
