@@ -20,8 +20,8 @@ from fbeta.decoding.exact import decode
 from fbeta.estimators.features import check_takes_weight
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
-from fbeta.metrics import fbeta_per_instance
-from fbeta.statistics import LabelStatistics, encode, observed_cardinalities
+from fbeta.metrics import fbeta_of_counts
+from fbeta.statistics import LabelStatistics, observed_cardinalities
 
 if TYPE_CHECKING:
     from fbeta.estimators.base import MultiLabelClassifier
@@ -155,13 +155,15 @@ def constant_scores(
     Y: Indicator, train: Rows, test: Rows, beta: float, weight: Weight
 ) -> NDArray[np.float64]:
     """Return F_beta of each test row where all get the set that is best without any features."""
-    cardinalities = observed_cardinalities(Y[train])
-    code = encode(Y[train], cardinalities).T.astype(np.float64)
+    own, s = Y[train], Y.shape[1]
+    cardinalities, sizes = observed_cardinalities(own), np.diff(own.indptr)
     share = np.ones(len(train)) if weight is None else weight[train]
-    mean = (code @ share / share.sum())[None, :]
-    labels = decode(LabelStatistics.from_code(mean, cardinalities, Y.shape[1]), beta)
-    same = sp.csr_array(labels)[np.zeros(len(test), dtype=np.intp)]
-    return fbeta_per_instance(Y[test], same, beta)
+    places = np.repeat(np.searchsorted(cardinalities, sizes), sizes) * s + own.indices
+    joint = np.bincount(places, np.repeat(share, sizes), len(cardinalities) * s)
+    mean = np.append(share[sizes == 0].sum(), joint)[None, :] / share.sum()
+    labels = decode(LabelStatistics.from_code(mean, cardinalities, s), beta)
+    truth, size = Y[test], labels.sum()
+    return fbeta_of_counts(truth @ labels[0].astype(float), np.diff(truth.indptr), size, beta)
 
 
 def pruning(
