@@ -13,8 +13,10 @@ from sklearn.base import clone
 from fbeta import (
     AlphaSearchCV,
     CardinalityClassifier,
+    FBetaAuto,
     FBetaClassifier,
     FBetaClassifierCV,
+    FBetaEnsemble,
     SizedClassifier,
 )
 from fbeta.datasets import make_calibrated
@@ -125,3 +127,54 @@ def test_without_dispatch_tensors_are_arrays(data):
     with config_context(array_api_dispatch=False):
         clf = FBetaClassifier().fit(torch.asarray(X), Y)
         assert isinstance(clf.predict(torch.asarray(X)), np.ndarray)
+
+
+@pytest.mark.parametrize("place", TENSORS)
+def test_an_average_of_estimators(place, data):
+    X, Y = data
+    weight = np.linspace(0.5, 2, len(X))
+    members = [("joint", FBetaClassifier(tol=1e-10)), ("sized", SizedClassifier(tol=1e-10))]
+    average = FBetaEnsemble(members, alphas=[0.1, 1.0], cv=3)
+    here, there = clone(average).fit(X, Y, weight), clone(average)
+    there.fit(put(X, place), put(Y, place), put(weight, place))
+    assert there.weights_ == pytest.approx(here.weights_, abs=1e-5)
+    found = there.predict_proba(put(X, place))
+    assert np.allclose(fetch(found, place), here.predict_proba(X), atol=1e-5)
+    found = there.expected_fbeta(put(X, place))
+    assert np.allclose(fetch(found, place), here.expected_fbeta(X), atol=1e-5)
+    assert np.mean(fetch(there.predict(put(X, place)), place) == here.predict(X)) > 0.99
+
+
+@pytest.mark.parametrize("place", TENSORS[2:])
+def test_the_automatic_classifier(place, data, monkeypatch):
+    X, Y = data
+    monkeypatch.setattr("fbeta.estimators.base.CHUNK_BYTES", 4000)  # slices of rows
+    told = []
+    auto = FBetaAuto(time_limit=None, cv=2, random_state=0)
+    auto.fit(put(X, place), put(Y, place), np.linspace(0.5, 2, len(X)), progress=told.append)
+    left_out = {event.name for event in told if event.event == "left out"}
+    assert {"forest, leaves of 1", "neighbours"} <= left_out
+    assert any(row["name"].startswith("kernel") for row in auto.leaderboard_)
+    found = fetch(auto.predict_proba(put(X, place)), place)
+    assert found.shape == Y.shape
+    assert auto.score(put(X, place), put(Y, place)) > 0.5
+    with pytest.raises(ValueError, match="NaN"):
+        auto.fit(put(np.where(X > 1, np.nan, X), place), put(Y, place))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_device_for_arrays(device, data):
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device is here")
+    X, Y = data
+    members = [("joint", FBetaClassifier(tol=1e-10)), ("sized", SizedClassifier(tol=1e-10))]
+    here, there = (
+        FBetaEnsemble(members, alphas=[0.1, 1.0], cv=3, device=name).fit(X, Y)
+        for name in (None, device)
+    )
+    assert isinstance(there.predict(X), np.ndarray)
+    assert np.allclose(there.predict_proba(X), here.predict_proba(X), atol=1e-5)
+    assert there.model.members[0].coef_.dtype == np.float64
+    with pytest.raises(TypeError, match=f"device='{device}' needs a dense array X"):
+        there.fit(sp.csr_array(X), Y)

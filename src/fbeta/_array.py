@@ -5,9 +5,11 @@ Tensors of other libraries than NumPy go through ``array_api_compat``. Errors na
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
+from io import BytesIO
 from numbers import Integral, Real
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -168,8 +170,25 @@ def to_numpy(array: Any) -> Any:
         return array if sparse.issparse(array) else np.asarray(array)
     if hasattr(array, "detach"):  # a tensor of PyTorch may have a gradient record
         return np.asarray(array.detach().cpu())
+    if hasattr(array, "get"):  # an array of CuPy
+        return np.asarray(array.get())
     info = array_namespace(array).__array_namespace_info__()
     return np.asarray(np.from_dlpack(array.to_device(info.devices()[0])))
+
+
+class _HostPickler(pickle.Pickler):
+    """Pickler that writes tensors as arrays of NumPy."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        moves = not isinstance(obj, type) and is_tensor(obj)
+        return (np.array, (to_numpy(obj),)) if moves else NotImplemented
+
+
+def host_copy(part: Any) -> Any:
+    """Return a copy of any object with arrays of NumPy in place of the tensors in it."""
+    file = BytesIO()
+    _HostPickler(file).dump(part)
+    return pickle.loads(file.getvalue())
 
 
 def concat(parts: Sequence[Array], axis: int = 0) -> Array:

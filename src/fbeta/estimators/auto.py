@@ -9,20 +9,22 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import Normalizer, QuantileTransformer, StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fbeta._array import check_number
+from fbeta._array import array_namespace, astype, check_number, is_accelerator, is_tensor
 from fbeta._threads import n_threads
 from fbeta.estimators.alpha_search import check_grid
 from fbeta.estimators.auto_search import FEW_ROWS, JOINT, QUICK, RAW, Clock, Search
-from fbeta.estimators.average import AverageClassifier, AverageModel, Report
+from fbeta.estimators.average import AverageClassifier, AverageModel, Progress, Report
+from fbeta.estimators.base import validate_features
 from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
 from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
@@ -79,6 +81,8 @@ class FBetaEnsemble(AverageClassifier):
         None to leave each as it is. An :class:`fbeta.AlphaSearchCV` brings its own.
     n_jobs : int, optional
         Folds that are run at the same time, in processes of joblib.
+    device : str, optional
+        Where to fit to a dense NumPy array X, such as ``"cuda"``, as for :class:`fbeta.FBetaAuto`.
     verbose : int
         Whether to print a line for every estimator.
 
@@ -113,6 +117,7 @@ class FBetaEnsemble(AverageClassifier):
     _: KW_ONLY
     alphas: Sequence[float] | None = ALPHAS
     n_jobs: int | None = None
+    device: str | None = None
     verbose: int = 0
 
     _passes_on = True
@@ -157,6 +162,9 @@ class FBetaAuto(AverageClassifier):
     n_jobs : int, optional
         Folds that are run at the same time, in processes of joblib; by default on as many threads
         as BLAS uses.
+    device : str, optional
+        Where to fit to a dense NumPy array X without gaps, such as ``"cuda"``; PyTorch is needed,
+        and the environment variable ``SCIPY_ARRAY_API=1``. The fitted model is on the host.
     random_state : int, RandomState or None
         Of forests, of the landmarks of kernels, and of the rows that weights are chosen on.
     verbose : int
@@ -200,7 +208,10 @@ class FBetaAuto(AverageClassifier):
     gigabyte. With a time limit and more than 2000 rows, a first model is fitted to 2000 of them,
     and is what remains if nothing else is ready in time. Models with more than a gigabyte of
     coefficients are left out. A dense X that is mostly zeros is taken as sparse, and a large dense
-    X in single precision. Ctrl-C ends the search: see :meth:`fit`.
+    X in single precision. X may be a tensor on any device (with ``array_api_dispatch`` of
+    scikit-learn) that has no gaps: forests, nearest neighbours and label sets are then left out, on
+    accelerators the cardinality model too, and the kernels are RBF kernels. Ctrl-C ends the search:
+    see :meth:`fit`.
 
     From 2,000 labels on, the model is :class:`fbeta.SizedClassifier` with lists of 50 labels for
     each row, over each map, and the best of them is taken alone.
@@ -221,6 +232,7 @@ class FBetaAuto(AverageClassifier):
     replace: bool = False
     cv: Any = "auto"
     n_jobs: int | None = None
+    device: str | None = None
     random_state: Any = None
     verbose: int = 0
 
@@ -230,6 +242,8 @@ class FBetaAuto(AverageClassifier):
         return tags
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
+        if is_tensor(X) and get_config()["array_api_dispatch"]:
+            return validate_features(self, X, reset=reset)
         options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = validate_data(self, X, reset=reset, ensure_all_finite="allow-nan", **options)
         if reset:
@@ -248,12 +262,24 @@ class FBetaAuto(AverageClassifier):
         if self.replace and not own:
             raise ValueError("candidates is empty, and replace=True leaves nothing else to try")
         # half the memory and time, and no difference that held-out rows could show
-        X = X.astype(np.float32) if is_large(X) and not sp.issparse(X) else X
+        xp = np if sp.issparse(X) else array_namespace(X)
+        X = astype(xp, X, xp.float32) if is_large(X) and not sp.issparse(X) else X
         maps, many = feature_maps(X, seed), Y.shape[1] >= MANY_LABELS
         automatic = isinstance(self.cv, str) and self.cv == "auto"
         folds = make_folds(_default_cv(X, many) if automatic else self.cv, X, Y, weight)
         trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
         models = {} if self.replace else auto_models(self.beta, seed, X, many)
+        if is_tensor(X):
+            reasons = {
+                name: "it does not run on tensors"
+                for name, model in models.items()
+                if not get_tags(model).array_api_support
+            }
+            if models and is_accelerator(X.device):
+                reasons["cardinality"] = "it is slow on accelerators"
+            for name, why in reasons.items():
+                report(Progress(name, "left out", None, None, clock.elapsed, clock.limit, why))
+                models.pop(name, None)
         clash = [name for name in own if name in models]
         if clash:
             raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
@@ -310,7 +336,7 @@ def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str,
 
 def is_large(X: Any) -> bool:
     """Return whether X has so many numbers that candidates are compared on one split."""
-    return bool((X.nnz if sp.issparse(X) else X.size) > LARGE_ELEMENTS)
+    return bool((X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]) > LARGE_ELEMENTS)
 
 
 def _default_cv(X: Any, many: bool) -> Any:
@@ -328,6 +354,8 @@ def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
     Those that are likely to do well come first. All begin with what fills gaps; ``"raw"`` does no
     more. ``seed`` is that of the landmarks of kernels.
     """
+    if is_tensor(X):
+        return {name: make_pipeline(*steps) for name, steps in _maps_of_tensors(X, seed).items()}
     gaps = _fill_gaps(X)
     maps = _maps_of_counts(X, seed) if sp.issparse(X) else _maps_of_numbers(X, seed)
     return {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
@@ -369,6 +397,13 @@ def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
         del maps["standardised"]
         return {RAW: [], **maps}
     return {**maps, RAW: []}
+
+
+def _maps_of_tensors(X: Any, seed: int) -> dict[str, list[Any]]:
+    """Return the maps that scikit-learn computes on any device."""
+    scale, d = StandardScaler(), X.shape[1]
+    kernels = {f"kernel {g:g}": [scale, _kernel(X, "rbf", g / d, seed)] for g in RBF_GAMMAS}
+    return {"standardised": [scale], **kernels, RAW: ["passthrough"]}
 
 
 def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from fbeta._array import is_accelerator, is_tensor, namespace_and_device
 from fbeta._threads import check_cancelled, periodic_check
 from fbeta.estimators.average import AverageModel, Progress, Report
 from fbeta.estimators.folds import ALPHAS, make_folds
@@ -51,7 +52,9 @@ WIDTH_POWER = 0.7  # of the number of columns in the time of a model
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
 ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
-PROBE_SHARE = 0.03  # of the time limit that a probe may take
+# of the time limit that a probe may take; on accelerators the first one compiles kernels
+PROBE_SHARE, PROBE_SHARE_ACCELERATOR = 0.03, 0.15
+ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
 # share of the time limit that a forest may take; with fewer trees if need be, but no fewer than so
 FOREST_SHARE, MIN_TREES = 0.15, 50
 PROBE_TREES = 4  # of a forest that predict its time; the others take as long
@@ -141,6 +144,7 @@ class Search:
         except ValueError:
             return
         share = len(trial.folds[0][0]) / len(small.trial.folds[0][0])
+        share = 1.0 if self._on_accelerator else share
         seconds = max(1e-9, share * (self.clock.now() - begin))
         count = max(1.0, QUICK_SHARE * float(self.clock.limit or np.inf) / seconds)
         if self.fewer_folds and count < len(trial.folds):
@@ -148,6 +152,10 @@ class Search:
             kept = kept_rows(trial.Y, folds, np.random.RandomState(0))
             self.trial = replace(trial, folds=folds, kept=kept)
         self.fallback = small.average()
+
+    @property
+    def _on_accelerator(self) -> bool:
+        return is_tensor(self.X) and is_accelerator(self.X.device)
 
     def _part(self, count: int) -> Search:
         """Return the same search over evenly spaced rows, of which half are held out."""
@@ -257,14 +265,18 @@ class Search:
             one = replace(self.trial, folds=self.trial.folds[:1])
             small = replace(self, trial=one, clock=Clock(self.clock.now), found={}, failed={})
         begin = self.clock.now()
-        small.clock.deadline = PROBE_SHARE * float(self.clock.limit or np.inf)
+        most = PROBE_SHARE_ACCELERATOR if self._on_accelerator else PROBE_SHARE
+        small.clock.deadline = most * float(self.clock.limit or np.inf)
         try:
             with periodic_check(small.clock.check):
                 small.trial.try_out("", model, small._features(pair[0])[1], (1.0,))
         except (TimeoutError, ValueError, ArithmeticError, MemoryError):
             return np.inf
         trained = sum(len(train) for train, _ in self.trial.folds)
-        return repeats * (self.clock.now() - begin) * trained / len(small.trial.folds[0][0])
+        share = trained / len(small.trial.folds[0][0])
+        if self._on_accelerator:
+            share = max(1.0, trained / ACCELERATOR_ROWS)
+        return repeats * (self.clock.now() - begin) * share
 
     def _end_of_trials(self) -> float:
         """Return when the fits to all rows have to begin, by what they will take."""
@@ -344,7 +356,10 @@ class Search:
             mapping = clone(self.maps[name])
             weights = {}
             if self.trial.weight is not None and "standardscaler" in mapping.named_steps:
-                weights["standardscaler__sample_weight"] = self.trial.weight
+                xp, device = namespace_and_device(X=self.X)
+                weights["standardscaler__sample_weight"] = xp.asarray(
+                    self.trial.weight, device=device
+                )
             self.seen.clear()
             self.seen[name] = (mapping, mapping.fit_transform(self.X, **weights))
         return self.seen[name]

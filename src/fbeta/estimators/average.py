@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias
 
+import numpy as np
 from numpy.typing import ArrayLike
+from sklearn import config_context
 
+from fbeta._array import array_namespace, host_copy, is_tensor, optional_import
 from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
 from fbeta.estimators.folds import Calibration
 from fbeta.estimators.members import statistics_of
@@ -70,6 +73,7 @@ class AverageClassifier(StatisticsClassifier):
 
     state_version = 2
     verbose: int
+    device: str | None
     _model: AverageModel  # type: ignore[assignment]
 
     leaderboard_, best_score_, calibration_ = views("_model", "leaderboard", "score", "calibration")
@@ -132,8 +136,16 @@ class AverageClassifier(StatisticsClassifier):
             if in_blocks(X):
                 name = type(self).__name__
                 raise TypeError(f"{name} cannot be fitted to blocks of rows: pass arrays")
-            rows = drop_weightless(*draft._read_training(X, y, sample_weight))
-            draft._model = draft._search(*rows, report)
+            X, Y, weight = drop_weightless(*draft._read_training(X, y, sample_weight))
+            if self.device is None or is_tensor(X):
+                draft._model = draft._search(X, Y, weight, report)
+            else:
+                torch = optional_import("torch", "torch", f"device={self.device!r}")
+                if not isinstance(X, np.ndarray):
+                    raise TypeError(f"device={self.device!r} needs a dense array X, got {type(X)}")
+                with config_context(array_api_dispatch=True):
+                    moved = torch.asarray(X, device=self.device)
+                    draft._model = host_copy(draft._search(moved, Y, weight, report))
         return self
 
     @abstractmethod

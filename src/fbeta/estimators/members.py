@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from fbeta._array import concat
+from fbeta._array import concat, host_copy, to_numpy
 from fbeta._threads import check_cancelled
 from fbeta.decoding.exact import decode
 from fbeta.estimators import folds
@@ -172,9 +172,11 @@ class Trial:
         kept = self._kept(rows)
         for part in parts:
             check_cancelled()
-            labels.append(decode(part, self.beta))
+            labels.append(to_numpy(decode(part, self.beta)))
             own = kept[(kept >= start) & (kept < start + len(part))] - start
-            small.append((part if len(own) == len(part) else part[own]).astype(np.float32))
+            xp, device = part.form.place
+            few = (part if len(own) == len(part) else part[own]).astype(xp.float32)
+            small.append(few if device is None else host_copy(few))
             start += len(part)
         achieved = fbeta_per_instance(self.Y[rows], concat(labels), self.beta)
         return HeldOutScores(achieved, None, LabelStatistics.concatenate(small))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fbeta._array import Array, array_namespace, astype
+from fbeta._array import Array, array_namespace, astype, take_rows
 from fbeta._threads import one_blas_thread
 from fbeta.linear.batch import RowTiles
 from fbeta.linear.objectives import round_coefficients
@@ -189,9 +189,10 @@ class Design:
     def take(self, rows: Array) -> Design:
         """Return the design of some rows, in the same coordinates."""
         xp = self.xp
-        index = rows if xp is np else xp.asarray(rows, device=self.device)
+        as_given = xp is np or isinstance(rows, slice)
+        index = rows if as_given else xp.asarray(rows, device=self.device)
         matrix, weight = (
-            a if a is None else a[index] if xp is np else xp.take(a, index, axis=0)
+            a if a is None else a[index] if xp is np else take_rows(xp, a, index)
             for a in (self.matrix, self.weight)
         )
         return replace(self, matrix=matrix, weight=weight)
