@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from numbers import Integral
@@ -86,34 +86,25 @@ def read_logits(logits: Any, width: int, meaning: str, *, rows: bool = False) ->
     return logits if logits.is_floating_point() else logits.to(torch.get_default_dtype())
 
 
-def read_joint(
-    logits: Any, s: int, cardinalities: Sizes, *, rows: bool = False
+def read_code(
+    logits: Any, s: int, cardinalities: Sizes, *, joint: bool, rows: bool = False
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Return logits of the paper's code, (..., 1 + K s), and their sizes."""
+    """Return logits of the paper's code or of the cardinality model, and their sizes."""
     sizes = read_sizes(cardinalities, s)
     K = len(sizes)
-    return read_logits(logits, 1 + K * s, f"1 + {K} sizes times {s} labels", rows=rows), sizes
-
-
-def read_cardinality(
-    logits: Any, s: int, cardinalities: Sizes, *, rows: bool = False
-) -> tuple[Tensor, tuple[int, ...]]:
-    """Return logits of the cardinality model, (..., s + 1 + K), and their sizes."""
-    sizes = read_sizes(cardinalities, s)
-    K = len(sizes)
-    return read_logits(logits, s + 1 + K, f"{s} labels and 1 + {K} sizes", rows=rows), sizes
+    width, meaning = s + 1 + K, f"{s} labels and 1 + {K} sizes"
+    if joint:
+        width, meaning = 1 + K * s, f"1 + {K} sizes times {s} labels"
+    return read_logits(logits, width, meaning, rows=rows), sizes
 
 
 def read_goal(
     beta: Any, low: Limit, high: Limit, s: int, device: torch.device
 ) -> tuple[Any, Any, Any]:
-    """Return beta and the limits on the number of labels: checked, or cut where they are tensors.
-
-    A number on the host costs no copy; a beta that is elsewhere is moved to the device.
-    """
+    """Return beta and the limits on the number of labels: checked, or cut if they are tensors."""
     if not isinstance(beta, Tensor):
         beta = check_beta(beta)
-    elif beta.device.type not in ("cpu", device.type):
+    elif beta.device.type not in ("cpu", device.type):  # a number on the host costs no copy
         beta = beta.to(device)
     if not isinstance(low, Tensor):
         low = check_count("min_labels", low, low=0)
@@ -157,7 +148,7 @@ def place_sizes(target: Tensor, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]
 
     Places are among 0 and the sizes; both results have shape (n,).
     """
-    count = target.to(torch.int64).sum(-1)
+    count = target.sum(-1, dtype=torch.float32).to(torch.int64)
     largest = max(sizes, default=0)
     if len(sizes) == largest:
         return count, count.clamp(0, largest)
@@ -225,21 +216,18 @@ def check_rows(
 
 
 def _are_whole(target: Tensor, sizes: tuple[int, ...], overflow: bool) -> bool:
-    """Tell whether all rows are 0/1 and not too large, by few operations and one wait.
-
-    False where the sizes are not 1, 2, ...: these take more.
-    """
+    """Tell whether all rows are 0/1 and not too large; False where the sizes are not 1, 2, ..."""
     largest = max(sizes, default=0)
     if not target.numel() or (len(sizes) < largest and not overflow):
         return False
-    if target.dtype != torch.bool:
-        # only 0 and 1 are their own squares, and infinity, which is too large for a size
-        target = torch.where(target * target == target, target, torch.inf)
+    y = target if target.is_floating_point() else target.float()
+    # only 0 and 1 are their own squares; infinity less infinity is NaN
+    found = [(y * y - y).abs().amax(), y.sum(-1, dtype=torch.float32).amax()]
     try:
-        most = float(target.sum(-1, dtype=torch.float32).amax())
+        wrong, most = torch.stack([part.float() for part in found]).tolist()
     except RuntimeError:  # under vmap
         return False
-    return most < torch.inf if overflow else most <= largest
+    return wrong == 0 and (overflow or most <= largest)
 
 
 def _short(values: Any) -> str:
@@ -297,47 +285,22 @@ def fuses(tensor: Tensor, n_labels: int) -> bool:
     return tensor.device.type == "cuda" and n_labels <= MAX_FUSED_LABELS and HAS_TRITON
 
 
-def fused_loss(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Return the cardinality loss, (n,), and its gradient, (n, s + 1 + K), by kernels."""
-    return _call(_loss, _LOSS, logits, target, sizes)
+def _operation(name: str, inputs: str, shapes: Any) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return a function of ``_triton``: in compiled graphs an operation, which costs more."""
 
+    def run(*arguments: Any) -> tuple[Tensor, Tensor]:
+        from fbeta.nn import _triton  # Triton is imported where a kernel is called
 
-def fused_search(
-    empty: Tensor, joint: Tensor, weights: Tensor, low: Tensor, high: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the best sets, (n, s), and their values, (n,), by a kernel; see ``_triton.search``."""
-    return _call(_search, _SEARCH, empty, joint, weights, low, high)
+        kernel: Callable[..., tuple[Tensor, Tensor]] = getattr(_triton, name)
+        return kernel(*arguments)
 
-
-def _call(function: Any, operation: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-    """Call a kernel, as an operation where a graph is compiled: elsewhere that costs more."""
-    labels, values = (operation if torch.compiler.is_compiling() else function)(*arguments)
-    return labels, values
-
-
-def _loss(logits: Tensor, target: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    from fbeta.nn._triton import cardinality_loss
-
-    return cardinality_loss(logits, target, sizes)
-
-
-def _search(
-    empty: Tensor, joint: Tensor, weights: Tensor, low: Tensor, high: Tensor
-) -> tuple[Tensor, Tensor]:
-    from fbeta.nn._triton import search
-
-    return search(empty, joint, weights, low, high)
-
-
-def _operation(function: Any, name: str, inputs: str, shapes: Any) -> Any:
     schema = f"({inputs}) -> (Tensor, Tensor)"
-    made = torch.library.custom_op(f"fbeta::{name}", function, mutates_args=(), schema=schema)
+    made: Any = torch.library.custom_op(f"fbeta::{name}", run, mutates_args=(), schema=schema)
     made.register_fake(shapes)
-    return made
+    return lambda *arguments: (made if torch.compiler.is_compiling() else run)(*arguments)
 
 
-_LOSS = _operation(
-    _loss,
+fused_loss = _operation(
     "cardinality_loss",
     "Tensor logits, Tensor target, int[] sizes",
     lambda logits, *_: (
@@ -345,8 +308,7 @@ _LOSS = _operation(
         logits.new_empty(logits.shape, dtype=torch.promote_types(logits.dtype, torch.float32)),
     ),
 )
-_SEARCH = _operation(
-    _search,
+fused_search = _operation(
     "search",
     "Tensor empty, Tensor joint, Tensor weights, Tensor low, Tensor high",
     lambda _, joint, *__: (

@@ -7,14 +7,13 @@ operations serve any finite numbers; a tree of products serves most rows faster.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import logsigmoid, pad
+from torch.nn.functional import pad
 
 from fbeta._array import Array
 from fbeta._threads import map_rows, row_tasks
@@ -27,11 +26,10 @@ from fbeta.statistics.cardinality_law import (
 )
 from fbeta.statistics.conditional_bernoulli import INFINITE_LOG_ODDS
 
-# halvings of the interval in which the shift of the scores is searched: it need not be exact
-SHIFT_HALVINGS = 8
+SHIFT_STEPS, MAX_FACTOR = 3, 1e30  # of the search for the shift of scores, which need not be exact
 # what products of probabilities are accurate for: the least P(k labels), and the largest logit
-MIN_LAW, MAX_LOGIT = 1e-280, 1e4
-MAX_LOG_WEIGHT = 700.0  # the exponential of more overflows
+MIN_LAW, MAX_LOGIT = {torch.float64: 1e-280, torch.float32: 1e-30}, 1e4
+MAX_SINGLE_SPREAD = 24.0  # of the scores of a row that single precision is tried for
 
 
 def expectations(
@@ -40,24 +38,29 @@ def expectations(
     """Return ``-ln P(y)``, (n,), ``ln Z``, (n,), and expected labels and sizes, (n, s + 1 + K).
 
     ``logits`` are (n, s + 1 + K). Labels y, (n, s), are 0/1, all 0 by default; the loss of another
-    size is infinite. On the host NumPy serves the rows for which products are not accurate.
+    size is infinite. On the host, logits in single precision are served in that, the rows for which
+    it does not suffice in double precision, and those for which products do not suffice by NumPy.
     """
     dtype, s = widest(logits.device), logits.shape[1] - 1 - len(sizes)
-    z = logits.detach().to(dtype)
-    y = torch.zeros_like(z[:, :s]) if target is None else target.detach().to(dtype)
+    z = logits.detach()
+    y = torch.zeros_like(z[:, :s]) if target is None else target.detach()
     if is_tracing() or logits.device.type != "cpu":
-        return _careful_expectations(torch, sizes, z, y)
+        return _careful_expectations(torch, sizes, z.to(dtype), y.to(dtype))
     *found, accurate = _tree_expectations(sizes, z, y)
     if not bool(accurate.all()):
         rows = torch.nonzero(~accurate)[:, 0]
-        arrays = z[rows].numpy(), y[rows].numpy()
-        exact = map_rows(
-            np,
-            lambda some: _careful_expectations(np, sizes, *(part[some] for part in arrays)),
-            row_tasks((np, None), len(rows), _row_bytes(s, sizes)),
-        )
+        wide, own = z[rows].to(dtype), y[rows].to(dtype)
+        exact: Sequence[Any]
+        if z.dtype != dtype:
+            exact = expectations(wide, sizes, own)
+        else:
+            exact = map_rows(
+                np,
+                lambda at: _careful_expectations(np, sizes, wide[at].numpy(), own[at].numpy()),
+                row_tasks((np, None), len(rows), _row_bytes(s, sizes)),
+            )
         for part, right in zip(found, exact, strict=True):
-            part[rows] = torch.from_numpy(right)
+            part[rows] = torch.as_tensor(right).to(part.dtype)
     loss, log_partition, means = found
     return loss, log_partition, means
 
@@ -80,56 +83,65 @@ def _careful_expectations(
 
 def _tree_expectations(sizes: Sequence[int], logits: Tensor, target: Tensor) -> tuple[Tensor, ...]:
     """Return as :func:`expectations` by a tree of products, and where (n,) they are accurate."""
-    largest, (n, s) = max(sizes, default=0), target.shape
+    largest, s = max(sizes, default=0), target.shape[1]
     levels, log_partition, weights, law, accurate = _grow_tree(sizes, logits[:, :s], logits[:, s:])
-    outside = torch.cat([weights, weights.new_zeros((levels[-1].shape[0] - len(weights), n))])
-    mean = (levels[0][1, :s] * _pull_back(levels, outside)[:s]).clamp(max=1.0).T
+    below = levels[-1].shape[0] - len(weights)
+    mean = levels[0][1, :s] * _pull_back(levels, pad(weights, (0, 0, 0, below)))[:s]
     number = target.sum(1).to(torch.int64).clamp(min=0)
     own = _by_size(torch, logits[:, s:].T, sizes).gather(0, number.clamp(max=largest)[None])[0]
-    loss = log_partition - (target * logits[:, :s]).sum(1) - own
-    loss = torch.where(number <= largest, loss.clamp(min=0.0), torch.inf)
-    return loss, log_partition, torch.cat([mean, law[[0, *sizes]].T], dim=1), accurate
+    score = (target * logits[:, :s]).sum(1, dtype=torch.float64) + own
+    loss = torch.where(number <= largest, (log_partition - score).clamp(min=0.0), torch.inf)
+    means = torch.cat([mean.clamp_(max=1.0), law[[0, *sizes]].to(mean.dtype)]).T.contiguous()
+    return loss, log_partition, means, accurate
 
 
 def _grow_tree(
     sizes: Sequence[int], scores: Tensor, potentials: Tensor
 ) -> tuple[list[Tensor], Tensor, Tensor, Tensor, Tensor]:
-    """Return products over labels with the scores (n, s), and what they say of the sizes.
+    """Return products over labels, ``ln Z``, weights and law of the sizes, and which are accurate.
 
-    These are ``ln Z``, (n,), for the sizes 0, 1, ... weights of the products, and probabilities,
-    (1 + largest, n) each, and whether all that is accurate, (n,). A constant c added to all scores,
-    and c k taken from the potential of each size k, leave the law as it is. So the scores are
-    shifted until independent labels with these odds would be about half the largest size in
-    number: for most logits ``P(k labels)`` of these is then in range.
+    Shapes: ``scores`` (n, s); ``ln Z`` and accuracy (n,), weights and law (1 + largest, n).
     """
-    largest = max(sizes, default=0)
-    shift = _find_shift(scores, max(largest, 1) / 2)
-    z = (scores + shift[:, None]).T.contiguous()
-    levels = product_tree(torch.sigmoid(-z), torch.sigmoid(z), largest)
-    products = levels[-1][: largest + 1, 0]
-    k = torch.arange(largest + 1, dtype=z.dtype, device=z.device)[:, None]
-    log_weights = _by_size(torch, potentials.T, sizes) - shift * k
-    finite = torch.where(torch.isneginf(potentials), 0.0, potentials)
-    size = torch.maximum(scores.abs().amax(1), finite.abs().amax(1))
-    accurate = (products.amin(0) > MIN_LAW) & (size < MAX_LOGIT)
+    # a constant c added to all scores, and c k taken from the potential of each size k, leave the
+    # law as it is: for about half the largest size of independent labels P(k labels) is in range
+    largest, z = max(sizes, default=0), scores.T.contiguous()
+    shift = _find_shift(z.float(), max(largest, 1) / 2)
+    x = z + shift.to(z.dtype)
+    narrow = torch.ones_like(shift, dtype=torch.bool)
+    if z.dtype == torch.float32:
+        narrow = z.amax(0) - z.amin(0) < MAX_SINGLE_SPREAD
+        if not bool(narrow.all()):
+            x = torch.where(narrow, x, 0.0)  # numbers that underflow are slow
+    first = x.new_empty((2, *x.shape))
+    torch.sigmoid(x, out=first[1])
+    torch.sigmoid(x.neg_(), out=first[0])
+    levels = product_tree(first, largest)
+    products = levels[-1][: largest + 1, 0].double()
+    k = torch.arange(largest + 1, dtype=torch.float64, device=z.device)[:, None]
+    log_weights = _by_size(torch, potentials.T.double(), sizes) - shift.double() * k
+    finite = torch.nan_to_num(potentials, neginf=0.0)
+    size = torch.maximum(z.abs().amax(0), finite.abs().amax(1))
+    accurate = (products.amin(0) > MIN_LAW[z.dtype]) & (size < MAX_LOGIT) & narrow
     log_sizes = log_weights + torch.log(products)
     log_total = torch.logsumexp(log_sizes, 0)
-    weights = torch.exp((log_weights - log_total).clamp(max=MAX_LOG_WEIGHT))
-    log_partition = log_total - logsigmoid(-z).sum(0)
+    # where they are not accurate weights may overflow; the first product is P(no labels)
+    weights = torch.exp(log_weights - log_total).to(z.dtype)
+    log_partition = log_total - torch.log(products[0])
     return levels, log_partition, weights, torch.exp(log_sizes - log_total), accurate
 
 
 def _find_shift(scores: Tensor, number: float) -> Tensor:
-    """Return what to add to scores, (n,), for about so many independent labels; not exactly."""
-    share = number / scores.shape[1]
-    logit = log(share) - log(1 - share) if share < 1 else 0.0
-    z = scores.float()
-    low, high = logit - z.amax(1), logit - z.amin(1)
-    for _ in range(SHIFT_HALVINGS):
-        middle = (low + high) / 2
-        above = torch.sigmoid(z + middle[:, None]).sum(1) > number
-        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
-    return ((low + high) / 2).to(scores.dtype)
+    """Return what to add to scores, (s, n), for about so many independent labels: (n,)."""
+    # Newton's method, from below, for a factor f of the odds w with sum_j min(f w_j, 1) = number
+    top = scores.amax(0)
+    odds = (scores - top).exp_()
+    factor = number / odds.sum(0)
+    for _ in range(SHIFT_STEPS):
+        share = (odds * factor).clamp_(max=1.0)
+        total, uncertain = share.sum(0), share.frac_().sum(0)
+        left = number - (total - uncertain)
+        factor = factor * left.clamp(min=number / 8) / uncertain.clamp(min=1e-30)
+    return torch.log(factor.clamp(max=MAX_FACTOR)) - top
 
 
 def leave_one_out(logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -227,13 +239,14 @@ def _by_size(xp: Any, values: Array, sizes: Sequence[int]) -> Array:
     return xp.stack(rows, axis=0)
 
 
-def product_tree(absent: Tensor, present: Tensor, largest: int) -> list[Tensor]:
+def product_tree(first: Tensor, largest: int) -> list[Tensor]:
     """Return the products of ``absent + present x`` over ever more labels, all in the last.
 
-    The coefficients of the last are ``P(k labels)``. Only sums of non-negative numbers occur, so
-    that nothing cancels. Shapes: ``absent, present`` (s, n); returns (1 + degree, nodes, n).
+    ``first`` are these two numbers for each label, (2, s, n). The coefficients of the last are
+    ``P(k labels)``. Only sums of non-negative numbers occur, so that nothing cancels. Shapes of the
+    products: (1 + degree, nodes, n).
     """
-    levels = [torch.stack([absent, present])]
+    levels = [first]
     while levels[-1].shape[1] > 1:
         level = levels[-1]
         if level.shape[1] % 2:  # the last node is the polynomial 1
@@ -245,18 +258,15 @@ def product_tree(absent: Tensor, present: Tensor, largest: int) -> list[Tensor]:
 
 
 def multiply(a: Tensor, b: Tensor, largest: int) -> Tensor:
-    """Return the products of pairs of polynomials, without the powers above the largest.
-
-    Shapes: ``a, b`` (1 + degree, ...); returns (1 + degree, ...).
-    """
+    """Return the products of pairs of polynomials, (1 + degree, ...), up to the largest power."""
     if a.shape[0] > b.shape[0]:
         a, b = b, a
     length = min(a.shape[0] + b.shape[0] - 2, largest) + 1
     if _in_place(a):
         out = _zeros(length, a, b)
-        for i in range(min(a.shape[0], length)):
+        for i, factor in enumerate(a.unbind()[:length]):
             width = min(b.shape[0], length - i)
-            out[i : i + width].addcmul_(a[i], b[:width])
+            out[i : i + width].addcmul_(factor, b if width == b.shape[0] else b[:width])
         return out
     before = a.shape[0] - 1
     after = max(0, length - b.shape[0])
@@ -276,10 +286,9 @@ def without_each(levels: list[Tensor], largest: int) -> Tensor:
 
 
 def _pull_back(levels: list[Tensor], weights: Tensor) -> Tensor:
-    """Return the derivatives of ``sum_k weights_k P(k labels)`` in the single labels, on the host.
+    """Return the derivatives of ``sum_k weights_k P(k labels)`` in the single labels, (nodes, n).
 
-    Shapes: ``weights`` (1 + degree, n); returns (nodes, n). All levels but the first are taken off
-    the list, which frees their memory.
+    All levels but the first are taken off the list, which frees their memory.
     """
     outside = weights[:, None]
     if len(levels) == 1:
@@ -293,20 +302,19 @@ def _pull_back(levels: list[Tensor], weights: Tensor) -> Tensor:
 
 
 def _correlate(a: Tensor, b: Tensor, length: int) -> Tensor:
-    """Return ``sum_i a_i b_{c + i}`` for c below a length: the transpose of :func:`multiply`.
-
-    Shapes: ``a, b`` (1 + degree, ...); returns (length, ...).
-    """
-    out = a[0] * b[:length] if b.shape[0] >= length else _zeros(length, a, b)
-    for i in range(int(b.shape[0] >= length), min(a.shape[0], b.shape[0])):
+    """Return ``sum_i a_i b_{c + i}`` for c below a length: the transpose of :func:`multiply`."""
+    out = _zeros(length, a, b)
+    for i, factor in enumerate(a.unbind()[: b.shape[0]]):
         width = min(length, b.shape[0] - i)
-        out[:width].addcmul_(a[i], b[i : i + width])
+        part = out if width == length else out[:width]
+        part.addcmul_(factor, b[i : i + width])
     return out
 
 
 def _siblings(level: Tensor) -> Tensor:
     """Return for each node the other one of its pair, of shape (1 + degree, 2, pairs, n)."""
-    return level.reshape(level.shape[0], 2, -1, level.shape[2]).flip(1)
+    degree, nodes, n = level.shape
+    return level.reshape(degree, 2, nodes // 2, n).flip(1)
 
 
 def _parents(values: Tensor, siblings: Tensor) -> Tensor:

@@ -13,13 +13,13 @@ from triton.language import constexpr
 
 from fbeta.decoding.measures import TIE_UNITS
 from fbeta.nn._inputs import size_tensor
-from fbeta.nn._law import SHIFT_HALVINGS
 from fbeta.statistics.conditional_bernoulli import margin
 
 # numbers that a row keeps between the kernels: the shift, what it takes out of the partition
 # function, the score of the observed labels, their number, the largest absolute score, and whether
 # the row needs the careful kernel
-ROW, HALVINGS = constexpr(6), constexpr(SHIFT_HALVINGS)
+ROW = constexpr(6)
+HALVINGS = constexpr(8)  # of the interval in which the shift of the scores is searched
 INFINITY = constexpr(float("inf"))
 
 

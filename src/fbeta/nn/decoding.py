@@ -47,7 +47,7 @@ def joint_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Sta
     >>> joint_statistics(torch.zeros(1, 3), 2, [1]).joint.tolist()
     [[[0.5, 0.5]]]
     """
-    z, sizes = _inputs.read_joint(logits, n_labels, cardinalities, rows=True)
+    z, sizes = _inputs.read_code(logits, n_labels, cardinalities, joint=True, rows=True)
     p = torch.sigmoid(z.to(torch.promote_types(z.dtype, torch.float32)))
     return Statistics(p[:, 0], p[:, 1:].reshape(p.shape[0], len(sizes), n_labels), sizes)
 
@@ -74,7 +74,7 @@ def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) 
     >>> cardinality_statistics(torch.zeros(1, 5), 2, 2).joint.tolist()
     [[[0.25, 0.25], [0.25, 0.25]]]
     """
-    z, sizes = _inputs.read_cardinality(logits, n_labels, cardinalities, rows=True)
+    z, sizes = _inputs.read_code(logits, n_labels, cardinalities, joint=False, rows=True)
     probabilities, joint = _law.leave_one_out(z, sizes)
     return Statistics(probabilities[0], joint.permute(2, 0, 1), sizes)
 
@@ -99,7 +99,7 @@ def independent_statistics(logits: Tensor) -> Statistics:
     """
     z = logits.to(widest(logits.device)).T
     s = z.shape[0]
-    levels = _law.product_tree(torch.sigmoid(-z), torch.sigmoid(z), s)
+    levels = _law.product_tree(torch.sigmoid(torch.stack([-z, z])), s)
     joint = _law.without_each(levels, s - 1)[:, :s] * levels[0][1, :s]
     return Statistics(levels[-1][0, 0], joint.permute(2, 0, 1), tuple(range(1, s + 1)))
 
@@ -203,7 +203,7 @@ def decode_cardinality(
     >>> decode_cardinality(torch.zeros(1, 5), 3, [1]).tolist()
     [[1, 1, 1]]
     """
-    z, sizes = _inputs.read_cardinality(logits, n_labels, cardinalities, rows=True)
+    z, sizes = _inputs.read_code(logits, n_labels, cardinalities, joint=False, rows=True)
     goal = (beta, min_labels, max_labels)
     found = _by_goal(partial(_decode_sized, sizes=sizes), (z,), n_labels, goal)
     return found if return_expected else found[0]

@@ -35,7 +35,6 @@ check : bool
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,9 +64,9 @@ __all__ = [
     "joint_statistics",
 ]
 
-# labels of rows that are worked on at once on the processor, and the number of parts that many rows
-# are divided into: intermediate results take about 40 times the memory of their logits
-CHUNK_LABELS, MIN_CHUNKS = 3 << 15, 32
+# labels of rows that are worked on at once on the processor, more where rows are short, and the
+# number of parts that many rows are divided into: intermediate results take 25 times their memory
+CHUNK_LABELS, SHORT_CHUNK_LABELS, SHORT_ROW, MIN_CHUNKS = 3 << 15, 5 << 16, 500, 32
 # logits that stand for the probabilities 0 and 1 within a row of targets that has others as well
 SURE_LOGIT = 45.0
 
@@ -113,7 +112,7 @@ def joint_loss(
     3.4657
     """
     z, y, sizes, leading, found_soft, exact = _read(
-        _inputs.read_joint, logits, target, cardinalities, label_mask, soft, overflow, check
+        True, logits, target, cardinalities, label_mask, soft, overflow, check
     )
     s = y.shape[1]
     joint = z[:, 1:].reshape(len(z), len(sizes), s)
@@ -192,7 +191,7 @@ def cardinality_loss(
         target = torch.where(observed, target, torch.zeros_like(target))
         soft, overflow = False, True
     z, y, sizes, leading, *kind = _read(
-        _inputs.read_cardinality, logits, target, cardinalities, label_mask, soft, overflow, check
+        False, logits, target, cardinalities, label_mask, soft, overflow, check
     )
     s = y.shape[1]
     if logit_adjustment is not None:
@@ -221,14 +220,15 @@ class _CardinalityLoss(torch.autograd.Function):
         if observed is None and not soft and _inputs.fuses(logits, s):
             labels = target if exact else _inputs.hard_labels(target, sizes, torch.float64)
             return _inputs.fused_loss(logits, labels, sizes)
-        if logits.device.type != "cpu" or torch.compiler.is_compiling():
-            return _loss_and_residual(logits, target, observed, sizes, soft)
-        rows = max(1, CHUNK_LABELS // s, n // MIN_CHUNKS)
+        labels_at_once = CHUNK_LABELS if s > SHORT_ROW else SHORT_CHUNK_LABELS
+        rows = max(1, labels_at_once // s, n // MIN_CHUNKS)
+        if n <= rows or logits.device.type != "cpu" or torch.compiler.is_compiling():
+            return _loss_and_residual(logits, target, observed, sizes, soft, exact)
         loss, residual = torch.empty(n, dtype=widest(logits.device)), torch.empty_like(logits)
         for i in range(0, n, rows):
             at = slice(i, i + rows)
             seen = None if observed is None else observed[at]
-            found = _loss_and_residual(logits[at], target[at], seen, sizes, soft)
+            found = _loss_and_residual(logits[at], target[at], seen, sizes, soft, exact)
             loss[at], residual[at] = found
         return loss, residual
 
@@ -263,11 +263,22 @@ class _CardinalityLoss(torch.autograd.Function):
 
 
 def _loss_and_residual(
-    logits: Tensor, target: Tensor, observed: Tensor | None, sizes: tuple[int, ...], soft: bool
+    logits: Tensor,
+    target: Tensor,
+    observed: Tensor | None,
+    sizes: tuple[int, ...],
+    soft: bool,
+    exact: bool,
 ) -> tuple[Tensor, Tensor]:
     """Return the cardinality loss of each row, (n,), and its gradient, (n, s + 1 + K)."""
-    of_sets = not soft and observed is None
-    exact, log_partition, expected = _expectations(logits, sizes, target, of_sets)
+    of_sets, s = not soft and observed is None, target.shape[1]
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    of_set, log_partition, expected = _expectations(logits, sizes, target, of_sets)
+    if of_sets and exact:
+        residual = expected.to(dtype)
+        residual[:, :s].sub_(target.to(dtype))
+        place = s + _inputs.place_sizes(target, sizes)[1][:, None]
+        return of_set, residual.scatter_add_(1, place, -torch.ones_like(residual[:, :1]))
     z = logits.to(log_partition.dtype)
     if observed is None:
         seen = (
@@ -283,8 +294,8 @@ def _loss_and_residual(
     loss = (log_partition - value).clamp(min=0.0)
     if of_sets:
         # a difference of large numbers is left to rows of sizes that are not known
-        loss = torch.where(torch.isfinite(exact), exact, loss)
-    return loss, (expected - seen).to(torch.promote_types(logits.dtype, torch.float32))
+        loss = torch.where(torch.isfinite(of_set), of_set, loss)
+    return loss, (expected - seen).to(dtype)
 
 
 def _expectations(
@@ -328,7 +339,7 @@ def _by_row(target: Tensor, hard: Tensor, soft: Tensor) -> Tensor:
 
 
 def _read(
-    read: Callable[..., tuple[Tensor, tuple[int, ...]]],
+    joint: bool,
     logits: Any,
     target: Any,
     cardinalities: Sizes,
@@ -346,7 +357,7 @@ def _read(
         got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
         raise ValueError(f"target must be a tensor of shape (n, s) with s > 0, got {got}")
     s = target.shape[-1]
-    z, sizes = read(logits, s, cardinalities)
+    z, sizes = _inputs.read_code(logits, s, cardinalities, joint=joint)
     leading = z.shape[:-1]
     if target.shape[:-1] != leading:
         raise ValueError(

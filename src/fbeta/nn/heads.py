@@ -267,7 +267,7 @@ class JointHead(_Head):
         return torch.logit((torch.cat(counts) + 0.5) / (len(Y) + 1))
 
     def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        z, sizes = _inputs.read_joint(logits, self.n_labels, self.cardinalities)
+        z, sizes = _inputs.read_code(logits, self.n_labels, self.cardinalities, joint=True)
         joint = z[..., 1:].reshape(*z.shape[:-1], len(sizes), self.n_labels)
         joint = _inputs.forbid_components(joint, allowed, sizes)
         return torch.cat([z[..., :1], joint.flatten(-2)], dim=-1)
@@ -314,7 +314,7 @@ class CardinalityHead(_Head):
         return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(known)])
 
     def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        z, sizes = _inputs.read_cardinality(logits, self.n_labels, self.cardinalities)
+        z, sizes = _inputs.read_code(logits, self.n_labels, self.cardinalities, joint=False)
         return _inputs.forbid(z, allowed, sizes)
 
     def _decode(self, logits: Tensor, label_mask: Tensor | None, beta: Any, **limits: Any) -> Any:
@@ -363,7 +363,16 @@ class DecoderHead(CardinalityHead):
 
     def __init__(self, decoder: FBetaDecoder | Mapping[str, Tensor]) -> None:
         nn.Module.__init__(self)  # there is no linear layer
-        state = decoder if isinstance(decoder, Mapping) else _state_of(decoder)
+        state: Any = decoder
+        if isinstance(decoder, FBetaDecoder):
+            check_is_fitted(decoder)
+            model, of_logits = decoder.model, decoder.inputs_ != "probabilities"
+            arrays = {name: np.array(getattr(model, name)) for name in DECODER_NUMBERS}
+            arrays["sizes"] = model.sizes[model.sizes > 0]
+            least = 0.0 if of_logits else decoder.probability_floor
+            numbers = [decoder.beta, least, model.rest, model.centre, model.scale]
+            arrays["settings"] = np.array(numbers)
+            state = {name: torch.from_numpy(array) for name, array in arrays.items()}
         for name in (*DECODER_NUMBERS, "sizes", "settings"):
             self.register_buffer(name, state[name].detach().clone())
         self.n_labels, self.options = len(state["slope"]), {}
@@ -401,14 +410,3 @@ class DecoderHead(CardinalityHead):
             never = torch.full_like(potentials[..., :1], -torch.inf)
             potentials = torch.cat([never, potentials], dim=-1)
         return torch.cat([scores, potentials], dim=-1)
-
-
-def _state_of(decoder: FBetaDecoder) -> dict[str, Tensor]:
-    """Return the numbers of a fitted decoder."""
-    check_is_fitted(decoder)
-    model = decoder.model
-    floor = decoder.probability_floor if decoder.inputs_ == "probabilities" else 0.0
-    settings = np.array([decoder.beta, floor, model.rest, model.centre, model.scale])
-    arrays = {name: np.array(getattr(model, name)) for name in DECODER_NUMBERS}
-    arrays |= {"sizes": model.sizes[model.sizes > 0], "settings": settings}
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -17,6 +17,7 @@ from fbeta.metrics import fbeta_of_counts
 
 # with batch_size="auto": limits of the rows of a step, and steps of a pass between these
 MIN_BATCH, MAX_BATCH, PASS_STEPS = 32, 256, 60
+DECAY = 0.3  # factor of the learning rate where F_beta of the held-out rows has not risen
 
 
 class Network(nn.Module):
@@ -74,6 +75,16 @@ def make_trainer(settings: Any, network: Network, n: int, split: Any) -> Any:
             **better,
         )
         callbacks = [("score", score), ("stop", stop)]
+        given = [c[1] if isinstance(c, tuple) else c for c in settings.callbacks or []]
+        if not any(isinstance(callback, skorch.callbacks.LRScheduler) for callback in given):
+            decay = skorch.callbacks.LRScheduler(
+                "ReduceLROnPlateau",
+                monitor="valid_fbeta",
+                mode="max",
+                factor=DECAY,
+                patience=settings.patience // 3,
+            )
+            callbacks.insert(1, ("decay", decay))
     batch = settings.batch_size
     if batch == "auto":
         batch = min(max(n // PASS_STEPS, MIN_BATCH), MAX_BATCH)
