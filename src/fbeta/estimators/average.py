@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import config_context
 
-from fbeta._array import array_namespace, host_copy, is_tensor, optional_import
+from fbeta._array import host_copy, is_tensor, optional_import
 from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
 from fbeta.estimators.folds import Calibration
 from fbeta.estimators.members import statistics_of
