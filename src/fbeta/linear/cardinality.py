@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, array_namespace, namespace_and_device
 from fbeta._threads import map_rows, row_tasks
+from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.design import Design
 from fbeta.linear.objectives import LinearModel, Objective
 from fbeta.linear.problems import independent_start
@@ -52,7 +53,7 @@ class Cardinality(Objective):
 
     def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
         self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
-        self.width = n_labels + len(sizes)
+        self.width, self.exact_steps = n_labels + len(sizes), not dense
 
     @classmethod
     def of(cls, targets: Targets) -> Self:
@@ -205,6 +206,32 @@ class Cardinality(Objective):
             return (labels_first(xp, out),)
 
         return map_rows(xp, work, self._tasks(v))[0]
+
+    def reach(self, batch: ProblemBatch, curvature: list[Array]) -> Any:
+        """Bound changes of scores with the intercepts eliminated, where covariances are kept.
+
+        With C the Hessian of the intercepts and B that of them with the features (docs/solver.md).
+        """
+        if not (self.dense and batch.design.intercept):
+            return super().reach(batch, curvature)
+        xp, c, (centre, distances, _) = batch.xp, self.width, batch.design.distances
+        pairs = zip(curvature, batch.weights, strict=True)
+        own = [h[:, : c * c] if w is None else w * h[:, : c * c] for h, w in pairs]
+        B = xp.reshape(batch.tiles.adjoint(own), (-1, c, c))
+        eye = xp.eye(c, dtype=B.dtype, device=B.device)
+        C = B[-1, :, :] + self.intercept_penalty * eye
+        # no loss depends on what is projected out: any number does there
+        inverse = xp.linalg.inv(C + xp.max(xp.linalg.diagonal(C)) * (eye - self.project(eye)))
+        gaps = centre[:-1, :, None] * eye - B[:-1, :, :] @ inverse
+
+        def largest(matrix: Array) -> Array:
+            matrix = self.project(self.project(matrix).T)
+            return xp.clip(xp.max(xp.linalg.eigvalsh(0.5 * (matrix + matrix.T))), 0.0, None)
+
+        gap = xp.sqrt(largest(xp.tensordot(gaps, gaps, axes=((0, 1), (0, 1)))))
+        # of two sets without a label in common: their labels, and two sizes
+        outcomes = 2.0 + min(self.n_labels, 2 * int(self.sizes[-1]))
+        return outcomes * ((xp.max(distances) + gap) ** 2 / batch.alpha + largest(inverse))
 
     def diagonal(self, curvature: Array) -> Array:
         """Return the variances of y."""

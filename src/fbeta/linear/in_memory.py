@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "ArrayRun", "solve_batch"]
 
 STEP_RULE = StepRule(slope_before=0.3, slope_beyond=0.3, armijo=0.1, shortest=0.1, longest=0.9)
-# for one problem with many columns, whose directions cost more than trials: the slope must vanish
+# for objectives whose directions cost more than trials: the slope must all but vanish
 EXACT_STEP_RULE = replace(STEP_RULE, armijo=1.0)
 MAX_LINE_SEARCH_TRIALS = 40
 STEP_EXPANSION = 4  # factor of a step beyond which the objective still falls
@@ -130,7 +130,7 @@ class ArrayOracle(Evaluator, Oracle):
         The slope grows with the step; up to where it vanishes the objective falls.
         """
         batch, xp = self.batch, self.batch.xp
-        rule = EXACT_STEP_RULE if self.kind is PRECONDITIONERS["diagonal"] else self.rule
+        rule = EXACT_STEP_RULE if batch.objective.exact_steps else self.rule
         W, direction, scores, value = state.W, state.direction, state.scores, state.value
         assert scores is not None
         changes = batch.tiles.product(direction)

@@ -297,6 +297,7 @@ class LabelSets(Multinomial):
 
     kind = "label set"
     preconditioners = ("diagonal",)
+    exact_steps = True
     always_rotates = False
     intercept_penalty, min_alpha = 1e-5, 1e-7
 

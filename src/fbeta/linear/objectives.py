@@ -19,6 +19,7 @@ from fbeta._array import Array, array_namespace, dense_columns, is_accelerator
 from fbeta.losses import LOSSES, LogisticLoss, Loss, linear_scores
 
 if TYPE_CHECKING:
+    from fbeta.linear.batch import ProblemBatch
     from fbeta.linear.compiled import Compiled
     from fbeta.linear.design import Design
 
@@ -60,6 +61,8 @@ class Objective(ABC):
     outcome_distance, self_concordance : float
         Largest squared distance between the effects of two outcomes on a row's scores; by how much
         the logarithm of a curvature changes at most, for each unit of a score.
+    exact_steps : bool
+        Whether a trial of a step costs less than the products with the Hessian that it may save.
     """
 
     kind: ClassVar[str]
@@ -72,6 +75,7 @@ class Objective(ABC):
     min_alpha: float = 0.0
     outcome_distance: float = 1.0
     self_concordance: float = 1.0
+    exact_steps: bool = False
 
     @classmethod
     def of(cls, targets: Any) -> Self:
@@ -124,6 +128,13 @@ class Objective(ABC):
         preconditioner.
         """
         raise NotImplementedError
+
+    def reach(self, batch: ProblemBatch, curvature: list[Array]) -> Any:
+        """Return what bounds the squared changes of scores of all rows by v with ``v' H v = 1``.
+
+        Asked of one problem with a diagonal preconditioner; infinite where nothing is known.
+        """
+        return float("inf")
 
     @abstractmethod
     def diagonal(self, curvature: Array) -> Array:
