@@ -60,7 +60,7 @@ def test_scikit_learn_conventions(estimator, check):
     [
         FBetaClassifierCV(),
         AlphaSearchCV(FBetaClassifier()),
-        FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())]),
+        FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())], cv=2),
     ],
     expected_failed_checks=lambda _: OTHER_LIBRARY,
 )
