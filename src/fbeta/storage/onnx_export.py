@@ -247,9 +247,10 @@ def _average(g: Graph, model: AverageModel, X: Value) -> tuple[Value, Value, Any
     cardinalities = np.unique(np.concatenate([sizes for *_, sizes in parts]))
     totals: list[Any] = []
     for (empty, joint, sizes), weight in zip(parts, model.weights, strict=True):
-        # a matrix from the sizes of a member to those of all
-        places = g.constant(cardinalities[:, None] == sizes[None, :])
-        shares = [empty * weight, (places @ joint) * weight]
+        # A matrix from the sizes of a member to those of all, with the weight in it: onnxruntime
+        # joins a product of matrices and a factor behind it, and rounds that to single precision.
+        places = g.constant(weight * (cardinalities[:, None] == sizes[None, :]))
+        shares = [empty * weight, places @ joint]
         totals = [a + b for a, b in zip(totals, shares, strict=True)] if totals else shares
     return totals[0], totals[1], cardinalities
 
