@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -298,6 +299,24 @@ def test_a_forest_has_as_many_trees_as_there_is_time_for():
         search._limit_trees(("raw", name))
         assert search.models[name].n_estimators == trees
         assert search._seconds(("raw", name)) == pytest.approx(seconds * trees / 200)
+
+
+def test_a_kernel_has_as_many_columns_as_there_is_time_for(monkeypatch):
+    monkeypatch.setattr("fbeta.estimators.auto_search.PILOT_ROWS", 500)
+    X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=10)
+    search = prepared(X, Y, Clock(lambda: 0.0, 100.0))
+    candidate = search.trial.try_out("", SizedClassifier(), X, (1.0,))[0]
+    name = next(name for name in search.maps if search._landmarks(name))
+    maps = {name: search.maps[name].set_params(nystroem__n_components=400), "raw": []}
+    for seconds, columns in ((0.1, 400), (0.57, 350), (100.0, 300)):
+        search.maps = maps
+        search.found = {("raw", "sized"): [replace(candidate, seconds=seconds)]}
+        search._limit_landmarks(name)
+        assert search._landmarks(name) == columns
+    search.X = sp.csr_array(X)
+    search.maps = maps
+    search._limit_landmarks(name)
+    assert search._landmarks(name) == 400
 
 
 def test_half_decades_are_tried_between_the_strengths(data):

@@ -212,7 +212,6 @@ class FBetaAuto(AverageClassifier):
     scikit-learn) that has no gaps: forests, nearest neighbours and label sets are then left out, on
     accelerators the cardinality model too, and the kernels are RBF kernels. Ctrl-C ends the search:
     see :meth:`fit`.
-
     From 2,000 labels on, the model is :class:`fbeta.SizedClassifier` with lists of 50 labels for
     each row, over each map, and the best of them is taken alone.
 
@@ -270,11 +269,8 @@ class FBetaAuto(AverageClassifier):
         trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
         models = {} if self.replace else auto_models(self.beta, seed, X, many)
         if is_tensor(X):
-            reasons = {
-                name: "it does not run on tensors"
-                for name, model in models.items()
-                if not get_tags(model).array_api_support
-            }
+            other = [k for k, model in models.items() if not get_tags(model).array_api_support]
+            reasons = dict.fromkeys(other, "it does not run on tensors")
             if models and is_accelerator(X.device):
                 reasons["cardinality"] = "it is slow on accelerators"
             for name, why in reasons.items():
@@ -283,9 +279,9 @@ class FBetaAuto(AverageClassifier):
         clash = [name for name in own if name in models]
         if clash:
             raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
-        refine = Y.shape[0] >= FEW_ROWS and not is_large(X)
-        options: Any = {"refine": refine, "fewer_folds": automatic}
-        search = Search(X, trial, clock, report, maps, {**models, **own}, kinds=True, **options)
+        options: Any = {"kinds": True, "fewer_folds": automatic}
+        options["refine"] = Y.shape[0] >= FEW_ROWS and not is_large(X)
+        search = Search(X, trial, clock, report, maps, {**models, **own}, **options)
         return search.run([(RAW, name) for name in own] if self.replace else None)
 
     def summary(self) -> str:

@@ -57,6 +57,8 @@ PROBE_SHARE, PROBE_SHARE_ACCELERATOR = 0.03, 0.15
 ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
 # share of the time limit that a forest may take; with fewer trees if need be, but no fewer than so
 FOREST_SHARE, MIN_TREES = 0.15, 50
+# the same for the columns of a kernel over dense rows: a model takes time in proportion to them
+KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
 PROBE_TREES = 4  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
 
@@ -173,7 +175,9 @@ class Search:
         yield (next(iter(self.maps)), QUICK)
         built_in = {"neighbours", *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
-        yield from ((name, QUICK) for name in sorted(self.maps, key=self._width))
+        for name in sorted(self.maps, key=self._width):
+            self._limit_landmarks(name)
+            yield (name, QUICK)
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
@@ -185,6 +189,20 @@ class Search:
             yield pair
         if self.trial.Y.shape[0] >= FEW_ROWS:
             yield from self._while_it_gains(best)
+
+    def _limit_landmarks(self, name: str) -> None:
+        """Take fewer columns of a kernel where a model of many rows would take too long."""
+        columns, quick = self._landmarks(name), [pair for pair in self.found if pair[1] == QUICK]
+        many = self.trial.Y.shape[0] > PILOT_ROWS and not hasattr(self.X, "nnz")
+        if not (columns and quick and many and self.clock.limit):
+            return
+        seconds = sum(candidate.seconds for candidate in self.found[quick[0]])
+        most = KERNEL_SHARE * self.clock.limit / max(seconds, 1e-9) * self._width(quick[0][0])
+        if most < columns:
+            steps = self.maps[name].named_steps
+            step = next(key for key in steps if hasattr(steps[key], "n_components"))
+            fewer = {f"{step}__n_components": min(columns, max(MIN_LANDMARKS, int(most)))}
+            self.maps = {**self.maps, name: clone(self.maps[name]).set_params(**fewer)}
 
     def _limit_trees(self, pair: Pair) -> None:
         """Take fewer trees where a forest would take too long: they are nearly as good."""
