@@ -399,8 +399,7 @@ def orthogonal_scores(
     else:
         weights = (astype(xp, column[part, :], xp.float64) for part in parts)
         gram = sum((tile * c).T @ tile for tile, c in zip(tiles, weights, strict=True))
-    _, V = xp.linalg.eigh(gram)
-    size, scores = 0.0, []
+    (_, V), size, scores = xp.linalg.eigh(gram), 0.0, []
     for part in parts:
         Z = astype(xp, X[part, :], xp.float64) @ V
         size = size + xp.sum(Z * Z, axis=0)

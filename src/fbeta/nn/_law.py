@@ -46,6 +46,9 @@ def expectations(
     y = torch.zeros_like(z[:, :s]) if target is None else target.detach()
     if is_tracing() or logits.device.type != "cpu":
         return _careful_expectations(torch, sizes, z.to(dtype), y.to(dtype))
+    if z.dtype != dtype and _spread(z[:, :s].T).median() >= MAX_SINGLE_SPREAD:
+        loss, log_partition, means = expectations(z.to(dtype), sizes, y.to(dtype))
+        return loss, log_partition, means.to(z.dtype)
     *found, accurate = _tree_expectations(sizes, z, y)
     if not bool(accurate.all()):
         rows = torch.nonzero(~accurate)[:, 0]
@@ -109,7 +112,7 @@ def _grow_tree(
     x = z + shift.to(z.dtype)
     narrow = torch.ones_like(shift, dtype=torch.bool)
     if z.dtype == torch.float32:
-        narrow = z.amax(0) - z.amin(0) < MAX_SINGLE_SPREAD
+        narrow = _spread(z) < MAX_SINGLE_SPREAD
         if not bool(narrow.all()):
             x = torch.where(narrow, x, 0.0)  # numbers that underflow are slow
     first = x.new_empty((2, *x.shape))
@@ -128,6 +131,11 @@ def _grow_tree(
     weights = torch.exp(log_weights - log_total).to(z.dtype)
     log_partition = log_total - torch.log(products[0])
     return levels, log_partition, weights, torch.exp(log_sizes - log_total), accurate
+
+
+def _spread(scores: Tensor) -> Tensor:
+    """Return the largest difference of the scores of each row, (s, n) -> (n,)."""
+    return scores.amax(0) - scores.amin(0)
 
 
 def _find_shift(scores: Tensor, number: float) -> Tensor:
