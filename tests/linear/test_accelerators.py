@@ -20,7 +20,11 @@ from .fits import fit_linear
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 LOGISTIC = LogisticLoss()
-USERS = ("_array", "losses", "linear.batch", "linear.objectives", "linear.problems")
+USERS = (
+    "_array",
+    "losses",
+    *(f"linear.{part}" for part in ("batch", "in_memory", "objectives", "problems")),
+)
 
 
 @pytest.fixture
