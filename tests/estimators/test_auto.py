@@ -313,10 +313,17 @@ def test_a_kernel_has_as_many_columns_as_there_is_time_for(monkeypatch):
         search.found = {("raw", "sized"): [replace(candidate, seconds=seconds)]}
         search._limit_landmarks(name)
         assert search._landmarks(name) == columns
-    search.X = sp.csr_array(X)
-    search.maps = maps
+    search.maps, search.X = maps, sp.csr_array(X)
     search._limit_landmarks(name)
     assert search._landmarks(name) == 400
+
+
+def test_probes_of_kernels_do_not_warn(recwarn):
+    X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=6)
+    search = prepared(X, Y, Clock(limit=100.0))
+    name = next(name for name in search.maps if (search._landmarks(name) or 0) > 400)
+    assert 0 < search._probe((name, "cardinality")) < np.inf
+    assert not recwarn.list
 
 
 def test_half_decades_are_tried_between_the_strengths(data):

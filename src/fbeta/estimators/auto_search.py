@@ -192,17 +192,19 @@ class Search:
 
     def _limit_landmarks(self, name: str) -> None:
         """Take fewer columns of a kernel where a model of many rows would take too long."""
-        columns, quick = self._landmarks(name), [pair for pair in self.found if pair[1] == QUICK]
+        quick = next((pair for pair in self.found if pair[1] == QUICK), None)
         many = self.trial.Y.shape[0] > PILOT_ROWS and not hasattr(self.X, "nnz")
-        if not (columns and quick and many and self.clock.limit):
-            return
-        seconds = sum(candidate.seconds for candidate in self.found[quick[0]])
-        most = KERNEL_SHARE * self.clock.limit / max(seconds, 1e-9) * self._width(quick[0][0])
-        if most < columns:
+        if quick and many and self.clock.limit:
+            seconds = sum(candidate.seconds for candidate in self.found[quick])
+            share = KERNEL_SHARE * self.clock.limit / max(seconds, 1e-9)
+            self._cap_landmarks(name, max(MIN_LANDMARKS, int(share * self._width(quick[0]))))
+
+    def _cap_landmarks(self, name: str, most: int) -> None:
+        if (self._landmarks(name) or 0) > most:
             steps = self.maps[name].named_steps
             step = next(key for key in steps if hasattr(steps[key], "n_components"))
-            fewer = {f"{step}__n_components": min(columns, max(MIN_LANDMARKS, int(most)))}
-            self.maps = {**self.maps, name: clone(self.maps[name]).set_params(**fewer)}
+            fewer = clone(self.maps[name]).set_params(**{f"{step}__n_components": most})
+            self.maps = {**self.maps, name: fewer}
 
     def _limit_trees(self, pair: Pair) -> None:
         """Take fewer trees where a forest would take too long: they are nearly as good."""
@@ -276,6 +278,7 @@ class Search:
         repeats = PROBE_ALPHAS if hasattr(model, "alpha") else 1.0
         trees = [key for key in model.get_params() if key.endswith("n_estimators")]
         small = self._part(PROBE_ROWS)
+        small._cap_landmarks(pair[0], PROBE_ROWS)
         if trees:  # all trees take the same time: a few of them, on all rows of a fold
             count = model.get_params()[trees[0]]
             model.set_params(**{trees[0]: min(PROBE_TREES, count)})
