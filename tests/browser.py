@@ -89,12 +89,13 @@ class Browser:
         self.send("Network.emulateNetworkConditions", offline=True, latency=0,
                   downloadThroughput=0, uploadThroughput=0)  # fmt: skip
         self.send("Page.navigate", url="about:blank")
-        self._wait("about:blank")
+        self.wait("about:blank")
         self.events.clear()
         self.send("Page.navigate", url=address)
-        self._wait(address)
+        self.wait(address)
 
-    def _wait(self, address: str) -> None:
+    def wait(self, address: str) -> None:
+        """Wait until a page is loaded, that of a link for example."""
         want, end = address.partition("#")[0], time.monotonic() + self._timeout
         loaded = {f"complete {want}", f"complete {want}index.html"}
         while self._state() not in loaded:

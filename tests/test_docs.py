@@ -288,13 +288,12 @@ def test_the_sidebar_works_on_a_phone(site, browser):
     browser.click(
         *browser.run(f"{place}(document.querySelector('.md-header label[for=__drawer]'))")
     )
-    rest = "new Promise(done => setTimeout(done, 500))"  # it slides in
-    browser.run(rest)
+    browser.run("new Promise(done => setTimeout(done, 500))")  # it slides in
     assert browser.run(drawer) > 200
     link = """[...document.querySelectorAll(".md-nav--primary a")]
         .find(a => a.textContent.trim() === "Methods")"""
     browser.click(*browser.run(f"{place}({link})"))
-    browser.run(rest)
+    browser.wait((site / "methods.html").as_uri())
     assert browser.run("document.querySelector('h1').textContent").startswith("Methods")
 
 
