@@ -7,10 +7,11 @@ with c scores each, those of a problem side by side: one for a binary loss, one 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,11 +77,11 @@ class Objective(ABC):
     outcome_distance: float = 1.0
     self_concordance: float = 1.0
     exact_steps: bool = False
-
-    @classmethod
-    def of(cls, targets: Any) -> Self:
-        """Return the objective of the targets that a code makes."""
-        raise NotImplementedError
+    # what bounds the changes of scores of each row from above by its curvature, (rows, m c), unless
+    # the preconditioner is diagonal. Where a row's Hessian gives v' H v, two outcomes change their
+    # scores by v by no more than sqrt(v' H v / mass); outcomes left out of a row take at most
+    # 2 mass times the square of that change from v' H v
+    masses: Callable[[Array], Array]
 
     @abstractmethod
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
@@ -118,16 +119,6 @@ class Objective(ABC):
     def floor(self, total_weight: float) -> float:
         """Return what is added to objectives that decreases are compared with."""
         return FLOOR_SHARE * total_weight * self.null_loss
-
-    def masses(self, curvature: Array) -> Array:
-        """Return what bounds the changes of scores of each row from above by its curvature.
-
-        Where a row's Hessian gives ``v' H v``, two outcomes change their scores by v by no more
-        than ``sqrt(v' H v / mass)``; outcomes left out of a row take at most 2 mass times the
-        square of that change from ``v' H v``. (rows, m c); not asked of a problem with a diagonal
-        preconditioner.
-        """
-        raise NotImplementedError
 
     def reach(self, batch: ProblemBatch, curvature: list[Array]) -> Any:
         """Return what bounds the squared changes of scores of all rows by v with ``v' H v = 1``.

@@ -59,8 +59,10 @@ class Preconditioner(ABC):
         """Return bounds of the squared changes of scores by v with ``v' H v = 1``.
 
         Those of all rows and any two outcomes, (rows, m) tiles; of problems that are ``needed``.
+        Infinite where nothing is known.
         """
-        raise NotImplementedError
+        nothing = self.batch.design.distances[1] + self.batch.xp.inf + self.smallest
+        return self.batch.tiles.split(nothing)
 
     def farthest(self) -> Array | None:
         """Return the largest of these bounds, (m,), where no row need be looked at for it."""

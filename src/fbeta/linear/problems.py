@@ -322,20 +322,21 @@ def independent_start(
 class SolverLearner(Learner):
     """Models that :mod:`fbeta.linear` solves for.
 
-    ``objective`` is a type with a class method ``of`` from targets to the objective.
+    ``objective`` is a type of :class:`Objective` with a class method ``of`` from targets to it.
     """
 
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 100
-    objective: type[Objective] = field(default=Binary, kw_only=True)
+    objective: Any = field(default=Binary, kw_only=True)
 
     def __post_init__(self) -> None:
         check_solver(self.fit_intercept, self.tol, self.max_iter)
 
     def make_objective(self, targets: Any) -> Objective:
         """Return the objective of targets as a code makes them."""
-        return self.objective.of(targets)
+        made: Objective = self.objective.of(targets)
+        return made
 
     def problems_of(
         self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
