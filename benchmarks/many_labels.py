@@ -3,8 +3,8 @@
 Three steps in one folder, because PECOS 1.2 needs older versions of NumPy and SciPy than fbeta:
 
 - ``python -m benchmarks.many_labels data FOLDER`` writes the data sets as npz files;
-- ``python benchmarks/many_labels.py lists FOLDER TOOL``, with ``pip install napkinxc`` or
-  ``libpecos`` and scikit-learn, fits the tool by five folds and to all training rows, and writes
+- ``python benchmarks/many_labels.py lists FOLDER TOOL``, with napkinXC (the extra ``many-labels``)
+  or ``libpecos`` and scikit-learn, fits the tool by five folds and to all training rows, and writes
   the lists of held-out and of test rows;
 - ``python -m benchmarks.many_labels table FOLDER`` chooses a number k and a threshold on the
   held-out lists, fits :class:`fbeta.FBetaDecoder` to the same lists, and prints the F_1 of the test

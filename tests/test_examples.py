@@ -164,6 +164,15 @@ def test_sequences_are_labelled_nearly_as_well_as_can_be(run):
         assert numbers[name] == pytest.approx(best, abs=0.01)
 
 
+def test_lists_of_a_tool_are_decoded_better_than_cut(run):
+    numbers = run("lists")
+    first, threshold, decode, decoder = (v for k, v in numbers.items() if k.startswith("F_1, "))
+    # the page says so: probabilities of the tree are too small to be decoded as they are
+    assert decode < first < threshold < decoder - 0.05
+    assert numbers["labels per row, decode"] < 1 < numbers["labels per row, truth"]
+    assert numbers["F_1 that the decoder expects"] == pytest.approx(decoder, abs=0.05)
+
+
 @pytest.mark.parametrize(
     "path",
     [
