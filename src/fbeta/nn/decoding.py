@@ -293,7 +293,7 @@ def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Fo
     used, (beta, low, high) = (indices >= 0) & (logits > -torch.inf), goal
     if not is_tracing() and (isinstance(low, Tensor) or low):
         low = used.sum(1).clamp(max=torch.as_tensor(low, device=used.device))
-    order = torch.where(used, indices, torch.iinfo(indices.dtype).max).argsort(stable=True, dim=1)
+    order = torch.where(used, indices, torch.iinfo(indices.dtype).max).argsort(dim=1)
     scores = torch.where(used, logits, -torch.inf).gather(1, order)
     labels, value = _decode_listed(scores, None, (beta, low, high))
     return torch.zeros_like(labels).scatter(1, order, labels) * used, value
