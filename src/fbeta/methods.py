@@ -34,10 +34,9 @@ _PLACES = {
     ),
     "fbeta.linear.cardinality": "CardinalityModel",
     "fbeta.linear.multinomial": "LabelSetModel SoftmaxModel",
-    "fbeta.decoding.expected": "SignOfScores",
+    "fbeta.decoding.expected": "ScoreThresholds",
     "fbeta.rivals.chain": "ChainCode ChainModel",
     "fbeta.rivals.held_out": "CostedModel CostedLogistic HeldOutThresholds",
-    "fbeta.rivals.limo": "ScoreThresholds",
     "fbeta.rivals.plug_in": "PlugInCode PlugInModel",
     "fbeta.rivals.structured": "BundleModel",
     "fbeta.losses": "ExponentialLoss LogisticLoss SquaredLoss",
@@ -52,11 +51,12 @@ _PLACES = {
 PARTS: dict[str, str] = {
     name: f"{module}:{name}" for module, names in _PLACES.items() for name in names.split()
 }
-# names in files of version 0.1 that are not written any more
+# names in earlier files that are not written any more
 PARTS |= {
     "AverageCode": "types:SimpleNamespace",
-    "HighestScore": PARTS["SignOfScores"],
+    "HighestScore": PARTS["ScoreThresholds"],
     "PairwiseModel": PARTS["BundleModel"],
+    "SignOfScores": PARTS["ScoreThresholds"],
 }
 
 

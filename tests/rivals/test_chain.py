@@ -13,7 +13,15 @@ from hypothesis.extra.numpy import arrays
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fbeta.rivals.chain import ProbabilisticChain, enumerate_sets, sample_sets, search_beam
+from fbeta.rivals.chain import (
+    ChainCode,
+    ProbabilisticChain,
+    enumerate_sets,
+    most_probable_set,
+    sample_sets,
+    search_beam,
+)
+from fbeta.statistics.codes import Estimates
 
 
 @parametrize_with_checks(
@@ -44,6 +52,13 @@ def chance(b, chain, y):
     return total
 
 
+def infer(B, chain, inference, width=1, uniforms=None):
+    """Estimates of a chain in the order of the labels."""
+    s = B.shape[1]
+    code = ChainCode(np.arange(1, s + 1), s, np.arange(s), inference, width, uniforms)
+    return Estimates(code, (B, chain))
+
+
 scores = st.integers(1, 4).flatmap(
     lambda s: st.tuples(
         arrays(np.float64, (3, s), elements=st.floats(-6, 6)),
@@ -67,14 +82,15 @@ def slow_statistics(sets, p):
 @given(scores)
 def test_exhaustive(given_):
     B, chain = given_
-    found = enumerate_sets(B, chain)
-    sets = [tuple(int(v) for v in y) for y in found.sets[0]]
+    found, _, probability = enumerate_sets(B, chain)
+    sets = [tuple(int(v) for v in y) for y in found[0]]
     assert sorted(sets) == sorted(product((0, 1), repeat=B.shape[1]))
-    np.testing.assert_allclose(found.probability.sum(axis=1), 1, atol=1e-12)
-    q, mode = found.statistics(), found.mode()
+    np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-12)
+    estimates = infer(B, chain, "exhaustive")
+    q, mode = estimates.statistics(), most_probable_set(estimates, 1.0)
     for i in range(len(B)):
         p = [chance(B[i], chain, y) for y in sets]
-        np.testing.assert_allclose(found.probability[i], p, atol=1e-12)
+        np.testing.assert_allclose(probability[i], p, atol=1e-12)
         empty, joint = slow_statistics(sets, p)
         assert q.empty[i] == pytest.approx(empty, abs=1e-12)
         np.testing.assert_allclose(q.joint[i], joint[q.cardinalities - 1], atol=1e-12)
@@ -87,11 +103,9 @@ def test_a_wide_beam_is_exhaustive(given_):
     B, chain = given_
     s = B.shape[1]
     full, beam = enumerate_sets(B, chain), search_beam(B, chain, 2**s)
-    assert beam.sets.shape == (len(B), 2**s, s)
-    np.testing.assert_allclose(
-        np.sort(beam.probability, axis=1), np.sort(full.probability, axis=1), atol=1e-12
-    )
-    a, b = full.statistics(), beam.statistics()
+    assert beam[0].shape == (len(B), 2**s, s)
+    np.testing.assert_allclose(np.sort(beam[2], axis=1), np.sort(full[2], axis=1), atol=1e-12)
+    a, b = (infer(B, chain, kind, 2**s).statistics() for kind in ("exhaustive", "beam"))
     np.testing.assert_allclose(a.empty, b.empty, atol=1e-12)
     np.testing.assert_allclose(a.joint, b.joint, atol=1e-12)
 
@@ -101,28 +115,31 @@ def test_a_wide_beam_is_exhaustive(given_):
 def test_a_narrow_beam(given_, width):
     """Its sets are distinct, their probabilities the model's, and width 1 is the greedy one."""
     B, chain = given_
-    beam = search_beam(B, chain, width)
-    np.testing.assert_allclose(beam.weight.sum(axis=1), 1)
+    sets, weight, probability = search_beam(B, chain, width)
+    np.testing.assert_allclose(weight.sum(axis=1), 1)
     for i in range(len(B)):
-        assert len({tuple(y) for y in beam.sets[i]}) == beam.sets.shape[1]
-        p = [chance(B[i], chain, y) for y in beam.sets[i]]
-        np.testing.assert_allclose(beam.probability[i], p, atol=1e-12)
+        assert len({tuple(y) for y in sets[i]}) == sets.shape[1]
+        p = [chance(B[i], chain, y) for y in sets[i]]
+        np.testing.assert_allclose(probability[i], p, atol=1e-12)
     if width == 1:
         for t in range(B.shape[1]):
-            u = B[0, t] + chain[t] @ beam.sets[0, 0]
-            assert abs(u) < 1e-12 or beam.sets[0, 0, t] == (u > 0)
+            u = B[0, t] + chain[t] @ sets[0, 0]
+            assert abs(u) < 1e-12 or sets[0, 0, t] == (u > 0)
 
 
 def test_sampling_converges():
     rng = np.random.default_rng(0)
     B, chain = rng.normal(size=(2, 3)), np.tril(rng.normal(size=(3, 3)), -1)
-    exact = enumerate_sets(B, chain).statistics()
-    found = sample_sets(B, chain, rng.random((40_000, 3)))
-    q = found.statistics()
+    uniforms = rng.random((40_000, 3))
+    exact, q = (
+        infer(B, chain, kind, uniforms=uniforms).statistics()
+        for kind in ("exhaustive", "monte_carlo")
+    )
+    sets, _, probability = sample_sets(B, chain, uniforms)
     np.testing.assert_allclose(q.empty, exact.empty, atol=0.015)
     np.testing.assert_allclose(q.joint, exact.joint, atol=0.015)
-    p = [chance(B[1], chain, y) for y in found.sets[1, :5]]
-    np.testing.assert_allclose(found.probability[1, :5], p)
+    p = [chance(B[1], chain, y) for y in sets[1, :5]]
+    np.testing.assert_allclose(probability[1, :5], p)
 
 
 def test_the_models_are_those_of_a_chain():

@@ -6,7 +6,6 @@ docs/theory.md shows that the decode is exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, overload
 
@@ -28,7 +27,6 @@ from fbeta._array import (
     without_gradients,
 )
 from fbeta._threads import map_rows
-from fbeta.decoding.expected import StatisticsRule
 from fbeta.decoding.factored_search import search_factored, search_sparse
 from fbeta.decoding.measures import (
     Goal,
@@ -383,18 +381,14 @@ def _first_sizes(goal: Goal) -> list[int]:
     return sizes
 
 
-@dataclass(frozen=True)
-class ExactDecode(StatisticsRule):
-    """The label set with the highest expected F_beta."""
+def exact_decode(
+    output: Estimates, beta: float, *, return_expected: bool = False, **goal: Any
+) -> Any:
+    """Decode estimates, as a rule: booleans of shape (n, s), by the goal of :func:`decode`.
 
-    def __call__(self, output: Estimates, beta: float, **goal: Any) -> Any:
-        """Decode the statistics, by the measure and within the limits of :func:`fbeta.decode`."""
-        return self.decide(output, beta, **goal)[0]
-
-    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
-        """Return the label sets, and the value that the decoder maximises."""
-        labels, expected = decode(output.statistics(), beta, return_expected=True, **goal)
-        if sp.issparse(labels):
-            return labels.astype(np.bool_), expected
-        xp = array_namespace(labels)
-        return xp.astype(labels, xp.bool), expected
+    With ``return_expected``, return the value that is maximised, (n,), besides.
+    """
+    labels, expected = decode(output.statistics(), beta, return_expected=True, **goal)
+    xp = np if sp.issparse(labels) else array_namespace(labels)
+    found = astype(xp, labels, xp.bool)
+    return (found, expected) if return_expected else found

@@ -6,7 +6,6 @@ booleans of shape (n, s).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,50 +163,39 @@ def _hits_of_listed(form: Sparse, yhat: Any) -> tuple[Array, ...]:
     return empty, sizes, cardinalities, hits
 
 
-class StatisticsRule(ABC):
-    """A rule that reads :class:`fbeta.statistics.codes.Estimates`."""
-
-    @abstractmethod
-    def __call__(self, output: Estimates, beta: float) -> Any:
-        """Return label sets, of shape (n, s)."""
-
-    def decide(self, output: Estimates, beta: float, **goal: Any) -> tuple[Any, Any]:
-        """Return label sets, and the F_beta to be expected of them under the statistics."""
-        labels = self(output, beta)
-        return labels, expected_fbeta(output.statistics(), labels, beta)
+def cut_at_half(output: Estimates, beta: float) -> Any:
+    """Choose the labels that are more likely than not, whatever beta."""
+    return output.marginals() > 0.5
 
 
 @dataclass(frozen=True)
-class CutAtHalf(StatisticsRule):
-    """The labels that are more likely than not, whatever beta."""
-
-    def __call__(self, output: Estimates, beta: float) -> Any:
-        """Cut the marginals at 1/2."""
-        return output.marginals() > 0.5
-
-
-@dataclass(frozen=True)
-class SignOfScores:
-    """The labels with positive scores, of a model that was fitted for one beta.
+class ScoreThresholds:
+    """The labels whose scores exceed a threshold, by default 0, of a model fitted for one beta.
 
     Examples
     --------
-    >>> SignOfScores(1.0)(np.array([[0.2, -0.1]]), 1.0).tolist()
+    >>> ScoreThresholds(1.0)(np.array([[0.2, -0.1]]), 1.0).tolist()
     [[True, False]]
     """
 
     beta: float
+    # (2 s,), of the scores of a row and of its scores in descending order
+    coef: NDArray[np.float64] | None = None
+    intercept: float = 0.0
 
     def __call__(self, output: NDArray[Any], beta: float) -> NDArray[np.bool_]:
-        """Cut the scores at 0."""
-        check_same_beta(beta, self.beta)
-        return np.asarray(output > 0)
+        """Cut the scores; raise for another measure than the one that the model was fitted for."""
+        if beta != self.beta:
+            raise ValueError(
+                f"the model was fitted for beta={self.beta:g} and depends on it: to predict for "
+                f"beta={beta:g}, fit again"
+            )
+        if self.coef is None:
+            return np.asarray(output > self.intercept)
+        threshold = ordered_scores(output) @ self.coef + self.intercept
+        return np.asarray(output > threshold[:, None])
 
 
-def check_same_beta(beta: float, fitted: float) -> None:
-    """Raise where a model that was fitted for one measure is asked to predict for another."""
-    if beta != fitted:
-        raise ValueError(
-            f"the model was fitted for beta={fitted:g} and depends on it: to predict for "
-            f"beta={beta:g}, fit again"
-        )
+def ordered_scores(scores: Array) -> Array:
+    """Return the scores in the order of the labels, and in descending order, of shape (n, 2 s)."""
+    return np.hstack([scores, -np.sort(-scores, axis=1)])

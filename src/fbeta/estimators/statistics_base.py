@@ -15,8 +15,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from fbeta._array import check_beta, check_sample_weight, concat
-from fbeta.decoding.exact import ExactDecode
-from fbeta.decoding.expected import StatisticsRule
+from fbeta.decoding.exact import exact_decode
+from fbeta.decoding.expected import expected_fbeta
 from fbeta.decoding.measures import Measure
 from fbeta.estimators.base import FittedPath, MultiLabelClassifier, in_blocks, views
 from fbeta.estimators.features import answer_blocks
@@ -55,7 +55,7 @@ class StatisticsClassifier(MultiLabelClassifier):
 
     _code: Code
     _model: Model
-    _rule: StatisticsRule = ExactDecode()
+    _rule: Any = staticmethod(exact_decode)
 
     code = property(attrgetter("_code"))  # which targets a label set has
     (cardinalities_,) = views("_code", "cardinalities")
@@ -147,19 +147,20 @@ class StatisticsClassifier(MultiLabelClassifier):
     def _decide(
         self, rule: Any, output: Any, beta: float, expected: bool, **goal: Any
     ) -> tuple[Any, Any]:
-        if not expected:
-            return rule(output, beta, **goal), None
-        found: tuple[Any, Any] = rule.decide(output, beta, **goal)
-        return found
+        if rule is exact_decode and expected:
+            found: tuple[Any, Any] = exact_decode(output, beta, return_expected=True, **goal)
+            return found
+        labels = rule(output, beta, **goal)
+        return labels, expected_fbeta(output.statistics(), labels, beta) if expected else None
 
     def _goal(self, **goal: Any) -> dict[str, Any]:
         """Return what differs from the plain decode; other rules know nothing else."""
         plain = {"measure": "fbeta", "min_labels": 0, "max_labels": None}
         goal = {key: value for key, value in goal.items() if value != plain[key]}
-        if goal and not isinstance(self._rule, ExactDecode):
+        if goal and self._rule is not exact_decode:
             raise ValueError(
                 f"{', '.join(goal)}: only the exact decode takes these, and this "
-                f"{type(self).__name__} decides by {type(self._rule).__name__}"
+                f"{type(self).__name__} decides by {self._rule.__name__}"
             )
         return goal
 

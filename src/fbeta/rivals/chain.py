@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fbeta._array import check_choice, check_count
-from fbeta.decoding.exact import ExactDecode
-from fbeta.decoding.expected import CutAtHalf, StatisticsRule
+from fbeta.decoding.exact import exact_decode
+from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.forms import Indicator
@@ -35,29 +35,9 @@ sigmoid = LogisticLoss().inverse_link
 Conditionals: TypeAlias = tuple[NDArray[Any], NDArray[np.float64]]
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Weighted label sets of n instances."""
-
-    sets: NDArray[np.bool_]  # (n, m, s), or (1, m, s) where all instances share them
-    weight: NDArray[np.float64]  # (n, m), shares of a distribution over the sets, of sum 1
-    probability: NDArray[np.float64]  # (n, m), the model's probability of each set
-
-    def mode(self) -> NDArray[np.bool_]:
-        """Return the set with the highest probability, of shape (n, s)."""
-        best = self.probability.argmax(axis=1)
-        row = np.arange(len(best)) if len(self.sets) > 1 else np.zeros(len(best), dtype=np.intp)
-        return np.asarray(self.sets[row, best])
-
-    def statistics(self) -> LabelStatistics:
-        """Return the statistics of the distribution ``weight`` over the sets."""
-        if len(self.sets) == 1:
-            return LabelStatistics.from_distribution(self.weight, self.sets[0].astype(np.int8))
-        sizes = self.sets.sum(axis=2)
-        cardinalities = np.unique(sizes[sizes > 0])
-        share = self.weight[:, None, :] * (sizes[:, None, :] == cardinalities[None, :, None])
-        joint = share @ self.sets.astype(np.float64)
-        return LabelStatistics((self.weight * (sizes == 0)).sum(axis=1), joint, cardinalities)
+# label sets (n, m, s), or (1, m, s) where all instances share them; their shares of a distribution
+# over the sets, (n, m), of sum 1; and the model's probability of each set, (n, m)
+Candidates: TypeAlias = tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]]
 
 
 def enumerate_sets(B: NDArray[Any], chain: NDArray[Any]) -> Candidates:
@@ -70,7 +50,7 @@ def enumerate_sets(B: NDArray[Any], chain: NDArray[Any]) -> Candidates:
         probability = np.concatenate([probability * (1 - present), probability * present], axis=1)
         sets = np.concatenate([sets, sets])
         sets[len(sets) // 2 :, t] = True
-    return Candidates(sets[None], probability, probability)
+    return sets[None], probability, probability
 
 
 def search_beam(B: NDArray[Any], chain: NDArray[Any], width: int) -> Candidates:
@@ -89,7 +69,7 @@ def search_beam(B: NDArray[Any], chain: NDArray[Any], width: int) -> Candidates:
         probability = np.take_along_axis(both, kept, axis=1)
         sets = np.take_along_axis(sets, (kept % m)[:, :, None], axis=1)
         sets[:, :, t] = kept >= m
-    return Candidates(sets, probability / probability.sum(axis=1, keepdims=True), probability)
+    return sets, probability / probability.sum(axis=1, keepdims=True), probability
 
 
 def sample_sets(B: NDArray[Any], chain: NDArray[Any], uniforms: NDArray[np.float64]) -> Candidates:
@@ -106,7 +86,7 @@ def sample_sets(B: NDArray[Any], chain: NDArray[Any], uniforms: NDArray[np.float
         sets[:, :, t] = uniforms[None, :, t] < present
         chosen = np.where(sets[:, :, t], present, 1 - present)
         log_probability += np.log(np.maximum(chosen, np.finfo(np.float64).tiny))
-    return Candidates(sets, np.full((n, m), 1 / m), np.exp(log_probability))
+    return sets, np.full((n, m), 1 / m), np.exp(log_probability)
 
 
 def _offset(sets: NDArray[np.bool_], chain: NDArray[Any], t: int) -> NDArray[Any]:
@@ -139,29 +119,34 @@ class ChainCode(Code):
         return Y.tocsc()[:, self.order]
 
     def statistics(self, P: Conditionals) -> LabelStatistics:
-        """Return the statistics of the label sets that are found."""
-        return self.candidates(P).statistics()
+        """Return the statistics of the distribution over the label sets that are found."""
+        sets, weight, _ = self.candidates(P)
+        if len(sets) == 1:
+            return LabelStatistics.from_distribution(weight, sets[0].astype(np.int8))
+        sizes = sets.sum(axis=2)
+        cardinalities = np.unique(sizes[sizes > 0])
+        share = weight[:, None, :] * (sizes[:, None, :] == cardinalities[None, :, None])
+        joint = share @ sets.astype(np.float64)
+        return LabelStatistics((weight * (sizes == 0)).sum(axis=1), joint, cardinalities)
 
     def candidates(self, P: Conditionals) -> Candidates:
         """Run the inference."""
         if self.inference == "exhaustive":
-            found = enumerate_sets(*P)
+            sets, weight, probability = enumerate_sets(*P)
         elif self.inference == "beam":
-            found = search_beam(*P, self.beam_width)
+            sets, weight, probability = search_beam(*P, self.beam_width)
         else:
-            found = sample_sets(*P, self.uniforms)
+            sets, weight, probability = sample_sets(*P, self.uniforms)
         # from positions in the chain back to columns
-        sets = found.sets[:, :, np.argsort(self.order)]
-        return Candidates(sets, found.weight, found.probability)
+        return sets[:, :, np.argsort(self.order)], weight, probability
 
 
-@dataclass(frozen=True)
-class MostProbableSet(StatisticsRule):
-    """The most probable of the label sets that are found."""
-
-    def __call__(self, output: Estimates, beta: float) -> NDArray[np.bool_]:
-        """Return the mode."""
-        return cast(ChainCode, output.code).candidates(output.P).mode()
+def most_probable_set(output: Estimates, beta: float) -> NDArray[np.bool_]:
+    """Choose the most probable of the label sets that are found, whatever beta."""
+    sets, _, probability = cast(ChainCode, output.code).candidates(output.P)
+    best = probability.argmax(axis=1)
+    row = np.arange(len(best)) if len(sets) > 1 else np.zeros(len(best), dtype=np.intp)
+    return np.asarray(sets[row, best])
 
 
 @dataclass(frozen=True)
@@ -178,7 +163,7 @@ class ChainModel:
         return np.asarray(X @ self.coef.T) + self.intercept, self.chain
 
 
-RULES = {"fbeta": ExactDecode(), "subset": MostProbableSet(), "hamming": CutAtHalf()}
+RULES = {"fbeta": exact_decode, "subset": most_probable_set, "hamming": cut_at_half}
 
 
 @dataclass(eq=False, repr=False)
@@ -249,9 +234,7 @@ class ProbabilisticChain(StatisticsClassifier):
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "n_iter")
     (chain_coef_,) = views("_model", "chain")
 
-    @property
-    def _rule(self) -> StatisticsRule:  # type: ignore[override]
-        return RULES[self.decode]
+    _rule = property(lambda self: RULES[self.decode])
 
     def _make_code(self, Y: Indicator) -> ChainCode:
         s = Y.shape[1]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fbeta._array import Array, array_namespace, check_choice, check_count, check_number
-from fbeta.decoding.expected import SignOfScores
+from fbeta.decoding.expected import ScoreThresholds
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator
 from fbeta.linear import Design, LinearLearner, LinearProbabilities, LinearProblems, LinearScores
@@ -320,7 +320,7 @@ class CostSensitiveRelevance(HeldOutClassifier):
         )
         n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
         self._model = CostedModel(coef, intercept, grid[best], float(self.beta), n_iter)
-        self._rule = SignOfScores(float(self.beta))
+        self._rule = ScoreThresholds(float(self.beta))
 
     def _fit_path(
         self, X: Any, targets: sp.csc_array, weight: Weight, grid: NDArray[np.float64]

@@ -16,7 +16,7 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils import check_consistent_length, check_random_state
 
 from fbeta._array import Array, check_choice, check_count, check_number
-from fbeta.decoding.expected import check_same_beta
+from fbeta.decoding.expected import ScoreThresholds, ordered_scores
 from fbeta.estimators.base import FittedPath, MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator, read_labels
 from fbeta.linear import LinearScores
@@ -31,31 +31,16 @@ RIDGE_ALPHAS = np.logspace(-3, 4, 8)  # among which the regression of thresholds
 MAX_SCORE = 1e140  # sums of squares of scores stay finite
 
 
-@dataclass(frozen=True)
-class ScoreThresholds:
-    """A threshold for each row, linear in its scores."""
-
-    beta: float  # the measure that it was fitted for
-    coef: Array  # (2 s,), of the scores and of the scores in descending order
-    intercept: float
-
-    @classmethod
-    def fit(cls, scores: Array, Y: NDArray[np.int8], how: str, beta: float) -> ScoreThresholds:
-        """Fit to the best thresholds of the rows, or find the best one for all."""
-        if how == "regression" and len(Y) > 1:
-            # each row by itself, as elsewhere each label by itself
-            best = best_thresholds(scores.T, Y.T, beta, average="macro")
-            model = RidgeCV(RIDGE_ALPHAS).fit(_ordered(scores), best)
-            return cls(beta, model.coef_, float(model.intercept_))
-        average = "micro" if how == "micro" else "instance"
-        best = best_thresholds(scores, Y, beta, average=average)
-        return cls(beta, np.zeros(2 * scores.shape[1]), float(best))
-
-    def __call__(self, output: Array, beta: float) -> NDArray[np.bool_]:
-        """Cut the scores of each row."""
-        check_same_beta(beta, self.beta)
-        threshold = _ordered(output) @ self.coef + self.intercept
-        return np.asarray(output > threshold[:, None])
+def fit_thresholds(scores: Array, Y: NDArray[np.int8], how: str, beta: float) -> ScoreThresholds:
+    """Fit to the best thresholds of the rows, or find the best one for all."""
+    if how == "regression" and len(Y) > 1:
+        # each row by itself, as elsewhere each label by itself
+        best = best_thresholds(scores.T, Y.T, beta, average="macro")
+        model = RidgeCV(RIDGE_ALPHAS).fit(ordered_scores(scores), best)
+        return ScoreThresholds(beta, model.coef_, float(model.intercept_))
+    average = "micro" if how == "micro" else "instance"
+    best = best_thresholds(scores, Y, beta, average=average)
+    return ScoreThresholds(beta, np.zeros(2 * scores.shape[1]), float(best))
 
 
 @dataclass(eq=False, repr=False)
@@ -154,7 +139,7 @@ class Limo(MultiLabelClassifier):
             scores, beta = self._model.scores(X), float(self.beta)
         if not np.abs(scores).max() < MAX_SCORE:  # also where it is NaN
             raise ValueError("the scores overflow: increase alpha or alpha_instance")
-        self._rule = ScoreThresholds.fit(scores, Y.toarray(), self.threshold, beta)
+        self._rule = fit_thresholds(scores, Y.toarray(), self.threshold, beta)
 
     def alpha_path(
         self, shared: Any, Y: Indicator, weight: Weight, rows: Rows, alphas: Alphas
@@ -332,8 +317,3 @@ class _Iterates:
         parts = zip(self.v, self.r, self.c, self.a, self.counted, strict=True)
         total = [(a + (self.time + 1 - n) * c) * v + r for v, r, c, a, n in parts]
         return np.moveaxis(np.stack(total), 2, 0) / (self.time + 1)
-
-
-def _ordered(scores: Array) -> Array:
-    """Return the scores in the order of the labels, and in descending order, of shape (n, 2 s)."""
-    return np.hstack([scores, -np.sort(-scores, axis=1)])

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples
 
 from fbeta._array import check_choice
-from fbeta.decoding.exact import ExactDecode, decode
-from fbeta.decoding.expected import CutAtHalf, StatisticsRule
+from fbeta.decoding.exact import decode, exact_decode
+from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
@@ -27,7 +27,7 @@ from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["BinaryRelevance", "ExactFPlugIn", "decode_independent"]
 
-RULES: dict[str, StatisticsRule] = {"half": CutAtHalf(), "independent": ExactDecode()}
+RULES = {"half": cut_at_half, "independent": exact_decode}
 
 
 @dataclass(eq=False, repr=False)
@@ -75,9 +75,7 @@ class BinaryRelevance(StatisticsClassifier):
 
     coef_, intercept_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
 
-    @property
-    def _rule(self) -> StatisticsRule:  # type: ignore[override]
-        return RULES[self.decode]
+    _rule = property(lambda self: RULES[self.decode])
 
     def _make_code(self, Y: Indicator) -> MarginalCode:
         return MarginalCode.of(Y)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta._array import Array, check_number, check_solver
-from fbeta.decoding.expected import SignOfScores
+from fbeta.decoding.expected import ScoreThresholds
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearScores
@@ -55,7 +55,7 @@ class BundleClassifier(MultiLabelClassifier):
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         check_solver(self.fit_intercept, self.tol, self.max_iter)
         check_number("alpha", self.alpha, strict=True)
-        self._rule = SignOfScores(float(self.beta))
+        self._rule = ScoreThresholds(float(self.beta))
         self._model = self._fit_scores(X, Y, weight)
 
 

@@ -27,7 +27,7 @@ from fbeta import __version__
 from fbeta._array import optional_import
 from fbeta._files import write_atomically
 from fbeta.datasets import TableEncoder
-from fbeta.decoding.exact import ExactDecode
+from fbeta.decoding.exact import exact_decode
 from fbeta.estimators.base import Decisions
 from fbeta.methods import part_name
 from fbeta.statistics.codes import MarginalCode
@@ -136,7 +136,7 @@ class StoredModel:
             self._check_has("predict_proba", "probabilities of its labels")
         if limits is not None:
             self._check_has("predict_statistics", "label statistics")
-            options |= {"min_labels": limits[0], "max_labels": limits[1], "rule": ExactDecode()}
+            options |= {"min_labels": limits[0], "max_labels": limits[1], "rule": exact_decode}
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _UNNAMED_COLUMNS)
             rows = self.features(X)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from fbeta import __version__
 from fbeta._array import to_numpy
 from fbeta.datasets import TableEncoder
-from fbeta.decoding.expected import CutAtHalf
+from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.average import AverageModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.estimators.forest import ForestModel, NeighboursModel, SizedSetsCode
@@ -158,7 +158,7 @@ def _check(classifier: Any) -> None:
             f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality or "
             "a forest model, a decoder, or an average of these"
         )
-    if isinstance(classifier.rule, CutAtHalf):
+    if classifier.rule is cut_at_half:
         raise TypeError(
             'BinaryRelevance with decode="half" does not depend on beta or limits, and has no '
             'decode to export: expected decode="independent"'
