@@ -76,8 +76,8 @@ def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
     for name, other in places.items():
         if other != place:
             raise ValueError(
-                f"{first} and {name} must be arrays of one library on one device, got "
-                f"{_describe(place)} and {_describe(other)}"
+                f"{first} and {name} must use the same namespace, arrays of one library on one "
+                f"device, got {_describe(place)} and {_describe(other)}"
             )
     return place
 

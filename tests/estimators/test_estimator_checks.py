@@ -20,8 +20,6 @@ from fbeta import (
     SizedClassifier,
 )
 
-from ..conventions import OTHER_LIBRARY
-
 WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
@@ -48,7 +46,7 @@ WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dens
     expected_failed_checks=lambda estimator: (
         dict.fromkeys(WEIGHTED, "the folds of repeated rows are others")
         if isinstance(estimator, FBetaDecoderCV)
-        else OTHER_LIBRARY
+        else {}
     ),
 )
 def test_scikit_learn_conventions(estimator, check):
@@ -62,7 +60,6 @@ def test_scikit_learn_conventions(estimator, check):
         AlphaSearchCV(FBetaClassifier()),
         FBetaEnsemble([("joint", FBetaClassifier()), ("sized", SizedClassifier())], cv=2),
     ],
-    expected_failed_checks=lambda _: OTHER_LIBRARY,
 )
 def test_searches_as_they_are(estimator, check):
     check(estimator)

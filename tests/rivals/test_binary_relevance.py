@@ -19,8 +19,6 @@ from fbeta.rivals import decode_independent
 from fbeta.rivals.plug_in import BinaryRelevance
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 
-from ..conventions import OTHER_LIBRARY
-
 
 @parametrize_with_checks(
     [
@@ -28,7 +26,6 @@ from ..conventions import OTHER_LIBRARY
         BinaryRelevance(decode="independent"),
         BinaryRelevance(loss="exponential", fit_intercept=False),
     ],
-    expected_failed_checks=lambda _: OTHER_LIBRARY,
 )
 def test_scikit_learn(estimator, check):
     check(estimator)

@@ -255,9 +255,11 @@ class AlphaSearchCV(MultiLabelClassifier):
         }
         return best
 
-    def _best(self) -> Any:
+    def _ask(self, method: str, X: Any, **options: Any) -> Any:
+        """Return what the best estimator answers."""
         check_is_fitted(self)
-        return self.best_estimator_
+        self._check_library(X, method)
+        return getattr(self.best_estimator_, method)(X, **options)
 
     def decide(
         self,
@@ -271,7 +273,7 @@ class AlphaSearchCV(MultiLabelClassifier):
 
         The other parameters are those of ``MultiLabelClassifier.decide``.
         """
-        found: Decisions = self._best().decide(X, betas, **options)
+        found: Decisions = self._ask("decide", X, betas=betas, **options)
         goal = {"measure", "min_labels", "max_labels"} & options.keys()
         known = self.calibration_ if calibrated and not goal else None
         expected = {beta: calibrate(raw, known, beta) for beta, raw in found.expected.items()}
@@ -279,17 +281,17 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     def predict(self, X: Any, *, beta: float | None = None, **goal: Any) -> Any:
         """Predict label sets, by the best estimator, which may take limits or another measure."""
-        return self._best().predict(X, beta=beta, **goal)
+        return self._ask("predict", X, beta=beta, **goal)
 
     @_if_estimator_has("predict_statistics")
     def predict_statistics(self, X: Any) -> LabelStatistics:
         """Estimate everything the decoder needs, by the best estimator."""
-        return self._best().predict_statistics(X)  # type: ignore[no-any-return]
+        return self._ask("predict_statistics", X)  # type: ignore[no-any-return]
 
     @_if_estimator_has("predict_proba")
     def predict_proba(self, X: Any) -> Any:
         """Estimate the marginal probability of each label, by the best estimator."""
-        return self._framed(self._best().predict_proba(X), X)
+        return self._framed(self._ask("predict_proba", X), X)
 
     @_if_estimator_has("expected_fbeta")
     def expected_fbeta(
@@ -314,7 +316,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         -------
         ndarray of shape (n,)
         """
-        raw = self._best().expected_fbeta(X, beta=beta, **limits)
+        raw = self._ask("expected_fbeta", X, beta=beta, **limits)
         return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
 
 

@@ -26,6 +26,7 @@ from fbeta._array import (
     check_unmasked,
     concat,
     is_tensor,
+    namespace_and_device,
     to_numpy,
 )
 from fbeta.estimators.features import answer_blocks, as_frame, pass_features_on
@@ -89,10 +90,6 @@ def in_blocks(X: Any) -> bool:
     return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
 
 
-def _as_pandas(X: Any) -> Any:
-    return X.to_pandas() if hasattr(X, "to_pandas") else X
-
-
 @dataclass(frozen=True)
 class Decisions:
     """Label sets of n rows for several betas, from one run of a model."""
@@ -101,12 +98,6 @@ class Decisions:
     # from beta to the expected F_beta, (n,); empty without label statistics, or if not asked for
     expected: dict[float, Any] = field(default_factory=dict)
     marginals: Any = None  # (n, s), the probability of each label, where it was asked for
-
-    def dense(self) -> Decisions:
-        """Return dense label sets and marginals, also of models that list labels."""
-        labels = {b: y.toarray() if sp.issparse(y) else y for b, y in self.labels.items()}
-        P = self.marginals
-        return Decisions(labels, self.expected, P.toarray() if sp.issparse(P) else P)
 
 
 class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -229,6 +220,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_is_fitted(self)
         return self._validate_X(self._encode(X, reset=False), reset=False)
 
+    def _check_library(self, X: Any, method: str) -> None:
+        """Raise where a method is given X of another library or device than that of the fit."""
+        if get_config()["array_api_dispatch"]:
+            coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
+            namespace_and_device(coef_=coef, **{f"X of {type(self).__name__}.{method}()": X})
+
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         validate = pass_features_on if self._passes_on else validate_features
         return validate(self, X, reset=reset)
@@ -240,23 +237,24 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         if self._passes_on:
             return X
+        wanted = reset or hasattr(self, "table_encoder_")
+        table = X.to_pandas() if wanted and hasattr(X, "to_pandas") else X
         if reset:
             self.__dict__.pop("table_encoder_", None)
-            if self._needs_encoding(X):
+            if self._needs_encoding(table):
                 from fbeta.datasets import TableEncoder
 
-                self.table_encoder_ = TableEncoder().fit(_as_pandas(X))
+                self.table_encoder_ = TableEncoder().fit(table)
         encoder = getattr(self, "table_encoder_", None)
-        return X if encoder is None else encoder.transform(_as_pandas(X))
+        return X if encoder is None else encoder.transform(table)
 
     def _needs_encoding(self, X: Any) -> bool:
         """Return whether X is a data frame with columns that are no numbers, or with gaps."""
         if isinstance(X, np.ndarray) or not is_table(X) or in_blocks(X):
             return False
-        table = _as_pandas(X)
-        if any(getattr(dtype, "kind", "O") not in "biuf" for dtype in table.dtypes):
+        if any(getattr(dtype, "kind", "O") not in "biuf" for dtype in X.dtypes):
             return True
-        return not get_tags(self).input_tags.allow_nan and bool(table.isna().any().any())
+        return not get_tags(self).input_tags.allow_nan and bool(X.isna().any().any())
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and alphas of a search share: here X itself."""
@@ -351,6 +349,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return answer_blocks(self, "predict", X, "labels", beta=beta, **goal)
         index = X.index if hasattr(X, "iloc") else None
         check_is_fitted(self)
+        self._check_library(X, "predict")
         beta = check_beta(self.beta if beta is None else beta)
         found = self.decide(X, [beta], expected=False, **goal)
         return self._label_form.write(found.labels[beta], index)

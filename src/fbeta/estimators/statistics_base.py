@@ -209,6 +209,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         if in_blocks(X):
             found = answer_blocks(self, "predict_statistics", X, "statistics")
             return cast(LabelStatistics, found)
+        self._check_library(X, "predict_statistics")
         return LabelStatistics.concatenate([part.statistics() for part in self.estimates(X)])
 
     def predict_proba(self, X: Any) -> Any:
@@ -228,6 +229,7 @@ class StatisticsClassifier(MultiLabelClassifier):
         """
         if in_blocks(X):
             return answer_blocks(self, "predict_proba", X, "matrix")
+        self._check_library(X, "predict_proba")
         marginals = concat([part.marginals() for part in self.estimates(X)])
         if self._label_form.kind == "single":
             both = concat([1 - marginals, marginals], axis=1)
@@ -268,6 +270,7 @@ class StatisticsClassifier(MultiLabelClassifier):
             options = {"calibrated": calibrated} if self.calibration_ is not None else {}
             return answer_blocks(self, "expected_fbeta", X, "vector", beta=beta, **options, **goal)
         check_is_fitted(self)
+        self._check_library(X, "expected_fbeta")
         beta = check_beta(self.beta if beta is None else beta)
         return self.decide(X, [beta], calibrated=calibrated, **goal).expected[beta]
 

@@ -141,7 +141,9 @@ class StoredModel:
             warnings.filterwarnings("ignore", _UNNAMED_COLUMNS)
             rows = self.features(X)
             found: Decisions = self.classifier.decide(rows, betas, marginals=marginals, **options)
-        return found.dense()
+        dense = {b: y.toarray() if sp.issparse(y) else y for b, y in found.labels.items()}
+        P = found.marginals.toarray() if sp.issparse(found.marginals) else found.marginals
+        return Decisions(dense, found.expected, P)
 
     def predict(self, X: Any, beta: float | None = None) -> NDArray[np.int8]:
         """Predict label sets as 0/1, of shape (n, s), whatever form the training labels had."""
