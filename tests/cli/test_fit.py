@@ -39,7 +39,11 @@ def test_fit_uses_the_automatic_method(files, tmp_path, capsys) -> None:
     assert type(stored.classifier).__name__ == "FBetaAuto"
     assert stored.classifier.time_limit == 0.001
     assert main([*command[:-1], str(tmp_path / "n.skops")]) == 0
-    assert row["name"] in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert row["name"] in printed
+    # the score above the table is that of its first row
+    average = next(line for line in printed.splitlines() if "average" in line)
+    assert f"{summary['cv_score']:.4f}" in average
 
 
 def test_a_strength_asks_for_the_papers_method(files, tmp_path, capsys) -> None:

@@ -84,12 +84,12 @@ def fit(
     ]
     console.print_table(f"Fitted to {data}", ["", "value"], shown, err=printed)
     if summary.get("leaderboard"):
-        _print_tried(summary["leaderboard"], err=printed)
+        _print_tried(summary["leaderboard"], summary["cv_score"], err=printed)
 
 
-def _print_tried(rows: list[dict[str, Any]], *, err: bool) -> None:
+def _print_tried(rows: list[dict[str, Any]], score: float, *, err: bool) -> None:
     """Print what a search has tried, and what has a weight in its average."""
-    shown = []
+    shown = [["average", f"{score:.4f}", "", "1.00"]]
     for row in rows:
         weight = f"{row['weight']:.2f}" if row["weight"] else ""
         shown.append([str(row["name"]), f"{row['score']:.4f}", f"{row['seconds']:.1f}", weight])

@@ -52,7 +52,8 @@ class TrainingOptions:
         refuse(path, kind, useless | ({"--missing": self.missing} if kind == "svmlight" else {}))
         if kind in TABLE_FORMATS and not labels.is_given:
             raise DatasetError(
-                f"{path}: give exactly one of --label-columns, --label-prefix and --label-column"
+                f"{path}: say where the labels are by exactly one of --label-columns a,b,c (0/1), "
+                "--label-prefix (0/1 columns that begin so) and --label-column (lists of names)"
             )
         given = [name for name, value in of_tags.items() if value not in (None, False)]
         if given and labels.column is None:
