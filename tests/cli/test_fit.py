@@ -42,7 +42,7 @@ def test_fit_uses_the_automatic_method(files, tmp_path, capsys) -> None:
     printed = capsys.readouterr().out
     assert row["name"] in printed
     # the score above the table is that of its first row
-    average = next(line for line in printed.splitlines() if "average" in line)
+    average = next(line for line in printed.splitlines() if "average " in line)
     assert f"{summary['cv_score']:.4f}" in average
 
 
