@@ -11,8 +11,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/fbeta/linear/"
-SOURCES = ("_engine.pyx", "engine.cpp", "matrix.cpp", "objectives.cpp")
-HEADERS = ("engine.hpp", "matrix.hpp", "newton.hpp", "objectives.hpp", "vectors.hpp")
+SOURCES = ("_engine.pyx", "cardinality.cpp", "engine.cpp", "matrix.cpp", "objectives.cpp")
+HEADERS = tuple(
+    f"{name}.hpp" for name in ("cardinality", "engine", "matrix", "newton", "objectives", "vectors")
+)
 FLAGS = [
     "-std=gnu++17",
     "-O2",

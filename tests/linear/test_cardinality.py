@@ -104,6 +104,19 @@ def test_many_labels_with_extreme_scores(s, scale):
     np.testing.assert_allclose(objective.response(kept, v), change, atol=1e-6)
 
 
+@pytest.mark.parametrize("s", [300, 1200])
+def test_none_or_all_of_many_labels(s):
+    # the law of the number of independent labels underflows at one of both sizes, or at both
+    objective, u = Cardinality(s, np.array([0, s])), RNG.normal(size=(2, s + 2))
+    u[:, s + 1] -= u[:, :s].sum(axis=1)  # both have probabilities that are not small
+    value, gradient, kept = objective.evaluate(np.zeros_like(u), u, None)
+    z = softmax(np.stack([u[:, s], u[:, s + 1] + u[:, :s].sum(axis=1)], axis=1), axis=1)
+    np.testing.assert_allclose(value[:, 0], u[:, s] - np.log(z[:, 0]), atol=1e-11)
+    np.testing.assert_allclose(gradient[:, s:], z, atol=1e-11)
+    np.testing.assert_allclose(gradient[:, :s], z[:, [1]] + np.zeros((2, s)), atol=1e-11)
+    assert np.isfinite(objective.response(kept, u)).all()
+
+
 @pytest.mark.parametrize("place", TENSORS)
 def test_tensors_give_the_same(place):
     objective, u = Cardinality(4, np.array([0, 1, 3])), RNG.normal(size=(5, 7))

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fbeta.linear import Design, LinearProblems, Multinomial, Problems, compiled
+from fbeta.linear import Cardinality, Design, LinearProblems, Multinomial, Problems, compiled
 from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.objectives import Binary
 from fbeta.linear.preconditioners import Factorised
@@ -354,3 +354,31 @@ def test_the_user_can_interrupt(work, threads):
     assert time.monotonic() - begin < 20
     assert process.returncode != 0
     assert b"KeyboardInterrupt" in errors
+
+
+@pytest.mark.parametrize("n", [1, 8, 21])
+@pytest.mark.parametrize(("s", "sizes"), [(1, [0, 1]), (7, [0]), (40, [0, 1, 3]), (90, range(91))])
+def test_compiled_sweeps_are_those_of_arrays(s, sizes, n, monkeypatch):
+    rng, objective = np.random.default_rng(0), Cardinality(s, np.array(sizes))
+    u, v = rng.normal(size=(2, n, s + len(sizes)))
+    y = rng.integers(2, size=u.shape).astype(float)
+    found = objective.evaluate(y, u, None)
+    product = objective.response(found[2], v)
+    monkeypatch.setattr(compiled, "_engine", None)
+    expected = objective.evaluate(y, u, None)
+    np.testing.assert_allclose(product, objective.response(expected[2], v), atol=1e-13)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-13)
+
+
+def test_size_laws_refuse_what_they_cannot_read():
+    make = compiled.size_laws
+    for s, sizes in ((0, [0]), (3, []), (3, [-1, 0]), (3, [1, 1]), (3, [0, 4])):
+        with pytest.raises(ValueError, match=r"expected labels|must increase"):
+            make(s, np.array(sizes, dtype=np.intp))
+    laws, u = make(3, np.array([0, 1])), np.zeros((2, 5))
+    for wrong in (u[:, :4], u.astype(np.float32), u[:, ::-1]):
+        with pytest.raises(ValueError, match="contiguous doubles"):
+            laws.evaluate(2, wrong, np.zeros(2), np.zeros((2, 13)))
+        with pytest.raises(ValueError, match="contiguous doubles"):
+            laws.multiply(2, np.zeros((2, 13)), u, wrong)

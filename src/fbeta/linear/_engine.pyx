@@ -23,6 +23,15 @@ cdef extern from "engine.hpp" namespace "fbeta" nogil:
     Solver *make_solver(CProblems &problems) except +
 
 
+cdef extern from "cardinality.hpp" namespace "fbeta" nogil:
+    cdef struct Sizes:
+        int labels, count
+        const int *size
+
+    void evaluate_sizes(const Sizes &, int n, const double *, double *, double *) except +
+    void multiply_sizes(const Sizes &, int n, const double *, const double *, double *) except +
+
+
 LOSSES = {"logistic": 0, "exponential": 1, "squared": 2, "softmax": 3}
 WIDEST = 16  # columns of a problem
 
@@ -142,3 +151,46 @@ cdef class Problems:
     def stop(self):
         """Make every thread leave off."""
         self.q.stop.store(1)
+
+
+cdef double *doubles(object values, Py_ssize_t length) except NULL:
+    """Return the address of so many doubles, which the caller keeps."""
+    view = memoryview(values)
+    if view.format != "d" or not view.c_contiguous or view.nbytes != 8 * length:
+        raise ValueError(f"expected {length} contiguous doubles, got {view.nbytes // 8}")
+    return <double *>PyMemoryView_GET_BUFFER(view).buf
+
+
+cdef class SizeLaws:
+    """The compiled form of the sweeps of cardinality.py for s labels and increasing sizes."""
+
+    cdef Sizes sizes
+    cdef object view
+
+    def __init__(self, int labels, object sizes):
+        self.view = memoryview(sizes)
+        if labels < 1 or self.view.format != "i" or len(self.view) < 1:
+            raise ValueError("expected labels, and sizes that are integers")
+        for low, high in zip([-1, *sizes], [*sizes, labels + 1]):
+            if low >= high:
+                raise ValueError(f"sizes must increase within [0, {labels}], got {list(sizes)}")
+        self.sizes.labels, self.sizes.count = labels, len(self.view)
+        self.sizes.size = <const int *>PyMemoryView_GET_BUFFER(self.view).buf
+
+    def evaluate(self, int n, u, log_total, kept):
+        """Write ln Z, (n,), and what Hessians consist of, (n, 3 s + 2 C), at scores (n, s + C)."""
+        s, C = self.sizes.labels, self.sizes.count
+        cdef const double *given = doubles(u, n * (s + C))
+        cdef double *first = doubles(log_total, n)
+        cdef double *second = doubles(kept, n * (3 * s + 2 * C))
+        with nogil:
+            evaluate_sizes(self.sizes, n, given, first, second)
+
+    def multiply(self, int n, kept, v, out):
+        """Write the products of Hessians with changes of scores v, (n, s + C)."""
+        s, C = self.sizes.labels, self.sizes.count
+        cdef const double *hessians = doubles(kept, n * (3 * s + 2 * C))
+        cdef const double *changes = doubles(v, n * (s + C))
+        cdef double *found = doubles(out, n * (s + C))
+        with nogil:
+            multiply_sizes(self.sizes, n, hessians, changes, found)

@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax, logsumexp
 
-from fbeta._array import Array, array_namespace, namespace_and_device
-from fbeta._threads import map_rows, row_tasks
+from fbeta._array import Array, array_namespace, namespace_and_device, to_numpy
+from fbeta._threads import map_rows, n_threads, row_tasks, run_threaded
 from fbeta.linear.batch import ProblemBatch
+from fbeta.linear.compiled import size_laws
 from fbeta.linear.design import Design
 from fbeta.linear.objectives import LinearModel, Objective
 from fbeta.linear.problems import independent_start
 from fbeta.statistics.cardinality_law import (
+    MIN_REACHED,
+    NEGLIGIBLE_SIZE,
     backward,
     forward,
     is_far_apart,
@@ -35,6 +40,10 @@ MAX_COVARIANCE_ENTRIES = 1 << 24  # entries of the covariances of all rows up to
 # labels up to which covariances, n s^2 K at each point, are cheaper than products with the Hessian
 # by forward differentiation, n s K each
 MAX_COVARIANCE_LABELS = 16
+MIN_THREAD_CELLS = 1 << 18  # pairs of a label and a size below which a second thread does not pay
+COMPILED_ROWS = 8  # that the compiled sweeps work on together
+START_STEPS = 10  # of iterative proportional fitting of constant potentials
+MIN_SIZE_COUNT = 0.5  # rows that a size is taken to have at the start
 CONSTANT_SCORE = 12.0  # score, above ln n, that a constant label starts with
 
 
@@ -53,7 +62,8 @@ class Cardinality(Objective):
 
     def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
         self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
-        self.width, self.exact_steps = n_labels + len(sizes), not dense
+        self.few = n_labels <= MAX_COVARIANCE_LABELS
+        self.width, self.exact_steps = n_labels + len(sizes), not self.few
 
     @classmethod
     def of(cls, targets: Targets) -> Self:
@@ -61,9 +71,12 @@ class Cardinality(Objective):
         return cls(targets.values.shape[1] - len(targets.structure), targets.structure)
 
     def bind(self, design: Design) -> tuple[Cardinality, Design]:
-        """Keep covariances where they are small enough."""
-        few = self.n_labels <= MAX_COVARIANCE_LABELS
-        dense = few and design.matrix.shape[0] * self.width**2 <= MAX_COVARIANCE_ENTRIES
+        """Keep covariances where they are small enough, and sweeps are not compiled."""
+        small = design.matrix.shape[0] * self.width**2 <= MAX_COVARIANCE_ENTRIES
+        slow = (
+            not isinstance(design.penalised, np.ndarray) or self._compiled(design.penalised) is None
+        )
+        dense = self.few and small and slow
         return type(self)(self.n_labels, self.sizes, dense), design
 
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
@@ -78,7 +91,27 @@ class Cardinality(Objective):
             certain = CONSTANT_SCORE + np.log(design.total_weight)
             W[-1] = np.where(np.isnan(constant), W[-1], (2 * constant - 1) * certain)
         W = np.concatenate([W, np.zeros((len(W), len(self.sizes)))], axis=1)
+        if design.intercept:
+            W[-1, self.n_labels :] = self._fit_potentials(design, W[:, : self.n_labels], targets)
         return self.project(design.xp.asarray(W, device=design.device))
+
+    def _fit_potentials(self, design: Design, W: Any, targets: Any) -> NDArray[np.float64]:
+        """Return constant potentials at which sizes are as frequent as in the targets, (C,)."""
+        u = to_numpy(design.scores(design.xp.asarray(W, device=design.device)))
+
+        def work(rows: slice) -> tuple[Array]:
+            none = np.zeros((int(self.sizes[-1]) + 1, len(u[rows])))
+            steps = size_law(np, labels_first(np, u[rows]), none)[2]
+            return (np.concatenate([none[:1], steps]).cumsum(axis=0)[self.sizes].T,)
+
+        logs = map_rows(np, work, self._tasks(u))[0]
+        weight = np.ones((len(u), 1)) if design.weight is None else to_numpy(design.weight)
+        count = np.maximum(targets[:, self.n_labels :].T @ weight[:, 0], MIN_SIZE_COUNT)
+        potentials = np.zeros(len(self.sizes))
+        for _ in range(START_STEPS):
+            law = log_softmax(logs + potentials, axis=1) + np.log(weight)
+            potentials += np.log(count) - logsumexp(law, axis=0)
+        return potentials
 
     @cached_property
     def _null_space(self) -> NDArray[np.float64]:
@@ -134,7 +167,14 @@ class Cardinality(Objective):
 
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return the negative log-likelihood, its gradient and what the Hessian consists of."""
-        xp, K = array_namespace(u), int(self.sizes[-1])
+        xp, K, n = array_namespace(u), int(self.sizes[-1]), u.shape[0]
+        laws = None if self.dense else self._compiled(u)
+        if laws is not None:
+            u, log_total = np.ascontiguousarray(u), np.empty(n)
+            kept = np.empty((n, self.width + 2 * self.n_labels + len(self.sizes)))
+            self._run(laws.evaluate, u, log_total, kept)
+            if np.isfinite(log_total).all():  # no row's numbers are out of range
+                return self._losses(y, u, log_total, kept[:, -self.width :], kept)
 
         def work(rows: slice) -> tuple[Array, ...]:
             of_labels, of_sizes = self._split(labels_first(xp, u[rows, :]))
@@ -142,22 +182,45 @@ class Cardinality(Objective):
             p, q = tilted(xp, of_labels, z, steps)
             A = forward(xp, p, q, K)
             reached = A[-1, 0, :, :]
-            factors = xp.where(reached > 0, z / xp.where(reached > 0, reached, 1.0), 0 * z)
+            found = reached > MIN_REACHED
+            factors = xp.where(found, z / xp.where(found, reached, 1.0), 0 * z)
+            lost = bool(xp.any((z > NEGLIGIBLE_SIZE) & ~found))
             if self.dense:
                 mean, kept = self._covariance(p, q, factors, z)
             else:
                 labels = backward(xp, p, q, A, factors[None, :, :])
                 mean = xp.concat([labels, self._gather(z)], axis=0)
                 kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
-            if is_far_apart(xp, of_labels):
-                # sweeps lose labels whose odds underflow; curvatures may, gradients may not
+            if lost or is_far_apart(xp, of_labels):
+                # sweeps lose what underflows; curvatures may, gradients may not
                 labels = mean_of_labels(xp, of_labels, of_sizes)
                 mean = xp.concat([labels, self._gather(z)], axis=0)
             return log_total, labels_first(xp, mean), labels_first(xp, kept)
 
-        log_total, mean, kept = map_rows(xp, work, self._tasks(u))
+        return self._losses(y, u, *map_rows(xp, work, self._tasks(u)))
+
+    @staticmethod
+    def _losses(
+        y: Array, u: Array, log_total: Array, mean: Array, kept: Array
+    ) -> tuple[Array, Array, Array]:
+        """Return what :meth:`evaluate` does."""
+        xp = array_namespace(u)
         loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
         return loss[:, None], mean - y, kept
+
+    def _compiled(self, values: Array) -> Any:
+        """Return the compiled sweeps for an array in double precision, or None."""
+        own = isinstance(values, np.ndarray) and values.dtype == np.float64
+        return size_laws(self.n_labels, self.sizes) if own else None
+
+    def _run(self, sweep: Callable[..., None], *arrays: NDArray[np.float64]) -> None:
+        """Run a compiled sweep over the rows of arrays, on threads where that pays."""
+        n = len(arrays[0])
+        parts = n * self.n_labels * (int(self.sizes[-1]) + 1) // MIN_THREAD_CELLS
+        rows = -(-n // max(1, min(n_threads(), parts)))
+        rows += -rows % COMPILED_ROWS
+        tasks = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
+        run_threaded(lambda t: sweep(t.stop - t.start, *(a[t] for a in arrays)), tasks)
 
     def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
         """Return losses and gradients, without covariances."""
@@ -188,7 +251,13 @@ class Cardinality(Objective):
     def _sweep(self, curvature: Array, v: Array) -> Array:
         """Multiply by a derivative of the sweeps."""
         xp, s, C = array_namespace(v), self.n_labels, len(self.sizes)
-        K = int(self.sizes[-1])
+        K, laws = int(self.sizes[-1]), self._compiled(v)
+        if laws is not None:
+            out = np.empty(v.shape)
+            self._run(
+                laws.multiply, *(np.ascontiguousarray(a, np.float64) for a in (curvature, v)), out
+            )
+            return out
 
         def work(rows: slice) -> tuple[Array]:
             kept, change = labels_first(xp, curvature[rows, :]), labels_first(xp, v[rows, :])
@@ -207,16 +276,25 @@ class Cardinality(Objective):
 
         return map_rows(xp, work, self._tasks(v))[0]
 
+    def _covariances(self, curvature: Array) -> Array:
+        """Return the Hessians of rows in one axis, (rows, c c)."""
+        xp, c, n = array_namespace(curvature), self.width, curvature.shape[0]
+        if self.dense:
+            return curvature[:, : c * c]
+        eye = xp.eye(c, dtype=curvature.dtype, device=curvature.device)
+        units = (xp.broadcast_to(eye[k, :], (n, c)) for k in range(c))
+        return xp.concat([self.response(curvature, unit) for unit in units], axis=1)
+
     def reach(self, batch: ProblemBatch, curvature: list[Array]) -> Any:
         """Bound changes of scores with the intercepts eliminated, where covariances are kept.
 
         With C the Hessian of the intercepts and B that of them with the features (docs/solver.md).
         """
-        if not (self.dense and batch.design.intercept):
+        if not (self.few and batch.design.intercept):
             return super().reach(batch, curvature)
         xp, c, (centre, distances, _) = batch.xp, self.width, batch.design.distances
-        pairs = zip(curvature, batch.weights, strict=True)
-        own = [h[:, : c * c] if w is None else w * h[:, : c * c] for h, w in pairs]
+        pairs = zip(map(self._covariances, curvature), batch.weights, strict=True)
+        own = [h if w is None else w * h for h, w in pairs]
         B = xp.reshape(batch.tiles.adjoint(own), (-1, c, c))
         eye = xp.eye(c, dtype=B.dtype, device=B.device)
         C = B[-1, :, :] + self.intercept_penalty * eye

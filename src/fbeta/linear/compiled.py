@@ -26,7 +26,7 @@ try:
 except ImportError:  # built without a compiler
     _engine = None  # type: ignore[assignment]
 
-__all__ = ["Compiled", "is_compiled"]
+__all__ = ["Compiled", "is_compiled", "size_laws"]
 
 FINEST = 1e-8  # relative decrease that single precision can resolve
 MAX_ENTRIES = 2**31 - 1  # of a sparse matrix
@@ -71,6 +71,12 @@ CONSTANTS = {
 def is_compiled() -> bool:
     """Tell whether the compiled solver was built."""
     return _engine is not None
+
+
+def size_laws(n_labels: int, sizes: NDArray[np.intp]) -> Any:
+    """Return the compiled sweeps over labels and sizes, or None where they were not built."""
+    make = getattr(_engine, "SizeLaws", None)
+    return None if make is None else make(n_labels, _integers(sizes))
 
 
 @dataclass(frozen=True)

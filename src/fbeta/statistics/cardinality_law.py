@@ -20,6 +20,8 @@ from fbeta.statistics.conditional_bernoulli import (
 # the largest of numbers that rounding makes equal shows after the difference to one of them
 REFERENCE_CHANGES = 3
 MAX_TILTED_SCORE = 650.0  # beyond it a tilted label is taken for certain or impossible
+NEGLIGIBLE_SIZE = 1e-30  # probability of a number of labels below which sweeps may lose it
+MIN_REACHED = 1e-290  # probability of a number of labels below which it is lost
 
 
 class SizeLaw(NamedTuple):
@@ -174,17 +176,22 @@ def _descending(xp: Any, u: Array) -> Array:
 
 
 def tilted(xp: Any, u: Array, z: Array, steps: Array) -> tuple[Array, Array]:
-    """Return probabilities of presence and absence of independent labels, about as many as in z.
+    """Return probabilities of presence and absence of independent labels.
 
-    A constant added to all scores changes nothing given the number of labels, and keeps the sweeps
-    below from underflow. Shapes: ``u`` (s, n), ``z`` (1 + K, n), ``steps`` (K, n).
+    A constant added to all scores changes nothing given the number of labels. This one makes the
+    smallest and the largest number that z does not exclude equally likely: what lies between is
+    more likely, and the sweeps below do not underflow. Shapes: ``u`` (s, n), ``z`` (1 + K, n),
+    ``steps`` (K, n).
     """
     K = steps.shape[0]
     if not K:
         return xp.zeros_like(u), xp.ones_like(u)
     sizes = xp.arange(K + 1, dtype=z.dtype, device=z.device)[:, None]
-    number = xp.clip(xp.ceil(xp.sum(sizes * z, axis=0)), 1.0, float(K))
-    tilt = -xp.sum(xp.where(sizes[1:, :] == number, steps, xp.zeros_like(steps)), axis=0)
+    likely = z > NEGLIGIBLE_SIZE
+    high = xp.clip(xp.max(xp.where(likely, sizes, 0 * z), axis=0), 1.0, None)
+    low = xp.minimum(xp.min(xp.where(likely, sizes, K + 0 * z), axis=0), high - 1)
+    between = (sizes[1:, :] > low) & (sizes[1:, :] <= high)
+    tilt = xp.sum(xp.where(between, steps, xp.zeros_like(steps)), axis=0) / (low - high)
     odds = xp.exp(xp.clip(u + tilt, -MAX_TILTED_SCORE, MAX_TILTED_SCORE))
     return odds / (1 + odds), 1 / (1 + odds)
 
