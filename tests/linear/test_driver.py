@@ -12,7 +12,6 @@ from fbeta.blocks import RowBlocks
 from fbeta.linear.batch import Evaluation
 from fbeta.linear.conjugate import Directions
 from fbeta.linear.driver import (
-    Evaluator,
     Oracle,
     State,
     StepRule,
@@ -27,7 +26,7 @@ RULE = StepRule(
 )
 
 
-class Quadratics(Evaluator, Oracle):
+class Quadratics(Oracle):
     """``a / 2 (w - 1)^2 + 1`` of each problem; directions are too long by a factor."""
 
     rule = RULE
@@ -39,9 +38,6 @@ class Quadratics(Evaluator, Oracle):
     def evaluate(self, states):
         self.rounds += 1
         return [None for _ in states]
-
-    def each(self, work, items):
-        return [work(self, item) for item in items]
 
     def accept(self, state, found):
         a, W = self.a[state.names], state.trial
@@ -63,7 +59,8 @@ def run(oracle, m, budget=50):
         names, np.full((1, m), 9.0), np.full(m, budget), cautious=False, floor=0.0, n_iter=-1
     )
     seen = []
-    [state] = minimise(oracle, [state], 1e-9, lambda states: seen.append(len(states[0])))
+    evaluate, each = oracle.evaluate, oracle.each
+    [state] = minimise(evaluate, each, [state], 1e-9, lambda all_: seen.append(len(all_[0])))
     return state.results(), seen
 
 

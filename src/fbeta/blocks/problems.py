@@ -25,7 +25,7 @@ from fbeta.blocks.summary import CheckedRows, Tally, random_bits
 from fbeta.labels.forms import Indicator
 from fbeta.linear.batch import take_problems
 from fbeta.linear.design import check_squares
-from fbeta.linear.driver import Evaluator, check_requirements, minimise, warn_not_converged
+from fbeta.linear.driver import check_requirements, minimise, warn_not_converged
 from fbeta.linear.learner import Model
 from fbeta.linear.objectives import Binary, LinearModel, Objective, round_coefficients
 from fbeta.linear.problems import BATCH_COLUMNS
@@ -57,7 +57,7 @@ def scan(source: RowSource, learner: Any, make_code: Callable[[Indicator], Code]
     source.scan(by_size=trial.by_size)
 
 
-class BlockProblems(Evaluator):
+class BlockProblems:
     """The problems of a code over the rows of a source, after its first pass.
 
     For cross-validation ``cv`` is the number of folds. Objectives and gradients of trial points are
@@ -160,7 +160,7 @@ class BlockProblems(Evaluator):
             if path is not None:
                 save_states(Path(path), states, fingerprint, self.used)
 
-        return minimise(self, states, self.learner.tol, save)
+        return minimise(self.evaluate, self.source.each, states, self.learner.tol, save)
 
     def _start(self, folds: Sequence[int], alphas: Sequence[float]) -> list[GroupState]:
         """Solve the problems of the held rows, and make groups of all."""
@@ -205,10 +205,6 @@ class BlockProblems(Evaluator):
         found = self.source.evaluate(self.targets, merged, self._dtype(states, points), draw)
         self.used += 1
         return [take_problems(found[at], part, len(found[at][0])) for at, part in places]
-
-    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Work with the held rows."""
-        return self.source.each(work, items)
 
     def _dtype(self, states: Sequence[GroupState], points: Sequence[TrialPoint]) -> Any:
         """Return the type of a pass: single where neither X nor the certificates need more."""

@@ -1,8 +1,8 @@
 """Newton's method for many problems at once, with a certificate, over an oracle.
 
 The driver decides which points are accepted, which problems have converged, and what is given up.
-An evaluator gives objectives and gradients at trial points; an oracle says which of these points
-to accept, and gives Newton directions with bounds of the decrement. For rows in memory both are
+A function evaluates objectives and gradients at trial points; an oracle says which of these points
+to accept, and gives Newton directions with bounds of the decrement. For rows in memory both are of
 :class:`fbeta.linear.in_memory.ArrayOracle`; for streamed rows and rows on Dask evaluations are
 passes over all rows, and directions come from the rows that are held (:mod:`fbeta.blocks`).
 
@@ -28,7 +28,6 @@ from fbeta.linear.batch import Evaluation, join_results, take_problems
 from fbeta.linear.conjugate import Directions
 
 __all__ = [
-    "Evaluator",
     "Oracle",
     "State",
     "StepRule",
@@ -210,18 +209,6 @@ class State:
         return join_results(self.finished)
 
 
-class Evaluator(ABC):
-    """Evaluates the trial points of groups of problems, each with a :class:`State`."""
-
-    @abstractmethod
-    def evaluate(self, states: Sequence[Any]) -> list[Any]:
-        """Return what :meth:`Oracle.accept` takes, for each group."""
-
-    @abstractmethod
-    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return ``work(oracle, item)`` for each item."""
-
-
 class Oracle(ABC):
     """Judges trial points and gives directions, a group of problems at a time."""
 
@@ -242,9 +229,14 @@ class Oracle(ABC):
     def keep(self, problems: Array) -> None:  # noqa: B027 - not every oracle holds problems
         """Drop all problems but these."""
 
+    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return ``work(oracle, item)`` for each item."""
+        return [work(self, item) for item in items]
+
 
 def minimise(
-    evaluator: Evaluator,
+    evaluate: Callable[[Sequence[Any]], list[Any]],
+    each: Callable[[Callable[[Any, Any], Any], Sequence[Any]], list[Any]],
     states: Sequence[Any],
     tol: float,
     after_round: Callable[[list[Any]], None] | None = None,
@@ -252,13 +244,15 @@ def minimise(
     """Advance groups of problems, one state each, all in each round, until every problem has ended.
 
     A problem has converged once its Newton decrement is certified to be at most ``tol`` times its
-    objective plus the floor. ``after_round`` is called with all states after each round.
+    objective plus the floor. ``evaluate`` goes from states to what :meth:`Oracle.accept` takes of
+    each; ``each`` is as :meth:`Oracle.each`. ``after_round`` is called with all states after each
+    round.
     """
     states, work = list(states), partial(advance, tol=effective_tol(tol))
     while places := [at for at, state in enumerate(states) if len(state)]:
-        found = evaluator.evaluate([states[at] for at in places])
+        found = evaluate([states[at] for at in places])
         items = [(states[at], own) for at, own in zip(places, found, strict=True)]
-        for at, state in zip(places, evaluator.each(work, items), strict=True):
+        for at, state in zip(places, each(work, items), strict=True):
             states[at] = state
         if after_round is not None:
             after_round(states)

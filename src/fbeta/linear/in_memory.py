@@ -8,7 +8,7 @@ how they change along a direction, without another product with Z.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, is_accelerator, product_precision, to_numpy
 from fbeta._threads import run_threaded
-from fbeta.linear.batch import Evaluation, Losses, ProblemBatch
+from fbeta.linear.batch import Evaluation, Losses, ProblemBatch, take_problems
 from fbeta.linear.conjugate import FORCING, Directions, certified, conjugate_gradients
-from fbeta.linear.driver import Evaluator, Oracle, State, StepRule, effective_tol, minimise
+from fbeta.linear.driver import Oracle, State, StepRule, effective_tol, minimise
 from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS, Factorised, Preconditioner
 
@@ -40,14 +40,7 @@ SINGLE_SHARE = 0.4  # of the tolerance that single precision aims at
 MIXED_PRECISION_RADIUS = 0.02
 
 
-@dataclass
-class ArrayState(State):
-    """With the scores of all rows at the last accepted point, (rows, M) tiles."""
-
-    scores: list[Array] | None = None
-
-
-class ArrayOracle(Evaluator, Oracle):
+class ArrayOracle(Oracle):
     """Evaluations, steps and directions of a batch of problems, which shrinks as problems end.
 
     A problem whose direction takes more than ``max_steps`` of conjugate gradients is abandoned,
@@ -68,28 +61,26 @@ class ArrayOracle(Evaluator, Oracle):
         self.kind = PRECONDITIONERS[name]
         self.preconditioner: Preconditioner | None = None
         self.steps: Array = None
+        # of all rows at the last accepted point, (rows, M) tiles
+        self.scores: list[Array] | None = None
 
-    def evaluate(self, states: Sequence[ArrayState]) -> list[Evaluation]:
+    def evaluate(self, states: Sequence[State]) -> list[Evaluation]:
         """Evaluate the start, or the step along the direction that the rule accepts."""
         [state] = states
         batch, W = self.batch, state.W
-        if state.scores is None:
-            state.scores = batch.tiles.product(W)
-            losses = batch.losses(state.scores, state.cautious)
+        if self.scores is None:
+            self.scores = batch.tiles.product(W)
+            losses = batch.losses(self.scores, state.cautious)
         else:
-            step, state.scores, losses = self._search_line(state)
+            step, self.scores, losses = self._search_line(state)
             W = W + batch.spread(step) * state.direction
         return [batch.evaluation(W, losses)]
 
-    def each(self, work: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Work with the oracle itself."""
-        return [work(self, item) for item in items]
-
-    def accept(self, state: ArrayState, found: Evaluation) -> tuple[Evaluation, None]:
+    def accept(self, state: State, found: Evaluation) -> tuple[Evaluation, None]:
         """Accept what the line search found."""
         return found, None
 
-    def direction(self, state: ArrayState, at: Evaluation, limit: Array) -> Directions:
+    def direction(self, state: State, at: Evaluation, limit: Array) -> Directions:
         """Return Newton directions by conjugate gradients."""
         batch, cautious, radius = self.batch, state.cautious, self.unseen_radius
 
@@ -120,18 +111,19 @@ class ArrayOracle(Evaluator, Oracle):
     def keep(self, problems: Array) -> None:
         """Drop all problems but these."""
         self.batch.keep(problems)
+        self.scores = take_problems(self.scores, problems, self.steps.shape[0])
         self.steps = self.batch.xp.take(self.steps, problems)
         if self.preconditioner is not None:
             self.preconditioner = self.preconditioner.take(problems)
 
-    def _search_line(self, state: ArrayState) -> tuple[Array, list[Array], Losses]:
+    def _search_line(self, state: State) -> tuple[Array, list[Array], Losses]:
         """Find for each problem a step that the rule accepts, (m,), with its scores and losses.
 
         The slope grows with the step; up to where it vanishes the objective falls.
         """
         batch, xp = self.batch, self.batch.xp
         rule = EXACT_STEP_RULE if batch.objective.exact_steps else self.rule
-        W, direction, scores, value = state.W, state.direction, state.scores, state.value
+        W, direction, scores, value = state.W, state.direction, self.scores, state.value
         assert scores is not None
         changes = batch.tiles.product(direction)
         first = state.slope
@@ -181,8 +173,8 @@ def solve_batch(
     oracle = ArrayOracle(batch, max_steps, tol, factorised)
     # the start is not an iteration
     names = batch.xp.arange(budget.shape[0], device=W.device)
-    state = ArrayState.start(names, W, budget, cautious=cold_start, floor=floor, n_iter=-1)
-    [state] = minimise(oracle, [state], tol)
+    state = State.start(names, W, budget, cautious=cold_start, floor=floor, n_iter=-1)
+    [state] = minimise(oracle.evaluate, oracle.each, [state], tol)
     W, n_iter, converged, abandoned = state.results()
     return W, n_iter, converged, abandoned
 
