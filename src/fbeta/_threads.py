@@ -63,29 +63,13 @@ def one_blas_thread(only_if: bool = True) -> Iterator[None]:
                 _blas.limit.restore_original_limits()
 
 
-class _Scope:
-    """The tasks of one call of :func:`run_threaded`, which are cancelled together."""
-
-    def __init__(self) -> None:
-        self.lock, self.cancelled = threading.Lock(), False
-        self.stops: list[Callable[[], object]] = []
-
-    def cancel(self) -> None:
-        """Stop the :func:`cancellable` work under way, and let no other begin."""
-        with self.lock:
-            self.cancelled = True
-            stops = list(self.stops)
-        for stop in stops:
-            stop()
-
-
 _local = threading.local()
 
 
 @contextmanager
 def cancellable(stop: Callable[[], object]) -> Iterator[None]:
     """Call ``stop`` if the task on this thread is cancelled, then raise CancelledError."""
-    scope: _Scope | None = getattr(_local, "scope", None)
+    scope: Any = getattr(_local, "scope", None)
     if scope is None:
         yield
         return
@@ -121,7 +105,7 @@ def current_check() -> Callable[[], object] | None:
 
 def check_cancelled() -> None:
     """Raise if the task on this thread is cancelled, or if its :func:`periodic_check` raises."""
-    scope: _Scope | None = getattr(_local, "scope", None)
+    scope: Any = getattr(_local, "scope", None)
     if scope is not None and scope.cancelled:
         raise CancelledError
     check = current_check()
@@ -146,7 +130,9 @@ def run_threaded(
     if workers == 1:
         with one_blas_thread(small):
             return [work(task) for task in tasks]
-    scope, check = _Scope(), current_check()
+    # the tasks of this call, which are cancelled together; what stops cancellable work under way
+    scope = SimpleNamespace(lock=threading.Lock(), cancelled=False, stops=[])
+    check = current_check()
 
     def run(task: Task) -> Result:
         _local.scope = scope
@@ -158,7 +144,10 @@ def run_threaded(
         try:
             return list(pool.map(run, tasks))
         except BaseException as error:
-            scope.cancel()
+            with scope.lock:
+                scope.cancelled, stops = True, list(scope.stops)
+            for stop in stops:
+                stop()
             if isinstance(error, RuntimeError) and "start new thread" in str(error):
                 raise MemoryError(str(error)) from error  # no memory for the thread's stack
             raise

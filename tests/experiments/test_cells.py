@@ -63,11 +63,11 @@ def test_finished_cells_are_not_computed_again(tmp_path: Path) -> None:
         return {"score": float(cell.parameters["seed"])}
 
     store = ResultStore(tmp_path)
-    assert run_cells(cells_of(2), compute, store).computed == 2
-    report = run_cells(cells_of(4), compute, store)
+    assert run_cells(cells_of(2), compute, store)[1] == 2
+    records, computed, _ = run_cells(cells_of(4), compute, store)
     assert seen == [0, 1, 2, 3]
-    assert report.computed == 2
-    assert [r.result["score"] for r in report.records] == [0.0, 1.0, 2.0, 3.0]
+    assert computed == 2
+    assert [r.result["score"] for r in records] == [0.0, 1.0, 2.0, 3.0]
     assert not list(tmp_path.rglob("*.lock"))
     assert not list(tmp_path.rglob(".*"))
 
@@ -79,16 +79,18 @@ def test_a_failure_costs_one_cell_and_is_tried_again(tmp_path: Path) -> None:
         return {"score": 0.5}
 
     store = ResultStore(tmp_path)
-    report = run_cells(cells_of(3), compute, store)
-    assert list(report.failures.values()) == ["RuntimeError: no luck"]
-    assert len(report.records) == 2
-    again = run_cells(cells_of(3), lambda cell: {"score": 0.7}, store)
-    assert [r.result["score"] for r in again.records] == [0.5, 0.7, 0.5]
+    records, _, failures = run_cells(cells_of(3), compute, store)
+    assert list(failures.values()) == ["RuntimeError: no luck"]
+    assert len(records) == 2
+    again = run_cells(cells_of(3), lambda cell: {"score": 0.7}, store)[0]
+    assert [r.result["score"] for r in again] == [0.5, 0.7, 0.5]
 
 
 def test_a_result_that_is_not_a_number_is_not_stored(tmp_path: Path) -> None:
-    report = run_cells(cells_of(1), lambda cell: {"score": float("nan")}, ResultStore(tmp_path))
-    assert next(iter(report.failures.values())).startswith("ValueError")
+    failures = run_cells(cells_of(1), lambda cell: {"score": float("nan")}, ResultStore(tmp_path))[
+        2
+    ]
+    assert next(iter(failures.values())).startswith("ValueError")
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -100,7 +102,7 @@ def test_leftovers_of_a_killed_run_are_ignored_and_swept(tmp_path: Path) -> None
     (folder / f"{cell.key}.lock").touch()
     store = ResultStore(tmp_path)
     assert store.records("toy") == []
-    assert run_cells([cell], lambda cell: {"score": 1.0}, store).computed == 1
+    assert run_cells([cell], lambda cell: {"score": 1.0}, store)[1] == 1
     assert [path.name for path in folder.iterdir()] == [f"{cell.key}.json"]
 
 
@@ -127,10 +129,10 @@ def test_runs_share_the_work_and_wait_for_each_other(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert sorted(computed) == list(range(count))
-    assert sum(report.computed for report in reports) == count
+    assert sum(computed for _, computed, _ in reports) == count
     assert all(
-        [r.result["score"] for r in report.records] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-        for report in reports
+        [r.result["score"] for r in records] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+        for records, _, _ in reports
     )
 
 
@@ -148,6 +150,6 @@ def test_a_cell_whose_owner_gave_up_is_taken_over(tmp_path: Path) -> None:
     while not list(tmp_path.rglob("*.lock")):
         time.sleep(0.01)
     threading.Timer(0.2, released.set).start()
-    report = run_cells([cell], lambda cell: {"score": 1.0}, store)
+    computed = run_cells([cell], lambda cell: {"score": 1.0}, store)[1]
     thread.join()
-    assert report.computed == 1
+    assert computed == 1

@@ -93,13 +93,11 @@ def test_charts_of_a_table() -> None:
     records[1].result["calibration"] = None
     (table,) = score_tables(records)
     scene, toy = score_charts(table)
-    assert [(b.name, b.value, b.mark) for b in scene.bars] == [
-        ("FBeta", 0.7, 0.7445),
-        ("BR", 0.6, 0.6009),
-    ]
-    assert [bar.name for bar in toy.bars] == ["BR"]
+    assert (scene.names, scene.values) == (["FBeta", "BR"], [0.7, 0.6])
+    assert scene.marks == [0.7445, 0.6009]
+    assert toy.names == ["BR"]
     # a method has one colour, whatever stands beside it
-    assert toy.bars[0].colour == scene.bars[1].colour
+    assert toy.colours[0] == scene.colours[1]
     # BR does not know beta
     by_beta = beta_charts(table)
     assert [chart.title for chart in by_beta] == ["Scene"]
@@ -109,8 +107,8 @@ def test_charts_of_a_table() -> None:
     assert [chart.title for chart in calibration] == ["Scene", "Toy"]
     assert [series.name for series in calibration[1].series] == ["BR", "expected = actual"]
     # everywhere the colour of its method
-    assert by_beta[0].series[0].colour == calibration[0].series[0].colour == scene.bars[0].colour
-    assert calibration[1].series[0].colour == scene.bars[1].colour
+    assert by_beta[0].series[0].colour == calibration[0].series[0].colour == scene.colours[0]
+    assert calibration[1].series[0].colour == scene.colours[1]
 
 
 def test_only_methods_that_do_not_follow_beta_are_marked_so() -> None:

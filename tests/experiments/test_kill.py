@@ -38,9 +38,9 @@ for seed, name in enumerate(names):
 methods = ["fbeta", "fbeta-all", "fbeta-origin"]
 cells = benchmark_cells(names, methods, alphas=[0.1, 1.0], cv=2)
 print("ready", flush=True)
-report = run_cells(cells, compute, ResultStore(sys.argv[1]))
-assert not report.failures, report.failures
-print(report.computed, flush=True)
+_, computed, failures = run_cells(cells, compute, ResultStore(sys.argv[1]))
+assert not failures, failures
+print(computed, flush=True)
 """
 CELLS = 9
 

@@ -10,7 +10,6 @@ import pytest
 
 from fbeta.report.charts import (
     PALETTE,
-    Bar,
     BarChart,
     LineChart,
     Series,
@@ -33,7 +32,7 @@ LINES = LineChart(
     ],
     x_log=True,
 )
-BARS = BarChart("t", "F_1", [Bar("a", 0.2, colour=2), Bar("b", 0.4, 0.5)])
+BARS = BarChart("t", "F_1", ["a", "b"], [0.2, 0.4], [None, 0.5], [2, 0])
 CALIBRATION = calibration_chart("", {"br": [{"expected": 0.2, "actual": 0.9}]}, [0])
 
 

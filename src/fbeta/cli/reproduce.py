@@ -71,11 +71,10 @@ def _run(
                 bar.update(task, description=f"{cell.dataset}, {cell.method}")
 
         done, written = run_and_write(cells, compute, folder, progress)
-    for key, words in done.failures.items():
+    for key, words in done["failures"].items():
         stderr(f"fbeta: {key} failed: {words}")
-    counts = {"cells": len(done.records), "computed": done.computed, "failures": done.failures}
-    _print(written, folder, as_json, {**counts, "rows": written.rows})
-    if done.failures:
+    _print(written, folder, as_json, {**done, "rows": written.rows})
+    if done["failures"]:
         raise typer.Exit(1)
 
 

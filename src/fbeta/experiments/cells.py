@@ -223,23 +223,15 @@ class ResultStore:
                 path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished run: records in the order of the cells, how many are new, failures by key."""
-
-    records: list[Record]
-    computed: int
-    failures: dict[str, str]
-
-
 def run_cells(
     cells: Sequence[Cell],
     compute: Callable[[Cell], dict[str, Any]],
     store: ResultStore,
     progress: Progress = lambda cell, ended: None,
-) -> Run:
+) -> tuple[list[Record], int, dict[str, str]]:
     """Compute the cells that have no result yet, and store each as it finishes.
 
+    Returns records in the order of the cells, how many of them are new, and failures by key.
     Cells that another run of the same folder is working on are left to it; where that run ends
     without a result, this one takes them over. A cell whose computation raises an error does not
     stop the others; nothing is stored for it, so that the next run tries again.
@@ -264,7 +256,7 @@ def run_cells(
         if len(waiting) == len(pending):
             time.sleep(_POLL_SECONDS)
         pending = waiting
-    return Run([found[key] for key in by_key if key in found], computed, failures)
+    return [found[key] for key in by_key if key in found], computed, failures
 
 
 def _attempt(

@@ -11,7 +11,7 @@ from typing import Any
 
 from fbeta._files import make_folder, to_csv, write_text
 from fbeta.experiments import benchmark
-from fbeta.experiments.cells import Cell, Progress, Record, ResultError, ResultStore, Run, run_cells
+from fbeta.experiments.cells import Cell, Progress, Record, ResultError, ResultStore, run_cells
 from fbeta.experiments.tables import (
     NETWORKS,
     PAPER_TOLERANCE,
@@ -25,7 +25,6 @@ from fbeta.experiments.tables import (
 from fbeta.methods import METHODS, method_title
 from fbeta.report.charts import (
     CALIBRATION,
-    Bar,
     BarChart,
     LineChart,
     Series,
@@ -95,15 +94,18 @@ def run_and_write(
     compute: Callable[[Cell], dict[str, Any]],
     folder: Path,
     progress: Progress,
-) -> tuple[Run, Output]:
-    """Run the cells of one experiment, and write its tables and figures, and the report on it."""
-    run = run_cells(cells, compute, ResultStore(make_folder(folder)), progress)
-    if not run.records:
-        return run, Output()
-    experiment = cells[0].experiment
-    output = _write(experiment, run.records, folder)
-    reported = experiment in ("figure1", "table2")
-    return run, output + (write_report(folder) if reported else Output())
+) -> tuple[dict[str, Any], Output]:
+    """Run the cells of one experiment, and write its tables and figures, and the report on it.
+
+    Also returns the numbers of ``cells`` with a result and of those ``computed``, and ``failures``.
+    """
+    store, output = ResultStore(make_folder(folder)), Output()
+    records, computed, failures = run_cells(cells, compute, store, progress)
+    if records:
+        output = _write(cells[0].experiment, records, folder)
+    if records and cells[0].experiment in ("figure1", "table2"):
+        output += write_report(folder)
+    return {"cells": len(records), "computed": computed, "failures": failures}, output
 
 
 def write_report(folder: Path, *, draw: bool = False) -> Output:
@@ -189,11 +191,10 @@ def score_charts(table: ScoreTable) -> list[BarChart]:
     label = f"F_{table.protocol['beta']:g} on the test set"
     charts = []
     for row in table.rows:
-        bars = [
-            Bar(method_title(method), entry.score, entry.paper, colour_of(method))
-            for method, entry in table.row_entries(row).items()
-        ]
-        charts.append(BarChart(table.row_title(row), label, bars))
+        entries = table.row_entries(row)
+        values, marks = ([getattr(e, k) for e in entries.values()] for k in ("score", "paper"))
+        names, colours = list(map(method_title, entries)), list(map(colour_of, entries))
+        charts.append(BarChart(table.row_title(row), label, names, values, marks, colours))
     return charts
 
 

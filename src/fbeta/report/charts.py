@@ -81,22 +81,18 @@ class LineChart:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A bar of a chart, and a value to mark for comparison."""
-
-    name: str
-    value: float
-    mark: float | None = None
-    colour: int = 0
-
-
-@dataclass(frozen=True)
 class BarChart:
-    """Horizontal bars from the top down; ``mark`` names the marks."""
+    """Horizontal bars from the top down: names, values, marks for comparison, and colours.
+
+    There is one of each for every bar; a bar without a mark has None. ``mark`` names the marks.
+    """
 
     title: str
     label: str
-    bars: Sequence[Bar]
+    names: Sequence[str]
+    values: Sequence[float]
+    marks: Sequence[float | None]
+    colours: Sequence[int]
     mark: str = "paper"
 
 
@@ -209,18 +205,18 @@ def _draw_lines(axes: Any, chart: LineChart) -> None:
 
 
 def _draw_bars(axes: Any, chart: BarChart) -> None:
-    places = range(len(chart.bars))
-    colours = [PALETTE[bar.colour % len(PALETTE)][0] for bar in chart.bars]
-    drawn = axes.barh(places, [bar.value for bar in chart.bars], color=colours)
-    axes.bar_label(drawn, [f"{bar.value:.4f}" for bar in chart.bars], padding=4, fontsize="small")
-    marks = [(bar.mark, i - 0.48, i + 0.48) for i, bar in enumerate(chart.bars) if bar.mark]
+    places = range(len(chart.names))
+    colours = [PALETTE[colour % len(PALETTE)][0] for colour in chart.colours]
+    drawn = axes.barh(places, chart.values, color=colours)
+    axes.bar_label(drawn, [f"{value:.4f}" for value in chart.values], padding=4, fontsize="small")
+    marks = [(mark, i - 0.48, i + 0.48) for i, mark in enumerate(chart.marks) if mark]
     if marks:
         lines = axes.vlines(*zip(*marks, strict=True), color="black", linewidth=2, gid="mark")
         lines.set_label(_math(chart.mark))
-    axes.set_yticks(places, labels=[_math(bar.name) for bar in chart.bars])
+    axes.set_yticks(places, labels=list(map(_math, chart.names)))
     # room for the numbers beside the bars; a chart of few bars does not widen them
-    longest = max(max(bar.value, bar.mark or 0.0) for bar in chart.bars) or 1.0
-    axes.set(ylim=(max(len(chart.bars), 4) - 0.5, -0.5), xlim=(0, 1.22 * longest))
+    longest = max(*chart.values, *(mark for mark, *_ in marks), 0.0) or 1.0
+    axes.set(ylim=(max(len(chart.names), 4) - 0.5, -0.5), xlim=(0, 1.22 * longest))
     axes.set_xlabel(_math(chart.label))
 
 
