@@ -159,9 +159,7 @@ def dense_columns(xp: Any, device: Any, matrix: Any, dtype: Any) -> Array:
 
 def host_integers(array: Any) -> list[int]:
     """Return a 1-D array of any library as Python integers, rounded towards 0."""
-    if hasattr(array, "tolist"):  # not in the standard; synchronises with the device once
-        return [int(number) for number in array.tolist()]
-    return [int(array[i]) for i in range(array.shape[0])]
+    return [int(number) for number in to_numpy(array).tolist()]
 
 
 def to_numpy(array: Any) -> Any:

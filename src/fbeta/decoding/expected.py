@@ -60,12 +60,8 @@ def expected_measure(
 
     Parameters
     ----------
-    statistics : LabelStatistics
-        Of n instances.
-    labels : array-like of shape (n, s)
-        Predictions, 0/1.
-    beta : float > 0
-        Weight of recall against precision; only F_beta has it.
+    statistics, labels, beta
+        As for :func:`expected_fbeta`; only F_beta has a beta.
     measure : str or Measure
         As for :func:`decode`.
 

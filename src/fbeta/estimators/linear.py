@@ -8,7 +8,11 @@ from typing import Any
 
 from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
 from fbeta.estimators.base import views
-from fbeta.estimators.statistics_base import FBetaClassifier, StatisticsClassifier
+from fbeta.estimators.statistics_base import (
+    FBetaClassifier,
+    LinearParameters,
+    StatisticsClassifier,
+)
 from fbeta.labels.forms import Indicator
 from fbeta.linear import Cardinality, LabelSets, SolverLearner
 from fbeta.losses import Loss
@@ -73,7 +77,7 @@ class FBetaClassifierCV(AlphaSearchCV):
 
 
 @dataclass(eq=False, repr=False)
-class CardinalityClassifier(StatisticsClassifier):
+class CardinalityClassifier(LinearParameters, StatisticsClassifier):
     """Linear scores of labels, and linear potentials of how many there are.
 
     ``ln P(y | x) = sum_j y_j (w_j.x + b_j) + v_|y|.x + c_|y| - ln Z(x)`` over the sizes that were
@@ -120,12 +124,8 @@ class CardinalityClassifier(StatisticsClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
-    fit_intercept: bool = True
     tol: float = 1e-4
-    max_iter: int = 100
 
     _any_array = True
     _streams = True
@@ -140,7 +140,7 @@ class CardinalityClassifier(StatisticsClassifier):
 
 
 @dataclass(eq=False, repr=False)
-class LabelSetClassifier(StatisticsClassifier):
+class LabelSetClassifier(LinearParameters, StatisticsClassifier):
     """A softmax over the label sets of the training data.
 
     ``ln P(y | x) = sum_j y_j w_j.x + b_y - ln Z(x)``: the score of a set is the sum of the linear
@@ -183,12 +183,8 @@ class LabelSetClassifier(StatisticsClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
-    fit_intercept: bool = True
     tol: float = 1e-4
-    max_iter: int = 100
 
     coef_, offset_, n_iter_ = views("_model", "coef", "intercept", "most_iter")
     (labelsets_,) = views("_code", "sets")

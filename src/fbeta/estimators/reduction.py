@@ -22,7 +22,12 @@ from fbeta._array import check_choice, check_count
 from fbeta.estimators.base import all_or_nothing, views
 from fbeta.estimators.features import check_classifier, check_takes_weight, fit_router, fit_weights
 from fbeta.estimators.listed import fit_listed_models
-from fbeta.estimators.statistics_base import FunctionLearner, Plan, StatisticsClassifier
+from fbeta.estimators.statistics_base import (
+    FunctionLearner,
+    LinearParameters,
+    Plan,
+    StatisticsClassifier,
+)
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
 from fbeta.linear.learner import Learner, Weight
@@ -224,7 +229,7 @@ class FBetaReduction(StatisticsClassifier):
 
 
 @dataclass(eq=False, repr=False)
-class SizedClassifier(StatisticsClassifier):
+class SizedClassifier(LinearParameters, StatisticsClassifier):
     """Labels that are independent given their number, with a model of that number.
 
     One logistic regression for each label, and one for each size of label sets that was seen,
@@ -277,14 +282,9 @@ class SizedClassifier(StatisticsClassifier):
     <LabelStatistics of 1 instances, 2 labels, 2 cardinalities, factored>
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     estimator: Any = None
     sizes: str = "model"
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
     n_jobs: int | None = None
     max_listed: int | None = None
 

@@ -30,7 +30,7 @@ from fbeta.statistics.label_statistics import LabelStatistics
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["FBetaClassifier", "FunctionLearner", "StatisticsClassifier"]
+__all__ = ["FBetaClassifier", "FunctionLearner", "LinearParameters", "StatisticsClassifier"]
 
 Plan: TypeAlias = tuple[Code, Learner, Names]
 
@@ -276,7 +276,19 @@ class StatisticsClassifier(MultiLabelClassifier):
 
 
 @dataclass(eq=False, repr=False)
-class FBetaClassifier(StatisticsClassifier):
+class LinearParameters:
+    """Parameters of the classifiers with linear models, as for :class:`fbeta.FBetaClassifier`."""
+
+    beta: float = 1.0
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    tol: float = 1e-6
+    max_iter: int = 100
+
+
+@dataclass(eq=False, repr=False)
+class FBetaClassifier(LinearParameters, StatisticsClassifier):
     """Multi-label classifier that is optimal for the F_beta-measure.
 
     Fits a regularised linear model of each of the probabilities ``P(no labels | x)`` and ``P(|y| =
@@ -332,14 +344,9 @@ class FBetaClassifier(StatisticsClassifier):
     ([['sea']], [['sea', 'sky']])
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     loss: str | Loss = "logistic"
     cardinalities: str = "seen"
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
 
     _any_array = True
     _streams = True

@@ -18,7 +18,11 @@ from fbeta._array import check_choice, check_count
 from fbeta.decoding.exact import exact_decode
 from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.base import views
-from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
+from fbeta.estimators.statistics_base import (
+    FunctionLearner,
+    LinearParameters,
+    StatisticsClassifier,
+)
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
 from fbeta.linear.learner import Weight
@@ -167,7 +171,7 @@ RULES = {"fbeta": exact_decode, "subset": most_probable_set, "hamming": cut_at_h
 
 
 @dataclass(eq=False, repr=False)
-class ProbabilisticChain(StatisticsClassifier):
+class ProbabilisticChain(LinearParameters, StatisticsClassifier):
     """Probabilistic classifier chain, PCC (Dembczynski et al. 2010).
 
     ``P(y | x) = prod_t P(y_t | x, y_1, ..., y_{t-1})``, with a logistic regression on x and the
@@ -217,17 +221,12 @@ class ProbabilisticChain(StatisticsClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     inference: str = "monte_carlo"
     decode: str = "fbeta"
     order: str | Sequence[int] | None = None
     beam_width: int = 16
     n_samples: int = 200
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
     random_state: Any = None
 
     (order_,) = views("_code", "order")

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from fbeta._array import Array, array_namespace, check_choice, check_count, check_number
 from fbeta.decoding.expected import ScoreThresholds
 from fbeta.estimators.base import MultiLabelClassifier, views
+from fbeta.estimators.statistics_base import LinearParameters
 from fbeta.labels.forms import Indicator
 from fbeta.linear import Design, LinearLearner, LinearProbabilities, LinearProblems, LinearScores
 from fbeta.linear.learner import Weight
@@ -25,17 +26,12 @@ __all__ = ["CostSensitiveRelevance", "CostedLogistic", "ThresholdedRelevance"]
 
 
 @dataclass(eq=False, repr=False)
-class HeldOutClassifier(MultiLabelClassifier):
+class HeldOutClassifier(LinearParameters, MultiLabelClassifier):
     """A classifier that chooses something by the F_beta on rows that it was not fitted to."""
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     average: str = "instance"
     validation_fraction: float = 0.25
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
     random_state: Any = None
 
     def _parts(self, X: Any, Y: Indicator, weight: Weight) -> list[tuple[Any, Indicator, Weight]]:

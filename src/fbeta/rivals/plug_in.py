@@ -16,7 +16,7 @@ from fbeta._array import check_choice
 from fbeta.decoding.exact import decode, exact_decode
 from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.base import views
-from fbeta.estimators.statistics_base import StatisticsClassifier
+from fbeta.estimators.statistics_base import LinearParameters, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear import Design, LinearLearner, Multinomial, SolverLearner
 from fbeta.linear.learner import Alphas, Learner, Names, Path, Rows, Weight
@@ -31,7 +31,7 @@ RULES = {"half": cut_at_half, "independent": exact_decode}
 
 
 @dataclass(eq=False, repr=False)
-class BinaryRelevance(StatisticsClassifier):
+class BinaryRelevance(LinearParameters, StatisticsClassifier):
     """One regularised linear model of ``P(y_j = 1 | x)`` for each label.
 
     Parameters
@@ -61,14 +61,9 @@ class BinaryRelevance(StatisticsClassifier):
     [['sea'], ['sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     decode: str = "half"
     loss: str | Loss = "logistic"
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
 
     _any_array = True
     _streams = True
@@ -249,7 +244,7 @@ class PlugInLearner(Learner):
 
 
 @dataclass(eq=False, repr=False)
-class ExactFPlugIn(StatisticsClassifier):
+class ExactFPlugIn(LinearParameters, StatisticsClassifier):
     """Exact F-measure plug-in, EFP (Dembczynski et al. 2013).
 
     ``q_0 = P(no labels | x)`` by logistic regression and, for each label j, one multinomial
@@ -294,13 +289,8 @@ class ExactFPlugIn(StatisticsClassifier):
     [['sea'], ['sea', 'sky']]
     """
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
     rows: str = "nonempty"
-    fit_intercept: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
 
     coef_, intercept_ = views("_model.sizes", "coef", "intercept")
     (n_iter_,) = views("_model", "n_iter")

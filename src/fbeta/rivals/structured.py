@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fbeta._array import Array, check_number, check_solver
 from fbeta.decoding.expected import ScoreThresholds
 from fbeta.estimators.base import MultiLabelClassifier, views
+from fbeta.estimators.statistics_base import LinearParameters
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearScores
 from fbeta.linear.learner import Weight
@@ -34,13 +35,10 @@ class BundleModel(LinearScores):
 
 
 @dataclass(eq=False, repr=False)
-class BundleClassifier(MultiLabelClassifier):
+class BundleClassifier(LinearParameters, MultiLabelClassifier):
     """Base of the structured SVMs; parameters as for :class:`fbeta.rivals.ReverseMultiLabel`."""
 
-    beta: float = 1.0
-    alpha: float = 1.0
     _: KW_ONLY
-    fit_intercept: bool = True
     tol: float = 1e-3
     max_iter: int = 1000
 
