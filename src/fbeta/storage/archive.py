@@ -24,7 +24,7 @@ from fbeta.methods import PARTS, load_part, part_name
 
 __all__ = [
     "TRUSTED",
-    "ModelFileError",
+    "StateError",
     "from_state",
     "json_objects",
     "read_archive",
@@ -260,8 +260,8 @@ def read_leaves(data: bytes, content: Any, load: Callable[[bytes], list[Any]]) -
         return [leaf(entry) for entry in content["leaves"]]
 
 
-class ModelFileError(ValueError):
-    """A file that is not a stored model, or one with types or parts that are not known."""
+class StateError(ValueError):
+    """Data that names a part which this version of the library does not know."""
 
 
 def to_state(value: Any, leaves: list[Any]) -> Any:
@@ -305,7 +305,7 @@ def to_state(value: Any, leaves: list[Any]) -> Any:
 
 
 def from_state(data: Any, leaves: Sequence[Any]) -> Any:
-    """Make objects of what :func:`to_state` wrote; raise for unknown parts and versions."""
+    """Make objects of what :func:`to_state` wrote; StateError for unknown parts and versions."""
 
     def read(parts: Iterable[Any]) -> list[Any]:
         return [from_state(part, leaves) for part in parts]
@@ -347,11 +347,11 @@ def _take_apart(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _put_together(name: Any, version: Any, params: dict[str, Any], state: dict[str, Any]) -> Any:
     if name not in PARTS:
-        raise ModelFileError(f"it has a part {name!r}, which this version of fbeta does not know")
+        raise StateError(f"it has a part {name!r}, which this version of fbeta does not know")
     class_ = load_part(name)
     latest = _version(class_)
     if version not in range(1, latest + 1):
-        raise ModelFileError(
+        raise StateError(
             f"its {name} has version {version!r}, and this version of fbeta knows 1 to {latest}"
         )
     if version < latest:
@@ -384,5 +384,5 @@ def _known_type(name: Any) -> Any:
         pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
         return pandas.api.types.pandas_dtype(name)
     if name not in _LABEL_TYPES:
-        raise ModelFileError(f"it has labels of type {name!r}, which is not on the list")
+        raise StateError(f"it has labels of type {name!r}, which is not on the list")
     return _LABEL_TYPES[name]

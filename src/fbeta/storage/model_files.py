@@ -35,7 +35,7 @@ from fbeta.storage.archive import (
     MODEL,
     SCHEMA,
     TRUSTED,
-    ModelFileError,
+    StateError,
     from_state,
     json_objects,
     read_archive,
@@ -59,6 +59,10 @@ _FORMAT = 3
 _SKOPS_FORMAT = 2  # written before: an archive of skops as a whole, still read
 # the columns of files are matched by name before they get to a model
 _UNNAMED_COLUMNS = "X does not have valid feature names"
+
+
+class ModelFileError(ValueError):
+    """A file that is not a stored model, or one with types that are not trusted."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +308,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
                 content = load(data)
                 content["estimator"] = json.loads(content["estimator"])
             return _read_content(content, unfolded_bound(len(data)))
-    except ModelFileError as error:
+    except StateError as error:
         raise ModelFileError(f"{name}: {error}") from error
     # a forged file can raise any error of the libraries below
     except Exception as error:
