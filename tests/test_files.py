@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from fbeta._files import (
-    OutputError,
     check_output,
     make_folder,
     remove_stale,
@@ -43,7 +42,7 @@ def test_an_input_is_not_written_over_by_whatever_name(tmp_path: Path) -> None:
     os.link(source, tmp_path / "hard")
     (tmp_path / "sub").mkdir()
     for path in ("a.csv", "soft", "softer", "hard", "sub/../a.csv"):
-        with pytest.raises(OutputError, match="is an input of the same command"):
+        with pytest.raises(ValueError, match="is an input of the same command"):
             check_output(tmp_path / path, [tmp_path / "absent", source])
     check_output(tmp_path / "b.csv", [source])
     check_output("/dev/null", ["/dev/null"])
@@ -121,15 +120,15 @@ def test_standard_output_is_added_to(tmp_path: Path) -> None:
 
 def test_places_that_cannot_be_are_told_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"there is no folder .*absent: make it first"):
+    with pytest.raises(ValueError, match=r"there is no folder .*absent: make it first"):
         check_output(tmp_path / "absent" / "a.txt")
-    with pytest.raises(OutputError, match="is a folder"):
+    with pytest.raises(ValueError, match="is a folder"):
         check_output(tmp_path)
     with pytest.raises(NotADirectoryError):
         check_output(tmp_path / "file" / "a.txt")
-    with pytest.raises(OutputError, match="there is no folder"):
+    with pytest.raises(ValueError, match="there is no folder"):
         make_folder(tmp_path / "absent" / "deeper")
-    with pytest.raises(OutputError, match="is a file, expected a folder"):
+    with pytest.raises(ValueError, match="is a file, expected a folder"):
         make_folder(tmp_path / "file")
     assert make_folder(tmp_path / "new").is_dir()
     assert names(tmp_path) == ["file", "new"]
@@ -140,11 +139,11 @@ def test_places_that_cannot_be_are_told_before(tmp_path: Path) -> None:
 def test_what_must_not_be_written_is_not(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
-    with pytest.raises(OutputError, match="cannot be written to"):
+    with pytest.raises(ValueError, match="cannot be written to"):
         check_output(locked / "a.txt")
     (tmp_path / "a.txt").write_text("old")
     (tmp_path / "a.txt").chmod(0o400)
-    with pytest.raises(OutputError, match="must not be written to"):
+    with pytest.raises(ValueError, match="must not be written to"):
         check_output(tmp_path / "a.txt")
 
 
@@ -153,10 +152,10 @@ def test_the_answer_of_the_system_is_believed(
 ) -> None:
     # as for anybody but root
     monkeypatch.setattr(os, "access", lambda *a, **k: False)
-    with pytest.raises(OutputError, match="cannot be written to"):
+    with pytest.raises(ValueError, match="cannot be written to"):
         check_output(tmp_path / "a.txt")
     (tmp_path / "a.txt").write_text("old")
-    with pytest.raises(OutputError, match="must not be written to"):
+    with pytest.raises(ValueError, match="must not be written to"):
         check_output(tmp_path / "a.txt")
 
 

@@ -37,19 +37,15 @@ _MAX_LINKS = 40  # as in Linux
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-class OutputError(ValueError):
-    """A path that cannot or must not be written to."""
-
-
 def check_output(path: PathLike, inputs: Iterable[PathLike] = ()) -> None:
-    """Raise ``OutputError`` if a file cannot be written, or is one of the inputs under any name.
+    """Raise ``ValueError`` if a file cannot be written, or is one of the inputs under any name.
 
     Call it before the work whose result is to be written. The input ``"-"`` is standard input.
     """
     if _descriptor(path) is not None:
         return
     if any(_same_file(path, source) for source in inputs):
-        raise OutputError(
+        raise ValueError(
             f"{path}: is an input of the same command: choose another name for the output"
         )
     try:
@@ -57,19 +53,19 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = ()) -> None:
     except FileNotFoundError:
         mode = 0
     if stat.S_ISDIR(mode):
-        raise OutputError(f"{path}: is a folder, expected the name of a file")
+        raise ValueError(f"{path}: is a folder, expected the name of a file")
     if mode and not os.access(path, os.W_OK):
-        raise OutputError(f"{path}: is there, and must not be written to")
+        raise ValueError(f"{path}: is there, and must not be written to")
     if not mode or stat.S_ISREG(mode):
         _check_folder(Path(os.path.realpath(path)).parent, path)
 
 
 def make_folder(path: PathLike) -> Path:
-    """Make a folder for output inside one that exists; ``OutputError`` if that is impossible."""
+    """Make a folder for output inside one that exists; ``ValueError`` if that is impossible."""
     folder = Path(path)
     if not folder.is_dir():
         if os.path.lexists(folder):
-            raise OutputError(f"{path}: is a file, expected a folder")
+            raise ValueError(f"{path}: is a file, expected a folder")
         _check_folder(folder.absolute().parent, path)
         folder.mkdir(exist_ok=True)
     _check_folder(folder, path)
@@ -78,9 +74,9 @@ def make_folder(path: PathLike) -> Path:
 
 def _check_folder(folder: Path, path: PathLike) -> None:
     if not folder.is_dir():
-        raise OutputError(f"{path}: there is no folder {folder}: make it first")
+        raise ValueError(f"{path}: there is no folder {folder}: make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: the folder {folder} cannot be written to")
+        raise ValueError(f"{path}: the folder {folder} cannot be written to")
 
 
 def _same_file(path: PathLike, source: PathLike) -> bool:
