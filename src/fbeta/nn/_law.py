@@ -1,7 +1,7 @@
 """The law of a cardinality model on tensors: its likelihood and its expectations.
 
 ``p(y) = exp(sum_j y_j z_j + v_|y|) / Z``, as in :mod:`fbeta.statistics.cardinality_law`, whose
-operations serve any finite numbers; a tree of products serves most rows faster.
+operations serve any finite numbers; compiled sweeps, and products on devices, serve most faster.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 
 from fbeta._array import Array
 from fbeta._threads import map_rows, row_tasks
+from fbeta.linear.compiled import size_laws
 from fbeta.nn._inputs import is_tracing, size_tensor, widest
 from fbeta.statistics.cardinality_law import (
     expected_labels,
@@ -28,8 +29,9 @@ from fbeta.statistics.conditional_bernoulli import INFINITE_LOG_ODDS
 
 SHIFT_STEPS, MAX_FACTOR = 3, 1e30  # of the search for the shift of scores, which need not be exact
 # what products of probabilities are accurate for: the least P(k labels), and the largest logit
-MIN_LAW, MAX_LOGIT = {torch.float64: 1e-280, torch.float32: 1e-30}, 1e4
-MAX_SINGLE_SPREAD = 24.0  # of the scores of a row that single precision is tried for
+MIN_LAW, MAX_LOGIT = 1e-280, 1e4
+
+MIN_THREAD_CELLS = 1 << 21  # pairs of a label and a size below which threads do not pay
 
 
 def expectations(
@@ -38,34 +40,51 @@ def expectations(
     """Return ``-ln P(y)``, (n,), ``ln Z``, (n,), and expected labels and sizes, (n, s + 1 + K).
 
     ``logits`` are (n, s + 1 + K). Labels y, (n, s), are 0/1, all 0 by default; the loss of another
-    size is infinite. On the host, logits in single precision are served in that, the rows for which
-    it does not suffice in double precision, and those for which products do not suffice by NumPy.
+    size is infinite. On the host compiled sweeps serve the rows whose numbers are in their range.
     """
-    dtype, s = widest(logits.device), logits.shape[1] - 1 - len(sizes)
-    z = logits.detach()
+    z, s = logits.detach().to(widest(logits.device)), logits.shape[1] - 1 - len(sizes)
     y = torch.zeros_like(z[:, :s]) if target is None else target.detach()
     if is_tracing() or logits.device.type != "cpu":
-        return _careful_expectations(torch, sizes, z.to(dtype), y.to(dtype))
-    if z.dtype != dtype and _spread(z[:, :s].T).median() >= MAX_SINGLE_SPREAD:
-        loss, log_partition, means = expectations(z.to(dtype), sizes, y.to(dtype))
-        return loss, log_partition, means.to(z.dtype)
-    *found, accurate = _tree_expectations(sizes, z, y)
-    if not bool(accurate.all()):
-        rows = torch.nonzero(~accurate)[:, 0]
-        wide, own = z[rows].to(dtype), y[rows].to(dtype)
-        exact: Sequence[Any]
-        if z.dtype != dtype:
-            exact = expectations(wide, sizes, own)
-        else:
-            exact = map_rows(
-                np,
-                lambda at: _careful_expectations(np, sizes, wide[at].numpy(), own[at].numpy()),
-                row_tasks((np, None), len(rows), _row_bytes(s, sizes)),
-            )
+        return _careful_expectations(torch, sizes, z, y.to(z.dtype))
+    log_partition, means = _sweep(z, sizes)
+    largest, number = max(sizes, default=0), y.sum(1).to(torch.int64).clamp(min=0)
+    own = _by_size(torch, z[:, s:].T, sizes).gather(0, number.clamp(max=largest)[None])[0]
+    score = (y * z[:, :s]).sum(1) + own
+    loss = torch.where(number <= largest, (log_partition - score).clamp(min=0.0), torch.inf)
+    scale = torch.nan_to_num(logits.detach(), neginf=0.0).abs_().amax(1)
+    found = loss, log_partition, means
+    rows = torch.nonzero(~(torch.isfinite(log_partition) & (scale < MAX_LOGIT)))[:, 0]
+    if len(rows):
+        wide, labels = z[rows].numpy(), y[rows].to(z.dtype).numpy()
+        exact = map_rows(
+            np,
+            lambda at: _careful_expectations(np, sizes, wide[at], labels[at]),
+            row_tasks((np, None), len(rows), _row_bytes(s, sizes)),
+        )
         for part, right in zip(found, exact, strict=True):
-            part[rows] = torch.as_tensor(right).to(part.dtype)
-    loss, log_partition, means = found
-    return loss, log_partition, means
+            part[rows] = torch.from_numpy(right)
+    return found
+
+
+def _sweep(logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return ``ln Z``, (n,), NaN where it is not known, and expected labels and sizes, compiled."""
+    n, width = logits.shape
+    s = width - 1 - len(sizes)
+    laws = size_laws(s, np.array([0, *sizes]))
+    if laws is None:
+        return torch.full((n,), torch.nan, dtype=logits.dtype), torch.empty_like(logits)
+
+    def work(rows: slice) -> tuple[Array, Array]:
+        u = np.ascontiguousarray(logits[rows].numpy())
+        log_partition, kept = np.empty(len(u)), np.empty((len(u), width + 2 * s + len(sizes) + 1))
+        laws.evaluate(len(u), u, log_partition, kept)
+        return log_partition, kept[:, -width:]
+
+    tasks = [slice(n)]
+    if n * s * (1 + max(sizes, default=0)) >= MIN_THREAD_CELLS:
+        tasks = row_tasks((np, None), n, _row_bytes(s, sizes))
+    found = map_rows(np, work, tasks) if len(tasks) > 1 else work(tasks[0])
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
 def _careful_expectations(
@@ -82,60 +101,6 @@ def _careful_expectations(
     z = law.probabilities(xp)
     own = xp.stack([z[k, :] for k in (0, *sizes)], axis=1)
     return xp.clip(loss, 0.0, None), law.log_partition, xp.concat([marginals, own], axis=1)
-
-
-def _tree_expectations(sizes: Sequence[int], logits: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-    """Return as :func:`expectations` by a tree of products, and where (n,) they are accurate."""
-    largest, s = max(sizes, default=0), target.shape[1]
-    levels, log_partition, weights, law, accurate = _grow_tree(sizes, logits[:, :s], logits[:, s:])
-    below = levels[-1].shape[0] - len(weights)
-    mean = levels[0][1, :s] * _pull_back(levels, pad(weights, (0, 0, 0, below)))[:s]
-    number = target.sum(1).to(torch.int64).clamp(min=0)
-    own = _by_size(torch, logits[:, s:].T, sizes).gather(0, number.clamp(max=largest)[None])[0]
-    score = (target * logits[:, :s]).sum(1, dtype=torch.float64) + own
-    loss = torch.where(number <= largest, (log_partition - score).clamp(min=0.0), torch.inf)
-    means = torch.cat([mean.clamp_(max=1.0), law[[0, *sizes]].to(mean.dtype)]).T.contiguous()
-    return loss, log_partition, means, accurate
-
-
-def _grow_tree(
-    sizes: Sequence[int], scores: Tensor, potentials: Tensor
-) -> tuple[list[Tensor], Tensor, Tensor, Tensor, Tensor]:
-    """Return products over labels, ``ln Z``, weights and law of the sizes, and which are accurate.
-
-    Shapes: ``scores`` (n, s); ``ln Z`` and accuracy (n,), weights and law (1 + largest, n).
-    """
-    # a constant c added to all scores, and c k taken from the potential of each size k, leave the
-    # law as it is: for about half the largest size of independent labels P(k labels) is in range
-    largest, z = max(sizes, default=0), scores.T.contiguous()
-    shift = _find_shift(z.float(), max(largest, 1) / 2)
-    x = z + shift.to(z.dtype)
-    narrow = torch.ones_like(shift, dtype=torch.bool)
-    if z.dtype == torch.float32:
-        narrow = _spread(z) < MAX_SINGLE_SPREAD
-        if not bool(narrow.all()):
-            x = torch.where(narrow, x, 0.0)  # numbers that underflow are slow
-    first = x.new_empty((2, *x.shape))
-    torch.sigmoid(x, out=first[1])
-    torch.sigmoid(x.neg_(), out=first[0])
-    levels = product_tree(first, largest)
-    products = levels[-1][: largest + 1, 0].double()
-    k = torch.arange(largest + 1, dtype=torch.float64, device=z.device)[:, None]
-    log_weights = _by_size(torch, potentials.T.double(), sizes) - shift.double() * k
-    finite = torch.nan_to_num(potentials, neginf=0.0)
-    size = torch.maximum(z.abs().amax(0), finite.abs().amax(1))
-    accurate = (products.amin(0) > MIN_LAW[z.dtype]) & (size < MAX_LOGIT) & narrow
-    log_sizes = log_weights + torch.log(products)
-    log_total = torch.logsumexp(log_sizes, 0)
-    # where they are not accurate weights may overflow; the first product is P(no labels)
-    weights = torch.exp(log_weights - log_total).to(z.dtype)
-    log_partition = log_total - torch.log(products[0])
-    return levels, log_partition, weights, torch.exp(log_sizes - log_total), accurate
-
-
-def _spread(scores: Tensor) -> Tensor:
-    """Return the largest difference of the scores of each row, (s, n) -> (n,)."""
-    return scores.amax(0) - scores.amin(0)
 
 
 def _find_shift(scores: Tensor, number: float) -> Tensor:
@@ -183,13 +148,24 @@ def joint_by_tree(
     """Return as :func:`sorted_joint`, by a tree of products if all rows are accurate: one wait."""
     if descending.dtype != torch.float64:
         return sorted_joint(descending, potentials, sizes)
-    levels, _, weights, law, accurate = _grow_tree(sizes, descending.T, potentials)
-    if not bool(accurate.all()):
+    # a constant c added to all scores, and c k taken from the potential of each size k, leave the
+    # law as it is: for about half the largest size of independent labels P(k labels) is in range
+    largest, s, z = max(sizes, default=0), len(descending), descending.contiguous()
+    shift = _find_shift(z.float(), max(largest, 1) / 2).double()
+    levels = product_tree(torch.sigmoid(torch.stack([-z - shift, z + shift])), largest)
+    products = levels[-1][: largest + 1, 0]
+    k = torch.arange(largest + 1, dtype=z.dtype, device=z.device)[:, None]
+    log_weights = _by_size(torch, potentials.T, sizes) - shift * k
+    finite = torch.nan_to_num(potentials, neginf=0.0)
+    scale = torch.maximum(z.abs().amax(0), finite.abs().amax(1))
+    if not bool(((products.amin(0) > MIN_LAW) & (scale < MAX_LOGIT)).all()):
         return sorted_joint(descending, potentials, sizes)
-    s, own = len(descending), size_tensor((0, *sizes), descending.device)
-    others = without_each(levels, max(max(sizes, default=0) - 1, 0))[:, :s]
-    joint = weights[own][1:, None] * others[own[1:] - 1] * levels[0][1, :s]
-    return law[own], joint
+    log_sizes = log_weights + torch.log(products)
+    log_total, own = torch.logsumexp(log_sizes, 0), size_tensor((0, *sizes), z.device)
+    weights = torch.exp(log_weights - log_total)[own]
+    others = without_each(levels, max(largest - 1, 0))[:, :s]
+    joint = weights[1:, None] * others[own[1:] - 1] * levels[0][1, :s]
+    return torch.exp(log_sizes - log_total)[own], joint
 
 
 def logits_and_sizes(
@@ -288,46 +264,9 @@ def without_each(levels: list[Tensor], largest: int) -> Tensor:
     """Return, for every label, the product over all the others: (1 + degree, nodes, n)."""
     others = torch.ones_like(levels[-1][:1])
     for level in reversed(levels[:-1]):
-        siblings = _siblings(level)
-        others = multiply(_parents(others, siblings), siblings, largest).flatten(1, 2)
+        pairs = level.unflatten(1, (2, -1)).flip(1)  # for each node the other one of its pair
+        others = multiply(others[:, None, : pairs.shape[2]], pairs, largest).flatten(1, 2)
     return others
-
-
-def _pull_back(levels: list[Tensor], weights: Tensor) -> Tensor:
-    """Return the derivatives of ``sum_k weights_k P(k labels)`` in the single labels, (nodes, n).
-
-    All levels but the first are taken off the list, which frees their memory.
-    """
-    outside = weights[:, None]
-    if len(levels) == 1:
-        return outside[1]
-    levels.pop()
-    while len(levels) > 1:
-        siblings = _siblings(levels.pop())
-        outside = _correlate(siblings, _parents(outside, siblings), len(siblings)).flatten(1, 2)
-    siblings = _siblings(levels[0])
-    return _correlate(siblings, _parents(outside, siblings)[1:], 1).flatten(0, 2)
-
-
-def _correlate(a: Tensor, b: Tensor, length: int) -> Tensor:
-    """Return ``sum_i a_i b_{c + i}`` for c below a length: the transpose of :func:`multiply`."""
-    out = _zeros(length, a, b)
-    for i, factor in enumerate(a.unbind()[: b.shape[0]]):
-        width = min(length, b.shape[0] - i)
-        part = out if width == length else out[:width]
-        part.addcmul_(factor, b[i : i + width])
-    return out
-
-
-def _siblings(level: Tensor) -> Tensor:
-    """Return for each node the other one of its pair, of shape (1 + degree, 2, pairs, n)."""
-    degree, nodes, n = level.shape
-    return level.reshape(degree, 2, nodes // 2, n).flip(1)
-
-
-def _parents(values: Tensor, siblings: Tensor) -> Tensor:
-    """Return the values of the pairs, for both nodes, without that of a factor of 1."""
-    return values[:, None, : siblings.shape[2]]
 
 
 def _in_place(a: Tensor) -> bool:
