@@ -264,7 +264,7 @@ def without_each(levels: list[Tensor], largest: int) -> Tensor:
     """Return, for every label, the product over all the others: (1 + degree, nodes, n)."""
     others = torch.ones_like(levels[-1][:1])
     for level in reversed(levels[:-1]):
-        pairs = level.unflatten(1, (2, -1)).flip(1)  # for each node the other one of its pair
+        pairs = level.reshape(len(level), 2, -1, level.shape[2]).flip(1)  # siblings of the nodes
         others = multiply(others[:, None, : pairs.shape[2]], pairs, largest).flatten(1, 2)
     return others
 
