@@ -21,11 +21,13 @@ from fbeta.datasets.cells import (
     categories,
     columns_of,
     days,
+    is_gap,
     missing,
     numbers,
     object_cells,
     read_days,
     read_numbers,
+    text_values,
     to_number,
 )
 from fbeta.datasets.tables import plain_values
@@ -163,3 +165,34 @@ def test_dates_beyond_the_calendar_of_python():
     cells = pa.array([2**62, None], pa.timestamp("us"))
     assert categories(cells).to_pylist() == [str(2**62), ""]
     assert len(plain_values(cells, typed=True)) == 2
+
+
+@given(st.lists(st.sampled_from(["a", " a ", "b", "NA", "", None, "1", "c d"]), max_size=30))
+def test_values_of_text_are_those_of_the_cells(cells: list[Any]) -> None:
+    known = [None if is_gap(cell) else cell.strip() for cell in cells]
+    values, index, counts = text_values(pa.array(cells, pa.string()))
+    words = values.to_pylist()
+    assert [None if i < 0 else words[i] for i in index] == known
+    assert counts.tolist() == [int((index == place).sum()) for place in range(len(words))]
+    # in the order of their first cells
+    assert list(dict.fromkeys(words)) == list(dict.fromkeys(v for v in known if v is not None))
+
+
+UNITS = ["$", "\u20ac", "EUR", "USD ", "CHF", ""]
+
+
+@given(
+    st.decimals(-(10**9), 10**9, places=2),
+    st.sampled_from(UNITS),
+    st.sampled_from(["", " %", "%", " EUR", "\u00a3"]),
+    st.sampled_from([",", "'", "\u202f", " ", ""]),
+)
+def test_units_and_group_marks_change_no_number(
+    value: Decimal, before: str, after: str, mark: str
+) -> None:
+    digits = f"{abs(value):,}".replace(",", mark)
+    text = f"{'-' if value < 0 else ''}{before}{digits}{after}"
+    assert numbers(pa.array(["$1", text]))[1] == float(value)
+    swapped = digits.replace(".", "\0").replace(",", ".").replace("\0", ",")
+    text = f"{before}{'-' if value < 0 else ''}{swapped}{after}"
+    assert numbers(pa.array(["$1", text]), ",")[1] == float(value)

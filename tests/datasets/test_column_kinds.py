@@ -115,3 +115,23 @@ def test_what_is_dropped_is_said() -> None:
     )
     both = infer("x", ["1/2/2024", "3/4/2024"])
     assert (both.detail, "month, day" in both.note) == ("dmy", True)
+
+
+LONG = 12_000  # more than the rows that show how often values are repeated
+
+
+def test_long_columns() -> None:
+    codes = [f"A{i}" for i in range(LONG)]
+    assert infer("x", codes).kind == "id"
+    assert infer("x", [*codes[:-1], codes[0]]).kind == "text"
+    notes = [f"{sentence(i)} number {i}" for i in range(LONG)]
+    assert infer("x", notes).kind == "text"
+    assert infer("row id", notes).kind == "id"
+    repeated = [codes[min(i, 10_000 + i % 100)] for i in range(5 * LONG)]
+    assert infer("x", repeated) == ColumnKind(
+        "x", "categorical", 0, 10_100, "10000 values are there once, and left out"
+    )
+    rare = ["0"] * LONG + [f"word{i}" for i in range(LONG // 20)]
+    assert (infer("x", rare).kind, infer("x", rare).detail) == ("numeric", ".?")
+    constant = infer("x", ["$ 1.50"] * LONG)
+    assert (constant.kind, constant.note) == ("constant", "is always '$ 1.50'")

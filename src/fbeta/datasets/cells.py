@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -26,24 +26,30 @@ Reading: TypeAlias = tuple[str, FloatArray, NDArray[np.bool_]]
 
 #: Text that stands for a missing value.
 GAPS = ("", "?", "-", "--", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
-#: Marks that may stand before the fraction of a number.
-DECIMALS = (".", ",")
 #: The squares of larger numbers, and their sums, are not finite: no scaling of a column mends that.
 MAX_MAGNITUDE = 1e150
 
 _CURRENCY = "[$\u20ac\u00a3\u00a5\u20b9]|EUR|USD|GBP|CHF|JPY"
-_UNITS = rf"^([+-]?)(?:{_CURRENCY})\s*([+-]?)|\s*(?:%|{_CURRENCY})$"
 _GROUPS = "'\u2019 \u00a0\u202f"
-# only ASCII digits: Python and Arrow differ in which others they read
-_PLAIN = {
-    ".": r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?$",
-    ",": r"^[+-]?[0-9]+(?:,[0-9]+)?$",
+# without a sign; only ASCII digits: Python and Arrow differ in which others they read
+_UNSIGNED = {
+    ".": r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?",
+    ",": r"[0-9]+(?:,[0-9]+)?",
 }
 _GROUPED = {
-    ".": rf"^[+-]?[1-9][0-9]{{0,2}}(?:[,{_GROUPS}][0-9]{{3}})+(?:\.[0-9]+)?$",
-    ",": rf"^[+-]?[1-9][0-9]{{0,2}}(?:[.{_GROUPS}][0-9]{{3}})+(?:,[0-9]+)?$",
+    ".": rf"[1-9][0-9]{{0,2}}(?:[,{_GROUPS}][0-9]{{3}})+(?:\.[0-9]+)?",
+    ",": rf"[1-9][0-9]{{0,2}}(?:[.{_GROUPS}][0-9]{{3}})+(?:,[0-9]+)?",
 }
+_PLAIN = {mark: rf"^[+-]?(?:{form})$" for mark, form in _UNSIGNED.items()}
+_SIGN = rf"(?:[+-]|[+-]?(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*[+-])?"
+_NUMBER = {
+    mark: rf"^{_SIGN}(?:{form}|{_GROUPED[mark]})(?:\s*(?:%|{_CURRENCY}))?$"
+    for mark, form in _UNSIGNED.items()
+}
+#: Marks that may stand before the fraction of a number, and patterns of what is read with them.
+DECIMALS = {mark: rf"{form}|^(?i:true|false)$" for mark, form in _NUMBER.items()}
 _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
+HEAD_ROWS = 10_000  # rows that show how often values are repeated
 
 _TIME = (
     r"(?:[T ]+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}(?:[.,][0-9]{1,9})?))?"
@@ -60,9 +66,8 @@ _DATES = {
     "dby": rf"{_DAY}(?:st|nd|rd|th|\.)?[ -]+{_NAMED},?[ -]+{_YEAR}",
     "bdy": rf"{_NAMED} +{_DAY}(?:st|nd|rd|th)?,? +{_YEAR}",
 }
-_DATE_LIKE = r"^\s*(?:[0-9]{1,4}(?:st|nd|rd|th)?[-/. ]+[0-9A-Za-z]|[A-Za-z]{3,9}\.? +[0-9])"
-#: Orders of year, month (``b``: by its English name) and day; the first that fits is taken.
-DATE_ORDERS = tuple(_DATES)
+#: Orders of year, month (``b``: by its English name) and day, and patterns of dates in them.
+DATE_ORDERS = {order: f"^{date}{_TIME}$" for order, date in _DATES.items()}
 _CENTURY_PIVOT = 69  # years of two digits below this are those of 2000 and after, as in POSIX
 _FIRST_DAY = -719_162  # of year 1, counted from 1970
 MICROSECONDS_PER_DAY = 86_400e6
@@ -235,21 +240,46 @@ def cast_numbers(cells: Cells) -> FloatArray | None:
     """Return text as numbers if Arrow reads every cell that is not missing as one, else None."""
     if not is_text(cells):
         return None
-    values = None
+    values, known = None, None
     for part in (cells[:_SAMPLE_CELLS], cells):
-        try:
-            found = compute.cast(part, arrow.float64())
-        except arrow.ArrowInvalid:
+        found = _cast_floats(part) if known is None else None
+        if found is None:
             gaps = compute.is_in(part, value_set=arrow.array(GAPS))
             known = compute.if_else(gaps, arrow.scalar(None, arrow.string()), part)
-            try:
-                found = compute.cast(known, arrow.float64())
-            except arrow.ArrowInvalid:
-                return None
+            found = _cast_floats(known)
+        if found is None:
+            return None
         values = _to_floats(found)
         if np.count_nonzero(np.abs(values) <= MAX_MAGNITUDE) < len(part) - found.null_count:
             return None
     return values
+
+
+def _cast_floats(text: Any) -> Any:
+    try:
+        return compute.cast(text, arrow.float64())
+    except arrow.ArrowInvalid:
+        return None
+
+
+def text_values(cells: Any) -> tuple[Any, NDArray[np.intp], NDArray[np.intp]]:
+    """Return text without gaps and blanks at its ends, each value once if most are there often.
+
+    Values are in the order of their first cells. Also return the place of each cell among the k
+    values, of shape (n,) and -1 for missing ones, and the number of cells of each, of shape (k,).
+    """
+    head = cells[:HEAD_ROWS]
+    coded = cells.dictionary_encode() if 2 * len(head.unique()) < len(head) else None
+    known = without_gaps(cells if coded is None else coded.dictionary)
+    if coded is None:
+        there = np.asarray(known.is_valid())
+        index = np.where(there, np.cumsum(there) - 1, -1)
+        known = known.drop_null()
+        return known, index, np.broadcast_to(1, len(known))
+    once = known.dictionary_encode()
+    places = np.append(np.asarray(once.indices.fill_null(-1), dtype=np.intp), -1)
+    index = places[np.asarray(coded.indices.fill_null(-1))]
+    return once.dictionary, index, np.bincount(index + 1, minlength=len(once.dictionary) + 1)[1:]
 
 
 def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray:
@@ -258,48 +288,61 @@ def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray
     if found is not None:
         return found
     if is_text(cells):
-        values = _parsed_numbers(without_gaps(cells), decimal, plain)
-    elif isinstance(cells, list) or is_list(cells) or "timestamp" in str(cells.type):
+        text, index, _ = text_values(cells)
+        return np.append(parse_numbers(text, decimal, plain), np.nan)[index]
+    if isinstance(cells, list) or is_list(cells) or "timestamp" in str(cells.type):
         return np.full(len(cells), np.nan)
-    else:
-        values = _to_floats(cells)
+    values = _to_floats(cells)
     values[~(np.abs(values) <= MAX_MAGNITUDE)] = np.nan
     return values
 
 
-def _parsed_numbers(text: Any, decimal: str, plain: bool) -> FloatArray:
-    for word, digit in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
-        text = compute.replace_substring_regex(text, word, digit)
-    readable = compute.match_substring_regex(text, _PLAIN[decimal])
-    if not plain and not compute.all(readable, min_count=0).as_py():
-        text = compute.replace_substring_regex(text, _UNITS, r"\1\2")
-        grouped = compute.match_substring_regex(text, _GROUPED[decimal])
-        marks = _GROUPS + (",." if decimal == "." else ".,")[0]
-        joined = compute.replace_substring_regex(text, f"[{marks}]", "")
-        text = compute.if_else(grouped, joined, text)
-        readable = compute.match_substring_regex(text, _PLAIN[decimal])
-    text = compute.if_else(readable, text, arrow.scalar(None, arrow.string()))
-    text = compute.replace_substring_regex(text, r"^\+", "")
-    text = compute.replace_substring(text, decimal, ".")
-    return _to_floats(compute.cast(text, arrow.float64()))
+def parse_numbers(text: Any, decimal: str, plain: bool = False) -> FloatArray:
+    """Return text without gaps as numbers, NaN where it is none; ``plain`` ones have no units."""
+    sound = np.asarray(
+        compute.match_substring_regex(text, (_PLAIN if plain else _NUMBER)[decimal]), dtype=bool
+    )
+    found = np.empty(len(text))
+    found[sound] = _to_floats(compute.cast(_bare(text.filter(sound), decimal), arrow.float64()))
+    words = compute.utf8_lower(text.filter(~sound))
+    found[~sound] = _to_floats(compute.index_in(words, value_set=arrow.array(["false", "true"])))
+    found[~(np.abs(found) <= MAX_MAGNITUDE)] = np.nan
+    return found
+
+
+def _bare(text: Any, decimal: str) -> Any:
+    """Return text of numbers without units, group marks and plus signs, with a decimal point."""
+    marks = np.zeros(256, dtype=np.uint8)  # a byte for each byte; 0 leaves it out
+    for old, new in zip(b"0123456789eE-" + decimal.encode(), b"0123456789eE-.", strict=True):
+        marks[old] = new
+    _, offsets, data = text.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[text.offset : text.offset + len(text) + 1]
+    raw = np.frombuffer(data or b"", dtype=np.uint8)[ends[0] : ends[-1]]
+    bare = marks[raw]
+    bare[:-1][(raw[:-1] == ord("E")) & (raw[1:] == ord("U"))] = 0  # EUR has no exponent
+    kept = bare > 0
+    ends = np.append(0, np.cumsum(kept))[ends - ends[0]].astype(np.int32)
+    parts = map(arrow.py_buffer, (ends, bare[kept]))
+    return arrow.StringArray.from_buffers(len(text), *parts)
 
 
 def days(cells: Cells, order: str = "iso") -> FloatArray:
     """Return cells as days since 1970, of shape (n,); NaN where they are missing or no dates."""
-    if isinstance(cells, list) or str(cells.type) not in ("string", "timestamp[us]"):
+    if is_text(cells):
+        text, index, _ = text_values(cells)
+        return np.append(parse_days(text, order), np.nan)[index]
+    if isinstance(cells, list) or str(cells.type) != "timestamp[us]":
         return np.full(len(cells), np.nan)
-    if not is_text(cells):
-        return _to_floats(cells.cast(arrow.int64())) / MICROSECONDS_PER_DAY
-    text = without_gaps(cells)
+    return _to_floats(cells.cast(arrow.int64())) / MICROSECONDS_PER_DAY
+
+
+def parse_days(text: Any, order: str) -> FloatArray:
+    """Return text without gaps as days since 1970, NaN where it is no date of that order."""
     if order == "iso":
         with suppress(arrow.ArrowInvalid):
             found = _to_floats(compute.cast(text, arrow.date32()).cast(arrow.int32()))
             return np.where(found >= _FIRST_DAY, found, np.nan)
-    return _parsed_days(text, order)
-
-
-def _parsed_days(text: Any, order: str) -> FloatArray:
-    parts = compute.extract_regex(text, f"^{_DATES[order]}{_TIME}$")
+    parts = compute.extract_regex(text, DATE_ORDERS[order])
 
     def part(name: str) -> FloatArray:
         field = compute.struct_field(parts, name)
@@ -336,46 +379,52 @@ def _zone_days(zone: Any) -> FloatArray:
     return np.asarray(np.sign(signed) * (hours + minutes / 60) / 24)
 
 
-def read_numbers(cells: Cells, first: str = ".", clean: bool = False) -> Reading:
-    """Read numbers with the decimal mark that reads most cells, ``first`` among equals.
-
-    Cells that are ``clean`` have no gaps and no blanks at their ends.
-    """
+def read_numbers(cells: Cells, first: str = ".") -> Reading:
+    """Read numbers with the decimal mark that reads most cells, ``first`` among equals."""
     found = cast_numbers(cells) if first == "." else None
     if found is not None:
         return first, found, np.zeros(len(cells), dtype=np.bool_)
-    other = DECIMALS[1 - DECIMALS.index(first)]
-    return _read_best(cells, numbers, (first, other), clean)
+    return _read(cells, numbers, parse_numbers, DECIMALS, first)
 
 
-def read_days(cells: Cells, first: str = "iso", clean: bool = False) -> Reading:
+def read_days(cells: Cells, first: str = "iso") -> Reading:
     """Read dates in the order that reads most cells, ``first`` among equals."""
-    if is_text(cells):
-        may_be = compute.match_substring_regex(_sample(cells), _DATE_LIKE)
-        if not compute.any(may_be).as_py():
-            unread = np.ones(len(cells), dtype=np.bool_) if clean else ~missing(cells)
-            return first, np.full(len(cells), np.nan), unread
-    return _read_best(cells, days, (first, *DATE_ORDERS), clean)
+    return _read(cells, days, parse_days, DATE_ORDERS, first)
 
 
-def _read_best(
-    cells: Cells, read: Callable[[Cells, str], FloatArray], ways: Sequence[str], clean: bool
-) -> Reading:
-    gaps = np.zeros(len(cells), dtype=np.bool_) if clean else missing(cells)
-    best, found = ways[0], np.full(len(cells), np.nan)
-    for way in ways if is_text(cells) else ways[:1]:
-        if is_text(cells) and np.isnan(read(_sample(cells), way)).all():
+def _read(cells: Cells, read: Any, parse: Any, ways: Mapping[str, str], first: str) -> Reading:
+    if not is_text(cells):
+        found = read(cells)
+        return first, found, np.isnan(found) & ~missing(cells)
+    text, index, counts = text_values(cells)
+    way, values = best_reading(text, counts, parse, ways, first)
+    found = np.append(values, np.nan)[index]
+    return way, found, np.isnan(found) & (index >= 0)
+
+
+def best_reading(
+    text: Any, counts: NDArray[np.intp], parse: Any, ways: Mapping[str, str], first: str
+) -> tuple[str, FloatArray]:
+    """Return the way in which ``parse`` reads most cells, ``first`` among equals, and the values.
+
+    ``counts`` has the number of cells of each text. A way is tried if its pattern fits some of
+    evenly spaced cells.
+    """
+    total = int(counts.sum())
+    places = np.arange(0, total, max(total // _SAMPLE_CELLS, 1))
+    places = np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
+    sample = text.take(arrow.array(places))
+    best, found, fewest = first, np.full(len(text), np.nan), total
+    for way in dict.fromkeys((first, *ways)):
+        if not compute.any(compute.match_substring_regex(sample, ways[way])).as_py():
             continue
-        other = read(cells, way)
-        if np.isnan(other).sum() < np.isnan(found).sum():
-            best, found = way, other
-        if not (np.isnan(found) & ~gaps).any():
+        left = np.isnan(found)
+        # a way that reads none of the cells that are left does not read more than the best
+        if left.all() or not np.isnan(parse(text.filter(left), way)).all():
+            values = parse(text, way)
+            unread = int(counts[np.isnan(values)].sum())
+            if unread < fewest:
+                best, found, fewest = way, values, unread
+        if not fewest:
             break
-    return best, found, np.isnan(found) & ~gaps
-
-
-def _sample(cells: Any) -> Any:
-    """Return evenly spaced cells of a long column."""
-    if len(cells) <= 2 * _SAMPLE_CELLS:
-        return cells
-    return cells.take(arrow.array(range(0, len(cells), len(cells) // _SAMPLE_CELLS)))
+    return best, found

@@ -12,18 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fbeta.datasets.cells import (
+    DATE_ORDERS,
+    DECIMALS,
+    HEAD_ROWS,
     Cells,
+    FloatArray,
+    arrow,
+    best_reading,
     cast_numbers,
     categories,
     compute,
-    days,
     is_gap,
     is_list,
     is_text,
+    missing,
     numbers,
-    read_days,
-    read_numbers,
-    without_gaps,
+    parse_days,
+    parse_numbers,
+    text_values,
 )
 
 __all__ = ["KINDS", "ColumnKind", "infer_kinds"]
@@ -42,7 +48,6 @@ _FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
 # that many words in a cell, or that share of different cells, make a column of text
 _MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
 _WORD_SAMPLE_ROWS = 1_000
-_COUNTED_ROWS = 10_000
 _ID_NAME = re.compile(
     r"(?i:(row|record|sample|item|case|user)?[_ -]?(id|uuid|guid|key|index|idx|no|nr|number))"
     r"|.*[_ -](?i:id|uuid|guid)|.*[a-z]I[dD]|(?i:unnamed: [0-9]+)"
@@ -63,7 +68,7 @@ class ColumnKind:
     gaps : int
         Cells without a value.
     distinct : int
-        Different values; in long columns of fractions, those of the first 10,000 rows.
+        Different values; in long columns of text and fractions, those of the first 10,000 rows.
     note : str
         What else is to be said.
     detail : str
@@ -102,36 +107,42 @@ def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list
 
 
 class _Inference:
-    """Cells of a column that are not missing, their numbers, and questions about them."""
+    """Values of a column that are not missing, their numbers, and questions about them."""
 
     def __init__(self, name: str, cells: Cells) -> None:
         self.name = name
-        plain = cast_numbers(cells)
+        self.decimal, plain = ".", cast_numbers(cells)
+        self.rows: Any  # from the cells that are not missing to their values
         self.is_plain = plain is not None or not is_text(cells)
-        known = cells if self.is_plain else without_gaps(cells)
-        gaps = compute.is_null(known, nan_is_null=True) if plain is None else np.isnan(plain)
-        there = ~np.asarray(gaps)
-        self.gaps = int((~there).sum())
-        self.known = compute.filter(known, there) if self.gaps else known
-        if plain is None:
-            self.decimal, self.values, _ = read_numbers(self.known, clean=True)
+        if self.is_plain:
+            values = numbers(cells) if plain is None else plain
+            there = ~(missing(cells) if plain is None else np.isnan(plain))
+            self.known = cells if there.all() else compute.filter(cells, there)
+            self.values, self.rows = values[there], slice(None)
+            self.counts = np.broadcast_to(1, len(self.values))
         else:
-            self.decimal, self.values = ".", plain[there]
-        counted: Any = self.known if np.isnan(self.values).any() else self.values
-        if counted is self.values and len(counted) > _COUNTED_ROWS:
-            # in long columns of fractions, the different values of the first rows
-            head = counted[:_COUNTED_ROWS]
-            counted = counted if (head == np.floor(head)).all() else head
-        self.distinct = len(compute.unique(counted))
+            self.known, rows, self.counts = text_values(cells)
+            self.rows = rows[rows >= 0]
+            read = best_reading(self.known, self.counts, parse_numbers, DECIMALS, ".")
+            self.decimal, self.values = read
+        self.count = int(self.counts.sum())
+        self.gaps = len(cells) - self.count
+        # in long columns of text and fractions, the different values of the first rows
+        counted: Any = self.known
+        is_long = is_text(counted) and len(counted) == self.count
+        if not np.isnan(self.values).any():
+            counted = self.values[self.rows]
+            is_long = not (counted[:HEAD_ROWS] == np.floor(counted[:HEAD_ROWS])).all()
+        self.distinct = len(compute.unique(counted[:HEAD_ROWS] if is_long else counted))
 
     def infer(self, chosen: str) -> tuple[str, str, str]:
         """Return the kind, ``chosen`` if it is given, a note and how the cells are written."""
-        count, decimal, unread = len(self.known), self.decimal, np.isnan(self.values)
+        count, decimal, unread = self.count, self.decimal, np.isnan(self.values)
         if not chosen and not count:
             return "empty", "has no value", ""
         if not chosen and self.distinct == 1 and not self.gaps:
             return "constant", f"is always {self._example(0)}", ""
-        share = 1 - unread.mean() if count else 0.0
+        share = self._share(self.values)
         lenient = "numeric", self._unread_note(unread), f"{decimal}?"
         if chosen != "date":
             if not chosen and share == 1 and self._counts_rows():
@@ -140,10 +151,12 @@ class _Inference:
                 return "numeric", self._number_note(), decimal
             if not is_text(self.known) and "timestamp" not in str(self.known.type):
                 return lenient
-        order, moments, _ = read_days(self.known, clean=True)
-        dated = 1 - np.isnan(moments).mean() if count else 0.0
+        if not is_text(self.known):
+            return "date", "", "iso"
+        order, moments = best_reading(self.known, self.counts, parse_days, DATE_ORDERS, "iso")
+        dated = self._share(moments)
         if dated == 1 or chosen == "date":
-            either = order == "dmy" and not np.isnan(days(self.known, "mdy")).any()
+            either = order == "dmy" and not np.isnan(parse_days(self.known, "mdy")).any()
             note = "read as day, month, year; month, day, year would do, too" if either else ""
             return "date", note, order
         if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
@@ -155,28 +168,34 @@ class _Inference:
                 note = f"{100 * part:.0f} % of the cells are {what}: --{option} reads them"
         return kind, note, ""
 
-    def _example(self, row: int) -> str:
-        text = repr(str(categories(self.known[row : row + 1])[0]))
+    def _share(self, values: FloatArray) -> float:
+        """Return the share of the cells that have a value."""
+        return float(self.counts[~np.isnan(values)].sum() / max(self.count, 1))
+
+    def _example(self, place: int) -> str:
+        text = repr(str(categories(self.known[place : place + 1])[0]))
         return text if len(text) <= 24 else f"{text[:20]}...'"
 
     def _unread_note(self, unread: NDArray[np.bool_]) -> str:
         first = self._example(int(np.argmax(unread))) if unread.any() else ""
-        return f"{unread.sum()} cells such as {first} count as missing"
+        return f"{self.counts[unread].sum()} cells such as {first} count as missing"
 
     def _number_note(self) -> str:
         """Show how a number is read that is not plain."""
-        if self.is_plain:
-            return ""
-        odd = np.isnan(numbers(self.known, self.decimal, plain=True)) & ~np.isnan(self.values)
-        if self.decimal == "," and not odd.any():
-            odd = self.values != np.floor(self.values)
-        row = int(np.argmax(odd))
-        return f"{self._example(row)} is read as {self.values[row]:g}" if odd.any() else ""
+        for end in (_WORD_SAMPLE_ROWS, len(self.known)) if not self.is_plain else ():
+            text, values = self.known[:end], self.values[:end]
+            odd = np.isnan(parse_numbers(text, self.decimal, plain=True)) & ~np.isnan(values)
+            if self.decimal == "," and end == len(self.known) and not odd.any():
+                odd = values != np.floor(values)
+            if odd.any():
+                place = int(np.argmax(odd))
+                return f"{self._example(place)} is read as {values[place]:g}"
+        return ""
 
     def _counts_rows(self) -> bool:
         """Return whether numbers only count the rows: by the name of the column, or 0, 1, 2, ..."""
         values = self.values
-        differ = not self.gaps and self.distinct >= len(values) >= _MIN_ROWS_OF_IDS
+        differ = not self.gaps and self.distinct >= self.count >= _MIN_ROWS_OF_IDS
         if not differ or not (values == np.floor(values)).all():
             return False
         steps = bool((np.diff(values) == 1).all() and values[0] in (0, 1))
@@ -184,20 +203,22 @@ class _Inference:
 
     def _words(self) -> tuple[str, str]:
         """Tell categories, text and names of rows apart."""
-        n = len(self.known)
+        n = self.count
         if self.distinct <= _FEW_CATEGORIES and n >= _MIN_ROWS_PER_CATEGORY * self.distinct:
             return "categorical", ""
-        values = self.known if is_text(self.known) else categories(self.known)
-        if self.distinct == n >= _MIN_ROWS_OF_IDS and not self.gaps:
-            blanks = compute.any(compute.match_substring(values, " ")).as_py()
-            if not blanks or _ID_NAME.fullmatch(self.name):
-                return "id", "differs in each row"
-        sample = values[:_WORD_SAMPLE_ROWS].to_pylist()
-        words = sum(len(text.split()) for text in sample) / len(sample)
-        if words >= _MIN_WORDS_OF_TEXT or (
-            self.distinct > _MIN_DISTINCT_SHARE * n and n >= _MIN_ROWS_OF_IDS
-        ):
+        may_be_id = self.distinct == min(n, HEAD_ROWS) and n >= _MIN_ROWS_OF_IDS and not self.gaps
+        if may_be_id and not _ID_NAME.fullmatch(self.name):
+            may_be_id = not compute.any(compute.match_substring(self.known, " ")).as_py()
+        if may_be_id and len(compute.unique(self.known)) == n:
+            return "id", "differs in each row"
+        sample = self.known.take(arrow.array(self.rows[:_WORD_SAMPLE_ROWS])).to_pylist()
+        if sum(len(text.split()) for text in sample) >= _MIN_WORDS_OF_TEXT * len(sample):
             return "text", ""
-        counts = compute.value_counts(values).field("counts")
-        rare = int((np.asarray(counts) == 1).sum())
+        counts = self.counts
+        if len(counts) == n:
+            counts = np.asarray(compute.value_counts(self.known).field("counts"))
+        self.distinct = len(counts)
+        if self.distinct > _MIN_DISTINCT_SHARE * n and n >= _MIN_ROWS_OF_IDS:
+            return "text", ""
+        rare = int((counts == 1).sum())
         return "categorical", f"{rare} values are there once, and left out" if rare else ""

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fbeta._array import optional_import
 from fbeta.datasets.cells import arrow, arrow_cells
@@ -23,7 +24,8 @@ _SEPARATORS = (",", ";", "\t", "|")
 _SEPARATOR_HINT = re.compile(r"sep=(.)\s*")  # the first line of files for Excel
 _SEPARATOR_SAMPLE_LINES = 200
 # Arrow reads blocks of this size in parallel; one that is too small for a record is enlarged
-_ARROW_BLOCK_BYTES, _MAX_ARROW_BLOCK_BYTES = 2**20, 2**31 - 1
+_ARROW_BLOCK_BYTES, _MAX_ARROW_BLOCK_BYTES = 2**22, 2**31 - 1
+_SCAN_BYTES = 2**18
 
 
 def guess_separator(lines: Iterable[str]) -> str:
@@ -120,12 +122,15 @@ def csv_columns(
     rows = partial(_parse_rows, path, data, sep, width, first_line)
     names = [str(j) for j in range(width)]
     enlarged = min(len(data) + 1, _MAX_ARROW_BLOCK_BYTES)
-    for size in (_ARROW_BLOCK_BYTES, enlarged) if _is_strict(data, sep) else ():
+    is_strict, breaks = _check_quotes(data, sep)
+    # Arrow loses a line feed in a cell that is the first byte of a block
+    sizes = (enlarged,) if "\r" in breaks else (_ARROW_BLOCK_BYTES, enlarged)
+    for size in sizes if is_strict else ():
         with suppress(arrow.ArrowInvalid, ValueError):
             table = csv_module.read_csv(
                 arrow.BufferReader(data),
                 csv_module.ReadOptions(column_names=names, block_size=size),
-                csv_module.ParseOptions(delimiter=sep, newlines_in_values=b'"' in data),
+                csv_module.ParseOptions(delimiter=sep, newlines_in_values=bool(breaks)),
                 csv_module.ConvertOptions(
                     check_utf8=not data.isascii(),
                     column_types=dict.fromkeys(names, arrow.string()),
@@ -140,15 +145,29 @@ def csv_columns(
     return columns, lambda row: next(islice(rows(), row, None))[0]
 
 
-def _is_strict(data: bytes, sep: str) -> bool:
-    """Return whether each quote in the text begins or ends a cell, or is one of two in one."""
-    if len(sep.encode()) != 1:
-        return False
-    if b'"' not in data:
-        return True
-    ends = np.frombuffer(f'{sep}\r\n"'.encode(), dtype=np.uint8)
-    text = np.frombuffer(b"\n" + data + b"\n", dtype=np.uint8)
-    quotes = np.flatnonzero(text == ord('"'))
+def _check_quotes(data: bytes, sep: str) -> tuple[bool, str]:
+    """Return whether quotes in the text are well placed, and which ends of lines are in them.
+
+    A quote is well placed if it begins or ends a cell, or is one of two in one.
+    """
+    is_short = len(sep.encode()) == 1
+    if not is_short or b'"' not in data:
+        return is_short, ""
+    text = np.frombuffer(data, dtype=np.uint8)
+    quotes = _places(text, '"')
+    is_end = np.zeros(256, dtype=np.bool_)
+    is_end[list(f'{sep}\r\n"'.encode())] = True
     # quotes open and close in turn; two in a cell close it and open it again
-    before, after = text[quotes[::2] - 1], text[quotes[1::2] + 1]
-    return quotes.size % 2 == 0 and bool(np.isin(before, ends).all() and np.isin(after, ends).all())
+    before, after = quotes[::2] - 1, quotes[1::2] + 1
+    before, after = before[before >= 0], after[after < len(text)]
+    is_strict = len(quotes) % 2 == 0 and is_end[text[before]].all() and is_end[text[after]].all()
+    ends = [end for end in "\n\r" if end.encode() in data]
+    breaks = [end for end in ends if (np.searchsorted(quotes, _places(text, end)) % 2).any()]
+    return bool(is_strict), "".join(breaks)
+
+
+def _places(text: NDArray[np.uint8], character: str) -> NDArray[np.intp]:
+    """Return where a character is, found in parts of the text that stay in the cache."""
+    starts, size = range(0, len(text), _SCAN_BYTES), _SCAN_BYTES
+    found = [np.flatnonzero(text[i : i + size] == ord(character)) + i for i in starts]
+    return np.concatenate(found)

@@ -48,10 +48,12 @@ class TableLabels:
     def split(cls, Y: Labels, found: Sequence[str], names: Sequence[str], **more: Any) -> Self:
         """Take the columns ``names`` of Y, whose columns are ``found``; count the others apart."""
         place = {name: j for j, name in enumerate(found)}
-        own = np.zeros((len(Y), len(names)), dtype=np.int8)
-        for j, name in enumerate(names):
-            if name in place:
-                own[:, j] = Y[:, place[name]]
+        own = Y
+        if list(found) != list(names):
+            own = np.zeros((len(Y), len(names)), dtype=np.int8)
+            for j, name in enumerate(names):
+                if name in place:
+                    own[:, j] = Y[:, place[name]]
         known = set(names)
         others = [name for name in found if name not in known and Y[:, place[name]].any()]
         extra = Y[:, [place[name] for name in others]]
