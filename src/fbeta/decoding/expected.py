@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import Array, as_array, astype, is_tensor, namespace_and_device
+from fbeta._array import Array, as_array, astype, is_tensor, namespace_and_device, to_numpy
 from fbeta._threads import map_rows
 from fbeta.decoding.measures import Measure, form_of_statistics, get_measure
 from fbeta.labels.forms import check_binary, read_dense
@@ -135,8 +135,10 @@ def _hits_of_factored(form: Factored, yhat: Array) -> tuple[Array, ...]:
     chosen = xp.take(xp.reshape(yhat, (-1,)), xp.reshape(order, (-1,)))
     chosen = astype(xp, xp.reshape(chosen, order.shape), ascending.dtype)
     hits = xp.zeros_like(law.weights)
-    for labels, sizes, q in pieces(law, ascending):
-        hits[sizes, :] += xp.sum(q * chosen[labels, None, :], axis=0)
+    used = to_numpy(xp.any(chosen > 0, axis=1))
+    first = int(used.argmax()) if used.any() else len(used)  # the likely labels are the last ones
+    for labels, sizes, q in pieces(law, ascending[first:, :]):
+        hits[sizes, :] += xp.sum(q * chosen[first:, :][labels, None, :], axis=0)
     cardinalities = np.arange(law.first, law.first + law.weights.shape[0])
     sizes, hits = (xp.permute_dims(array, (1, 0)) for array in (law.weights, hits))
     return law.empty, sizes, cardinalities, hits

@@ -120,6 +120,12 @@ class LabelForm:
                 f"{name} has {other.n_labels} labels, but {self.n_labels} were {known}: they "
                 f"must agree (shape {values.shape})"
             )
+        if isinstance(values, np.ndarray):  # twice as fast as SciPy's constructor
+            n, s = values.shape
+            flat, index_type = np.flatnonzero(values), np.intp if values.size >= 2**31 else np.int32
+            starts = np.searchsorted(flat, s * np.arange(n + 1)).astype(index_type)
+            entries = np.ones(len(flat), np.int8), (flat % s).astype(index_type), starts
+            return sp.csr_array(entries, shape=(n, s))
         return sp.csr_array(values).astype(np.int8)
 
     def _read_classes(self, y: NDArray[Any], name: str, known: str, unseen: bool) -> Indicator:
