@@ -182,6 +182,97 @@ def cv_case(bench: Bench) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def embeddings(n: int, test: int = 5_000) -> tuple[Any, ...]:
+    """Draw embeddings of 768 numbers with 80 tags of a mildly nonlinear teacher, and test rows."""
+    import numpy as np
+
+    rng, rank, single = np.random.default_rng(0), 64, np.float32
+    mixing, W, V = (
+        rng.normal(size=shape) / scale
+        for shape, scale in (((rank, 768), 8), ((rank, 96), 8), ((96, 80), 5))
+    )
+    Z = rng.normal(size=(n + test, rank)).astype(single)
+    X = np.tanh(Z @ mixing.astype(single)) + 0.3 * rng.standard_normal((n + test, 768), single)
+    hidden = Z @ W
+    logits = 2.2 * (hidden + 0.5 * np.abs(hidden)) @ V - 2.8
+    Y = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.int8)
+    return X[:n], Y[:n], X[n:], Y[n:]
+
+
+def relevance_case(bench: Bench, n: int) -> dict[str, Any]:
+    """Choose alpha among 8 by 5 folds for binary relevance on embeddings."""
+    from sklearn import config_context
+
+    from fbeta import AlphaSearchCV
+    from fbeta.rivals import BinaryRelevance
+
+    X, Y, _, _ = embeddings(bench.rows(n))
+    T = bench.torch.tensor(X, device=bench.device)
+    search = AlphaSearchCV(BinaryRelevance())
+
+    def work() -> None:
+        search.fit(T, Y)
+
+    with config_context(array_api_dispatch=True):
+        seconds, counted = bench.seconds(work, 3), bench.counts(work)
+    products = 40 * _products(bench, T[: len(X) * 4 // 5], Y.shape[1])
+    return {
+        "seconds": seconds, **counted, "unavoidable_s": products,
+        "unavoidable": "X @ W and X.T @ G, once for each fold and alpha",
+        "more": f"alpha {search.alpha_:g}, F_1 {search.best_score_:.4f}",
+    }  # fmt: skip
+
+
+def auto_case(bench: Bench) -> dict[str, Any]:
+    """Fit FBetaAuto to embeddings within 20 seconds."""
+    from sklearn import config_context
+
+    from fbeta import FBetaAuto, fbeta_score
+
+    X, Y, X_test, Y_test = embeddings(bench.rows(30_000))
+    T, T_test = (bench.torch.tensor(part, device=bench.device) for part in (X, X_test))
+    clf = FBetaAuto(time_limit=20, random_state=0)
+    with config_context(array_api_dispatch=True):
+        start = time.perf_counter()
+        clf.fit(T, Y)
+        seconds = time.perf_counter() - start
+        score = fbeta_score(Y_test, bench.torch.as_tensor(clf.predict(T_test)).cpu().numpy())
+    return {"seconds": seconds, "more": f"time_limit=20; F_1 of test rows {score:.4f}"}
+
+
+def precision_case(bench: Bench, n: int) -> dict[str, Any]:
+    """Compare the fit with products of rounded inputs (TF32) to that with full precision."""
+    from contextlib import nullcontext
+
+    import scipy.sparse as sp
+    from sklearn import config_context
+
+    from benchmarks.cases import mediamill_shaped, problems_of
+    from fbeta.linear import LinearLearner, in_memory
+
+    X, _, targets = _mediamill(bench, mediamill_shaped, problems_of)
+    times = -(-bench.rows(n) // len(X))
+    T = bench.torch.tensor(X, dtype=bench.torch.float32, device=bench.device).repeat(times, 1)
+    T += 1e-3 * bench.torch.randn(T.shape, device=bench.device)
+    many = sp.csc_array(sp.vstack([targets] * times))
+
+    def solve() -> Any:
+        return LinearLearner(tol=1e-6).fit(T, many, None, 1.0)
+
+    found = {}
+    rounded = in_memory.product_precision
+    for name, precision in (("rounded", rounded), ("full", lambda *_, **__: nullcontext())):
+        in_memory.product_precision = precision
+        with config_context(array_api_dispatch=True):
+            found[name] = bench.seconds(solve, 5), int(solve().n_iter.max())
+    in_memory.product_precision = rounded
+    (ours, steps), (full, full_steps) = found["rounded"], found["full"]
+    return {
+        "seconds": ours / full, "unavoidable_s": full, "unavoidable": "the fit in full precision",
+        "more": f"times that; {len(T)} rows; most iterations {steps} and {full_steps}",
+    }  # fmt: skip
+
+
 def decode_case(bench: Bench) -> dict[str, Any]:
     """Decode statistics that are on the device."""
     import numpy as np
@@ -278,10 +369,19 @@ CASES: dict[str, tuple[str, Callable[[Bench], dict[str, Any]], float, float]] = 
     "fit": ("fit, 31,000 x 120, certified at 1e-6", lambda b: fit_case(b, 31_000, 7), 0.08, 0.03),
     "fit-million": ("fit, 1,000,000 x 120", lambda b: fit_case(b, 1_000_000, 3), 1.8, 1.0),
     "cv": ("CV, 8 alphas x 5 folds, 31,000 x 120", cv_case, 3.0, 1.0),
+    "relevance": ("CV of binary relevance, 8 alphas x 5 folds, 30,000 x 768 x 80",
+                  lambda b: relevance_case(b, 30_000), 1.0, 0.5),
+    "relevance-200k": ("CV of binary relevance, 200,000 x 768 x 80",
+                       lambda b: relevance_case(b, 200_000), 3.0, 1.5),
+    "auto": ("FBetaAuto, 30,000 x 768 x 80", auto_case, 20.0, 20.0),
     "decode": ("decode, 1,000,000 x 101 labels x 18 sizes", decode_case, 0.5, 0.1),
     "loss": ("cardinality loss + backward over BCE's, 1,024 x 1,000, sizes to 30", loss_case,
              5.0, 2.0),
     "host": ("decode on the processor over fbeta.decode's, 13,000 x 101 x 18", host_case, 2.0, 1.0),
+    "tf32": ("fit, TF32 over full precision, 31,000 x 120", lambda b: precision_case(b, 31_000),
+             1.0, 0.95),
+    "tf32-310k": ("fit, TF32 over full precision, 310,000 x 120",
+                  lambda b: precision_case(b, 310_000), 1.0, 0.9),
 }  # fmt: skip
 
 
@@ -343,7 +443,7 @@ def page(results: dict[str, Any]) -> str:
     ]
     text = (
         "Medians, on tensors that are on the device. `kernels` and `waits` are launches and "
-        "synchronisations of one run; the last two rows are ratios."
+        "synchronisations of one run; the last four rows are ratios."
     )
     return "\n\n".join(
         ["# Benchmarks on a GPU", f"`make bench-gpu` writes this page. {where}.", text,
