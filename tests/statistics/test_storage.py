@@ -6,12 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fbeta import LabelStatistics, decode
 from fbeta.decoding.expected import expected_fbeta
+from fbeta.statistics.composite import is_present
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 
 from .. import reference
@@ -454,3 +456,11 @@ def test_infinite_log_odds_are_certain_and_impossible_labels(case):
     np.testing.assert_allclose(q.joint, same.joint, rtol=1e-12, atol=1e-40)
     np.testing.assert_allclose(q.marginals(), same.marginals(), rtol=1e-12, atol=1e-40)
     np.testing.assert_allclose(q.astype(np.float32).marginals(), same.marginals(), atol=1e-4)
+
+
+def test_listed_labels_that_are_present() -> None:
+    rng = np.random.default_rng(0)
+    listed, present = rng.uniform(size=(2, 20, 9)) < 0.4
+    lists = sp.csr_array(np.where(listed, rng.normal(size=listed.shape), 0.0))
+    found = is_present(lists, sp.csr_array(present.astype(np.int8)))
+    assert found.tolist() == present[listed].tolist()

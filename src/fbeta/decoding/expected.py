@@ -18,7 +18,7 @@ from fbeta._threads import map_rows
 from fbeta.decoding.measures import Measure, form_of_statistics, get_measure
 from fbeta.labels.forms import check_binary, read_dense
 from fbeta.statistics.codes import Estimates
-from fbeta.statistics.composite import Form, Sparse
+from fbeta.statistics.composite import Form, Sparse, is_present
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.storage import Factored, pieces
 
@@ -146,15 +146,11 @@ def _hits_of_factored(form: Factored, yhat: Array) -> tuple[Array, ...]:
 
 def _hits_of_listed(form: Sparse, yhat: Any) -> tuple[Array, ...]:
     """Return the hits of predictions (n, s): unlisted labels share what the listed ones leave."""
-    (lists, used), P = form.padded(), form.P
-    numbered = sp.csr_array((np.arange(1.0, P.nnz + 1), P.indices, P.indptr), P.shape)
-    both = numbered.multiply(yhat).tocsr()
-    is_chosen = np.zeros(P.nnz, dtype=np.bool_)
-    is_chosen[both.data.astype(np.intp) - 1] = True
+    lists, used = form.padded()
     chosen = np.zeros_like(used)
-    chosen[used] = is_chosen
+    chosen[used] = is_present(form.P, yhat)
     empty, sizes, cardinalities, hits = _hits_of_factored(lists, chosen)
-    unlisted = np.diff(yhat.indptr) - np.diff(both.indptr)
+    unlisted = np.diff(yhat.indptr) - chosen.sum(axis=1)
     if unlisted.any():
         rest = np.maximum(cardinalities * sizes - _hits_of_factored(lists, used)[3], 0.0)
         hits = hits + rest * (unlisted / np.maximum(form.shape[1] - form.listed(), 1))[:, None]

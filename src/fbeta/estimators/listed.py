@@ -25,6 +25,7 @@ from fbeta.linear import LinearLearner, LinearProbabilities
 from fbeta.linear.design import Design
 from fbeta.linear.learner import Names, Weight
 from fbeta.statistics.codes import Code, SizedCode
+from fbeta.statistics.composite import is_present
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["ListedLinearModel", "fit_listed", "fit_listed_models"]
@@ -52,7 +53,7 @@ def fit_listed(
     n, s = logits.shape
     row, label = np.repeat(np.arange(n), np.diff(logits.indptr)), logits.indices
     own = np.ones(n) if weight is None else weight
-    y = is_present(logits, Y)
+    y = is_present(logits, Y).astype(np.float64)
     knots, values = np.array([-1.0, 1.0]), np.array([-1.0, 1.0])
     if logits.nnz:
         knots, values = fit_curve(logits.data[:, None], y[:, None], own[row], alpha)
@@ -79,14 +80,6 @@ def fit_listed(
         unlisted=float(np.average(np.diff(Y.indptr) - found, weights=own)),
         list_length=None if all_listed else int(np.diff(logits.indptr).max(initial=1)),
     )
-
-
-def is_present(listed: sp.csr_array, Y: sp.csr_array) -> NDArray[np.float64]:
-    """Return 0/1 for the listed labels, (nnz,): whether Y, of the same shape, has them."""
-    both = sp.csr_array(with_values(listed, np.arange(1.0, listed.nnz + 1)).multiply(Y > 0))
-    out = np.zeros(listed.nnz)
-    out[both.data.astype(np.intp) - 1] = 1.0
-    return out
 
 
 def fit_lines(

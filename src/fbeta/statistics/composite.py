@@ -232,6 +232,15 @@ def lists_to_csr(indices: Any, values: Any, n_labels: int) -> Any:
     return out
 
 
+def is_present(lists: sp.csr_array, Y: Any) -> NDArray[np.bool_]:
+    """Return whether Y has each of the listed labels, (nnz,), of the same shape (n, s)."""
+    numbers = np.arange(1, lists.nnz + 1)
+    numbered = sp.csr_array((numbers, lists.indices, lists.indptr), shape=lists.shape)
+    found = np.zeros(lists.nnz, dtype=np.bool_)
+    found[numbered.multiply(Y > 0).data - 1] = True
+    return found
+
+
 Form: TypeAlias = Dense | Factored | Mixture | Sparse
 
 
