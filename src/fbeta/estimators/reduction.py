@@ -203,8 +203,10 @@ class FBetaReduction(StatisticsClassifier):
             count = targets.shape[1]
             # a classifier for each target, also where targets are equal
             old = [clone(self.estimator)] * count if before is None else before.estimators
+            more: Any = {} if weight is None else {"sample_weight": weight}
+            more["classes"] = np.array([0, 1])
             estimators = Parallel(n_jobs=self.n_jobs)(
-                delayed(_add_one)(old[c], X, targets[:, [c]].toarray()[:, 0], weight)
+                delayed(deepcopy(old[c]).partial_fit)(X, targets[:, [c]].toarray()[:, 0], **more)
                 for c in range(count)
             )
             nan, every = np.full(count, np.nan), np.arange(count)
@@ -369,23 +371,13 @@ def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str
     return CalibratedClassifierCV(clone(estimator), cv=cv).fit(X, target, **weights)
 
 
-def _add_one(estimator: Any, X: Any, target: NDArray[np.int8], weight: Weight) -> Any:
-    """Return a copy of a classifier that has seen more rows of one 0/1 target."""
-    weights = {} if weight is None else {"sample_weight": weight}
-    return deepcopy(estimator).partial_fit(X, target, classes=np.array([0, 1]), **weights)
-
-
 def _predict_each(
     estimators: list[Any], X: Any, constants: NDArray[np.float64], n_jobs: int | None
 ) -> NDArray[np.float64]:
     """Return P(target = 1 | x) for each classifier, None where a target is constant: (n, m)."""
-    predict, pairs = delayed(_predict_one), zip(estimators, constants, strict=True)
-    columns = Parallel(n_jobs=n_jobs)(predict(fitted, X, constant) for fitted, constant in pairs)
-    return np.stack(columns, axis=1)
-
-
-def _predict_one(estimator: Any, X: Any, constant: float) -> NDArray[np.float64]:
-    """Return P(target = 1 | x) for each row."""
-    if estimator is None:
-        return np.full(_num_samples(X), constant)
-    return np.asarray(estimator.predict_proba(X)[:, 1], dtype=np.float64)
+    out = np.tile(constants, (_num_samples(X), 1))
+    fitted = [column for column, found in enumerate(estimators) if found is not None]
+    calls = (delayed(estimators[column].predict_proba)(X) for column in fitted)
+    for column, P in zip(fitted, Parallel(n_jobs=n_jobs)(calls), strict=True):
+        out[:, column] = P[:, 1]
+    return out
