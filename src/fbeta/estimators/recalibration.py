@@ -29,7 +29,6 @@ from fbeta._array import Array, array_namespace
 from fbeta._threads import check_cancelled, map_rows
 from fbeta.linear.cardinality import Cardinality
 from fbeta.statistics.cardinality_law import size_law
-from fbeta.statistics.conditional_bernoulli import conditional_law, size_ratios
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["ListedRecalibration", "Recalibration", "fit_recalibration"]
@@ -40,8 +39,6 @@ PRIOR_LABELS = 100.0  # labels whose logits are right that the curve counts, for
 MIN_ROW_LOSS = 1e-4 * float(np.log(2))
 CG_TOLERANCE, MAX_CG_STEPS = 0.01, 60  # of the solve with the approximate Hessian
 ARMIJO, MIN_STEP = 1e-4, 1e-10  # share of the promised decrease that a step needs; least step
-MIN_TILE_ROWS, TILE_ELEMENTS = 128, 1 << 18  # rows, and labels times rows, evaluated together
-MIN_LOG_ODDS = -650.0  # a score so far below the largest of its row counts for no more
 ROWS_AT_ONCE = 1 << 13  # lists whose size laws are computed together
 IMPOSSIBLE_LOG_ODDS = -500.0  # of the unused places of a list
 
@@ -180,39 +177,19 @@ class _Objective:
         self, curve: Array, rest: Array, number: Array, targets: Array, sizes: Array, weight: Any
     ) -> None:
         self.curve, self.rest, self.number, self.targets = curve, rest, number, targets
-        self.sizes, self.s = sizes, curve.shape[1]
+        self.sizes, self.s, self.law = sizes, curve.shape[1], Cardinality(curve.shape[1], sizes)
         self.weight = np.ones(len(curve)) if weight is None else weight
         self.ends = np.cumsum([self.s, self.s, len(sizes), len(sizes)])
-
-    def expectations(self, u: Array) -> tuple[Array, Array]:
-        """Return ``ln Z``, (n,), and the expectations of the targets, (n, s + C)."""
-        K, s = int(self.sizes[-1]), self.s
-
-        def work(rows: slice) -> tuple[Array, Array]:
-            check_cancelled()
-            labels = u[rows, :s].T
-            potentials = np.full((K + 1, labels.shape[1]), -np.inf)
-            potentials[self.sizes] = u[rows, s:].T
-            log_total, z, steps = size_law(np, labels, potentials)
-            top = labels.max(axis=0)
-            odds = np.exp(np.maximum(labels - top, MIN_LOG_ODDS))
-            mean = _expected_labels(odds, np.exp(steps - top), z[1:]) if K else 0 * odds
-            return log_total, np.concatenate([mean, z[self.sizes]]).T
-
-        rows = max(MIN_TILE_ROWS, TILE_ELEMENTS // s)
-        tasks = [slice(start, start + rows) for start in range(0, len(u), rows)]
-        found: tuple[Array, Array] = map_rows(np, work, tasks)
-        return found
 
     def __call__(self, w: Array, alpha: float) -> tuple[float, Array, Array]:
         """Return the value, the gradient, and the expectations of the targets, (n, s + C)."""
         slope, offset, constant, factor, rest = np.split(w, self.ends)
         labels = self.curve * (1 + slope) + self.rest * rest + offset
         u = np.concatenate([labels, constant + self.number[:, None] * factor], axis=1)
-        log_total, mean = self.expectations(u)
-        losses = log_total - (u * self.targets).sum(axis=1)
-        value = float(self.weight @ losses) + alpha / 2 * float(w @ w)
-        residual = self.weight[:, None] * (mean - self.targets)
+        check_cancelled()
+        losses, difference = self.law.slopes(self.targets, u)
+        value = float(self.weight @ losses[:, 0]) + alpha / 2 * float(w @ w)
+        residual, mean = self.weight[:, None] * difference, difference + self.targets
         return value, self._back(residual, self.curve, self.rest, self.number) + alpha * w, mean
 
     def _back(self, values: Array, curve: Array, rest: Array, number: Array) -> Array:
@@ -254,50 +231,6 @@ class _Objective:
         inverse = LinearOperator(shape, matvec=lambda r: r / diagonal, dtype=float)
         limits = {"rtol": CG_TOLERANCE, "maxiter": MAX_CG_STEPS}
         return np.asarray(cg(hessian, gradient, M=inverse, **limits)[0])
-
-
-def _expected_labels(odds: Array, ratios: Array, weights: Array) -> Array:
-    """Return ``P(y_j = 1)``, (s, n), for odds (s, n), R_k / R_{k-1} (K, n) and P(|y| = k) (K, n).
-
-    ``P(y_j = 1 | k) = w_j / r_k (1 - P(y_j = 1 | k - 1))`` is stable where ``w_j <= r_k``, for all
-    sizes if it holds for the last. The few other labels of a row are left out one by one.
-    """
-    K, heavy = len(ratios), odds > ratios[-1]
-    count = int(heavy.sum(axis=0).max())
-    if count**2 > len(odds):  # many labels in most sets: the recurrence that runs both ways
-        P = odds / (1 + odds)
-        law = conditional_law(np, P, 0 * weights[0], weights)
-        pieces = (joint[:, 0] for _, joint in law.joint(P, 1))
-        return np.asarray(sum(pieces, np.zeros_like(odds)))
-    place = np.argsort(np.where(heavy, -odds, 0.0), axis=0)[:count] if count else None
-    light = np.where(heavy, 0.0, odds)
-    mean, present, term = (np.zeros_like(odds) for _ in range(3))
-    for k in range(K):
-        np.subtract(1.0, present, out=present)
-        present *= light
-        present /= ratios[k]
-        mean += np.multiply(present, weights[k], out=term)
-    if place is not None:
-        own = np.take_along_axis(np.where(heavy, odds, 0.0), place, axis=0)
-        some = np.take_along_axis(mean, place, axis=0) + _left_out(light, own, ratios, weights)
-        np.put_along_axis(mean, place, some, axis=0)
-    return mean
-
-
-def _left_out(light: Array, own: Array, ratios: Array, weights: Array) -> Array:
-    """Return ``P(y_j = 1)`` of labels with odds ``own`` (m, n), zero where these are zero."""
-    tiny, logs = np.finfo(float).tiny, np.cumsum(np.log(ratios), axis=0)
-    without = size_ratios(np, np.maximum(light, tiny), len(ratios))
-    out = np.zeros_like(own)
-    for j in range(len(own)):
-        others = without.copy()  # R_k / R_{k-1} of all labels but this one
-        for odds in np.maximum(np.delete(own, j, axis=0), tiny):
-            raised = others + odds
-            others[1:] = others[:-1] * (raised[1:] / raised[:-1])
-            others[0] = raised[0]
-        below = np.concatenate([0 * logs[:1], np.cumsum(np.log(others), axis=0)[:-1]])
-        out[j] = own[j] * (weights * np.exp(below - logs)).sum(axis=0)
-    return out
 
 
 def _minimise(
