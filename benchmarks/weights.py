@@ -18,7 +18,8 @@ import numpy as np
 from fbeta import LabelStatistics, decode
 from fbeta.datasets import load
 from fbeta.estimators.auto import auto_models, feature_maps
-from fbeta.estimators.auto_search import Clock, Search
+from fbeta.estimators.auto_search import Search
+from fbeta.estimators.average import Clock
 from fbeta.estimators.folds import make_folds
 from fbeta.estimators.members import Trial, decoder_products, kept_rows, stacked_weights
 from fbeta.labels.forms import form_of

@@ -30,7 +30,8 @@ from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.estimators import auto, members
 from fbeta.estimators import auto_search as searching
 from fbeta.estimators.auto import feature_maps
-from fbeta.estimators.auto_search import Clock, Search
+from fbeta.estimators.auto_search import Search
+from fbeta.estimators.average import Clock
 from fbeta.estimators.folds import make_folds
 from fbeta.estimators.members import Trial, stacked_weights
 from fbeta.labels.forms import form_of
@@ -257,6 +258,58 @@ def test_large_data_and_no_time_leave_a_first_model(monkeypatch):
     assert len(model.members) == 1
     clf = FBetaAuto(time_limit=1e-6, cv=2).fit(X, Y)
     assert clf.predict(X).shape == Y.shape
+
+
+def test_members_with_small_weights_are_dropped_where_fits_would_end_too_late(data, monkeypatch):
+    search = prepared(*data, Clock(lambda: 0.0, 10.0), kinds=True)
+    for model in ("sized", "joint"):
+        search._try(("raw", model))
+    given = np.array([0.5, 0.3, 0.2])
+    monkeypatch.setattr(Search, "weights", lambda own: (given.copy(), 1.0))
+    # the two folds have as many training rows as there are; one alpha takes a share of the time
+    share = searching.ALPHA_SHARE * searching.REFIT_MARGIN
+    for seconds, count in ((3.0, 3), (10 / share / 2.5, 2), (1e9, 1)):
+        search.found = {
+            pair: [replace(candidate, seconds=seconds) for candidate in some]
+            for pair, some in search.found.items()
+        }
+        model = search.average()
+        kept = sorted((row["weight"] for row in model.leaderboard), reverse=True)
+        np.testing.assert_allclose(kept[:count], given[:count] / given[:count].sum())
+        assert not any(kept[count:])
+        assert len(model.members) == count
+        # the score is that of what is left
+        mixture = LabelStatistics.mixture(
+            [c.statistics for c in search.candidates[:count]], kept[:count]
+        )
+        assert model.score == pytest.approx(search.trial.calibration(mixture)[1])
+
+
+def test_fits_to_all_rows_are_expected_once_for_both_kinds_of_a_forest(data):
+    X, Y = data
+    search = prepared(X, Y, Clock(lambda: 0.0, 10.0), kinds=True)
+    search.models = {**search.models, "forest": FBetaForest(n_estimators=3, random_state=0)}
+    for model in ("forest", "sized"):
+        search._try(("raw", model))
+    forest, _, linear, _ = (candidate.seconds for candidate in search.candidates)
+    # the two folds have as many training rows as there are
+    expected = searching.REFIT_MARGIN * (forest + 2 * searching.ALPHA_SHARE * linear)
+    assert search._refits(range(4)) == pytest.approx(expected)
+    assert search._refits([1]) == pytest.approx(searching.REFIT_MARGIN * forest)
+
+
+def test_large_tables_hold_out_fewer_rows_where_these_have_many_statistics(monkeypatch):
+    monkeypatch.setattr(auto, "LARGE_ELEMENTS", 1000)
+    monkeypatch.setattr(auto, "MIN_HELD_OUT_ROWS", 20)
+    X, Y, _, _ = make_calibrated(400, n_labels=2, n_features=6)
+    for numbers, count in ((3e7, 100), (200, 50), (1, 20)):  # 2 labels with 2 sizes: 4 numbers
+        monkeypatch.setattr(auto, "MAX_DECODED_NUMBERS", numbers)
+        ((train, test),) = auto._default_cv(X, form_of(Y).read(Y))
+        assert (len(train), len(test)) == (400 - count, count)
+        assert np.array_equal(np.sort(np.append(train, test)), np.arange(400))
+    monkeypatch.setattr(auto, "MAX_TRAINING_ROWS", 30)
+    ((train, test),) = auto._default_cv(X, form_of(Y).read(Y))
+    assert (len(train), len(test), len(np.intersect1d(train, test))) == (30, 20, 0)
 
 
 def test_fewer_folds_are_used_where_time_is_short(monkeypatch):
@@ -489,10 +542,10 @@ def test_weights_are_those_of_least_squares_unless_one_is_clearly_better(data, m
     parts = [candidate.statistics for candidate in candidates]
     rows, share = search.trial.kept_rows()
     truth = search.trial.Y[rows]
-    kept = stacked_weights(search.trial.products(candidates)) >= members.MIN_WEIGHT
+    kept = stacked_weights(search.trial.weights(candidates)[2]) >= members.MIN_WEIGHT
     again = np.zeros(3)
     own = [candidate for candidate, keep in zip(candidates, kept, strict=True) if keep]
-    again[kept] = stacked_weights(search.trial.products(own))
+    again[kept] = stacked_weights(search.trial.weights(own)[2])
     weights, value = search.weights()
     if (weights > 0).sum() > 1:
         np.testing.assert_allclose(weights, again)
@@ -504,7 +557,7 @@ def test_weights_are_those_of_least_squares_unless_one_is_clearly_better(data, m
     object.__setattr__(candidates[0], "statistics", worse)
     object.__setattr__(candidates[0], "score", 0.0)
     monkeypatch.setattr(members, "stacked_weights", lambda gram: np.eye(3)[0][: len(gram) - 1])
-    weights, value = search.trial.weights(candidates, np.eye(4))
+    weights, value, _ = search.trial.weights(candidates, np.eye(4))
     best = int(np.argmax([candidate.score for candidate in candidates]))
     assert weights.tolist() == np.eye(3)[best].tolist()
     assert value == pytest.approx(candidates[best].score, abs=1e-6)

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from fbeta import LabelStatistics
+from fbeta import FBetaForest, LabelStatistics
 from fbeta.estimators import members
-from fbeta.estimators.members import decoder_products, stacked_weights
+from fbeta.estimators.forest import NeighboursClassifier
+from fbeta.estimators.members import decoder_products, share_fit, stacked_weights
 
 
 def what_a_decoder_sees(q, beta, largest):
@@ -40,6 +41,33 @@ def make(n, s, m, seed):
     Y = (rng.uniform(size=(n, s)) < rng.uniform(0.1, 0.9, s)).astype(int)
     parts = [LabelStatistics.from_marginals(rng.uniform(size=(n, s))) for _ in range(m)]
     return sp.csr_array(Y), parts, rng.dirichlet(np.ones(n))
+
+
+@pytest.mark.parametrize(("s", "beta"), [(3, 1.0), (25, 0.5), (25, 2.0)])
+def test_products_are_those_of_what_a_decoder_sees(s, beta, monkeypatch):
+    monkeypatch.setattr(members, "STACKED_NUMBERS", 1 << 12)  # several blocks of rows
+    Y, parts, share = make(40, s, 3, 0)
+    every = [LabelStatistics.from_labels(Y.toarray()), *(part.unfolded() for part in parts)]
+    largest = int(every[0].cardinalities.max())
+    seen = np.stack([what_a_decoder_sees(q, beta, largest) for q in every])
+    expected = np.einsum("ink,jnk,n->ij", seen, seen, share)
+    found = decoder_products(every, beta, share, largest)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert decoder_products(every, beta, share, largest, found) is found
+
+
+@pytest.mark.parametrize("kind", [FBetaForest, NeighboursClassifier])
+def test_a_second_kind_of_candidate_shares_the_fit_of_the_first(kind):
+    X, new = np.random.default_rng(0).normal(size=(2, 40, 3))
+    Y, _, _ = make(40, 4, 1, 1)
+    options = {"n_estimators": 5, "random_state": 0} if kind is FBetaForest else {}
+    fitted, sized = kind(**options).fit(X, Y), kind(labels="sized", **options)
+    shared = share_fit(fitted, sized, Y)
+    own = sized.fit(X, Y).predict_statistics(new)
+    assert shared.model is fitted.model
+    assert (shared.labels, fitted.labels) == ("sized", "sets")
+    np.testing.assert_array_equal(shared.predict_statistics(new).joint, own.joint)
+    assert np.abs(fitted.predict_statistics(new).joint - own.joint).max() > 0.01
 
 
 @settings(max_examples=20, deadline=None)

@@ -22,26 +22,27 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fbeta._array import array_namespace, astype, check_number, is_accelerator, is_tensor
 from fbeta._threads import n_threads
 from fbeta.estimators.alpha_search import check_grid
-from fbeta.estimators.auto_search import FEW_ROWS, JOINT, QUICK, RAW, Clock, Search
-from fbeta.estimators.average import AverageClassifier, AverageModel, Progress, Report
+from fbeta.estimators.auto_search import FEW_ROWS, JOINT, QUICK, RAW, Search
+from fbeta.estimators.average import AverageClassifier, AverageModel, Clock, Progress, Report
 from fbeta.estimators.base import validate_features
 from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
 from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
-from fbeta.estimators.members import Trial, as_candidates, kept_rows
+from fbeta.estimators.members import MAX_DECODED_NUMBERS, Trial, as_candidates, kept_rows
 from fbeta.estimators.reduction import SizedClassifier
 from fbeta.estimators.statistics_base import FBetaClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
+from fbeta.statistics import observed_cardinalities
 
 __all__ = ["FBetaAuto", "FBetaEnsemble", "auto_models", "feature_maps"]
 
 # features among which a split of a forest is chosen: a share of all, up to a number
 SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
 MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
-HELD_OUT_ROWS = 10_000  # of the one split of large data, at most
-# of the Laplacian kernel, over the number of features; the likeliest first
-GAMMAS = (0.25, 0.1, 0.5)
+# of the one split of large data; fewer are held out where rows have many statistics to decode
+MAX_TRAINING_ROWS, HELD_OUT_ROWS, MIN_HELD_OUT_ROWS = 50_000, 10_000, 2000
+GAMMAS = (0.25, 0.1, 0.5)  # of the Laplacian kernel, over the features; the likeliest first
 # landmarks of a kernel: all rows, this many, or a tenth of the rows, up to a limit
 LANDMARKS, MAX_LANDMARKS = 800, 1000
 QUANTILES = 200
@@ -189,6 +190,7 @@ class FBetaAuto(AverageClassifier):
     X is dense or sparse, of any scale, and may have gaps (NaN): they are filled with the median of
     the column (the mean of a large X without gaps), and columns that say where there were gaps are
     added. The maps are fitted to all training rows, without their labels, and shared by all folds.
+    A dense X that is mostly zeros is taken as sparse, and a large dense X in single precision.
 
     First comes the quickest model over one map, then your own candidates, and every map with the
     quickest model; then nearest neighbours, forests, the paper's method over the raw features and
@@ -196,24 +198,23 @@ class FBetaAuto(AverageClassifier):
     what it may gain in a second, if the effects of maps and models on the score add up, until ten
     candidates in a row did not raise the F_beta of the average by 0.0005. Alphas are decades, then
     half decades beside the best, but not for large X, label sets and the cardinality model.
-    What is expected to take longer than there is time is not begun, by the time of the same model
-    elsewhere, of a few trees, or of a fit to 400 rows. Below 200 rows, where noise hides small
-    gains, there are fewer maps and trees, decades only, and every model over one map; where a time
-    limit is short for more than 2000 rows, fewer of the five folds.
+    What is expected to take longer than there is time, with its fit to all rows, is not begun, by
+    the time of the same model elsewhere, of a few trees, or of a fit to 400 rows. Below 200 rows
+    there are fewer maps and trees, decades only, and every model over one map: noise hides small
+    gains. Where a time limit is short for more than 2000 rows, fewer of the five folds are used.
 
     Weights are those with which the average of the statistics of the held-out rows comes closest,
     in the squared error of what the decoder computes of them, to the labels; those below 0.02 are
-    dropped. Where one candidate alone has an F_beta that is higher by more than two standard
-    errors, it is taken alone. Of large data, as many rows are kept for this as fit into half a
-    gigabyte. With a time limit and more than 2000 rows, a first model is fitted to 2000 of them,
-    and is what remains if nothing else is ready in time. Models with more than a gigabyte of
-    coefficients are left out. A dense X that is mostly zeros is taken as sparse, and a large dense
-    X in single precision. X may be a tensor on any device (with ``array_api_dispatch`` of
-    scikit-learn) that has no gaps: forests, nearest neighbours and label sets are then left out, on
-    accelerators the cardinality model too, and the kernels are RBF kernels. Ctrl-C ends the search:
-    see :meth:`fit`.
-    From 2,000 labels on, the model is :class:`fbeta.SizedClassifier` with lists of 50 labels for
-    each row, over each map, and the best of them is taken alone.
+    dropped, and the smallest ones where fits to all rows would end after the time limit. Where one
+    candidate alone has an F_beta that is higher by more than two standard errors, it is taken
+    alone. Of large data, as many rows are kept for this as fit into half a gigabyte. With a time
+    limit and more than 2000 rows, a first model is fitted to 2000 of them, and is what remains if
+    nothing else is ready in time. Models with more than a gigabyte of coefficients are left out.
+    X may be a tensor on any device (with ``array_api_dispatch`` of scikit-learn) that has no gaps:
+    forests, nearest neighbours and label sets are then left out, on accelerators the cardinality
+    model too, and the kernels are RBF kernels. Ctrl-C ends the search: see :meth:`fit`. From 2,000
+    labels on, the model is :class:`fbeta.SizedClassifier` with lists of 50 labels for each row,
+    over each map, and the best of them is taken alone.
 
     Examples
     --------
@@ -265,7 +266,7 @@ class FBetaAuto(AverageClassifier):
         X = astype(xp, X, xp.float32) if is_large(X) and not sp.issparse(X) else X
         maps, many = feature_maps(X, seed), Y.shape[1] >= MANY_LABELS
         automatic = isinstance(self.cv, str) and self.cv == "auto"
-        folds = make_folds(_default_cv(X, many) if automatic else self.cv, X, Y, weight)
+        folds = make_folds(_default_cv(X, Y) if automatic else self.cv, X, Y, weight)
         trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
         models = {} if self.replace else auto_models(self.beta, seed, X, many)
         if is_tensor(X):
@@ -292,8 +293,7 @@ class FBetaAuto(AverageClassifier):
         str
         """
         check_is_fitted(self)
-        rows = self.leaderboard_
-        chosen = [row for row in rows if row["weight"] > 0]
+        rows, chosen = self.leaderboard_, [w for w in self.weights_.values() if w > 0]
         lines = [
             f"F_{self.beta:g} of held-out rows: {self.best_score_:.4f} with the average of "
             f"{len(chosen)} out of {len(rows)} candidates.",
@@ -335,25 +335,25 @@ def is_large(X: Any) -> bool:
     return bool((X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]) > LARGE_ELEMENTS)
 
 
-def _default_cv(X: Any, many: bool) -> Any:
+def _default_cv(X: Any, Y: Indicator) -> Any:
     """Return five folds; or one split, whose rows compare with a standard error of .002."""
-    n = X.shape[0]
+    (n, s), many = Y.shape, Y.shape[1] >= MANY_LABELS
     if not (many or is_large(X)):
         return min(5, max(2, n))
-    order, count = np.random.RandomState(0).permutation(n), min(n // 4, HELD_OUT_ROWS)
-    return [(np.sort(order[count:]), np.sort(order[:count]))]
+    numbers = 1 if many else s * max(1, len(observed_cardinalities(Y)))
+    most = max(MIN_HELD_OUT_ROWS, min(HELD_OUT_ROWS, int(MAX_DECODED_NUMBERS / numbers)))
+    order, count = np.random.RandomState(0).permutation(n), min(n // 4, most)
+    return [(np.sort(order[count : count + MAX_TRAINING_ROWS]), np.sort(order[:count]))]
 
 
 def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
-    """Return pipelines by name, not fitted, for X (n, d) which may have gaps (NaN).
+    """Return pipelines by name, not fitted, for X (n, d) with or without gaps; the likeliest first.
 
-    Those that are likely to do well come first. All begin with what fills gaps; ``"raw"`` does no
-    more. ``seed`` is that of the landmarks of kernels.
+    ``seed`` is that of the landmarks of kernels.
     """
-    if is_tensor(X):
-        return {name: make_pipeline(*steps) for name, steps in _maps_of_tensors(X, seed).items()}
-    gaps = _fill_gaps(X)
-    maps = _maps_of_counts(X, seed) if sp.issparse(X) else _maps_of_numbers(X, seed)
+    gaps = [] if is_tensor(X) else _fill_gaps(X)
+    dense = _maps_of_tensors if is_tensor(X) else _maps_of_numbers
+    maps = (_maps_of_counts if sp.issparse(X) else dense)(X, seed)
     return {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
 
 

@@ -1,15 +1,10 @@
-"""The search for an average of label statistics: what to try next, when to end, which weights.
-
-A candidate is a feature map with a model over it. The maps are fitted to all training rows, of
-which they see no labels, and shared by all folds and models.
-"""
+"""The search for an average of label statistics: what to try next, when to end, which weights."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,13 +14,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import is_accelerator, is_tensor, namespace_and_device
 from fbeta._threads import check_cancelled, periodic_check
-from fbeta.estimators.average import AverageModel, Progress, Report
+from fbeta.estimators.average import AverageModel, Clock, Progress, Report
 from fbeta.estimators.folds import ALPHAS, make_folds
-from fbeta.estimators.members import Candidate, Trial, fit_member, kept_rows
+from fbeta.estimators.members import Candidate, Trial, fit_member, kept_rows, share_fit
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
+from fbeta.statistics.codes import LabelSetCode
 
-__all__ = ["FEW_ROWS", "JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Clock", "Search"]
+__all__ = ["FEW_ROWS", "JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Search"]
 
 Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
@@ -52,6 +48,7 @@ WIDTH_POWER = 0.7  # of the number of columns in the time of a model
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
 ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
+REFIT_MARGIN = 1.1  # of the expected time of fits to all rows
 # of the time limit that a probe may take; on accelerators the first one compiles kernels
 PROBE_SHARE, PROBE_SHARE_ACCELERATOR = 0.03, 0.15
 ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
@@ -64,31 +61,8 @@ PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model;
 
 
 @dataclass
-class Clock:
-    """Time since a search began, with a deadline for what is running."""
-
-    now: Callable[[], float] = perf_counter
-    limit: float | None = None
-    deadline: float = np.inf
-    begin: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.begin = self.now()
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the beginning."""
-        return self.now() - self.begin
-
-    def check(self) -> None:
-        """Raise an error after the deadline."""
-        if self.elapsed > self.deadline:
-            raise TimeoutError
-
-
-@dataclass
 class Search:
-    """Tries pairs of maps and models on one set of folds, and averages what did well."""
+    """Tries pairs of a feature map and a model on one set of folds, and averages what did well."""
 
     X: Any
     trial: Trial
@@ -103,14 +77,18 @@ class Search:
     found: dict[Pair, list[Candidate]] = field(default_factory=dict)
     failed: dict[Pair, str] = field(default_factory=dict)
     seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # the features of the last map
-    gram: Any = None  # Trial.products of the candidates so far
+    gram: Any = None  # products of the candidates so far, of Trial.weights
     expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
-    fallback: AverageModel | None = None
+    fallback: Search | None = None  # of some rows, where there are many
 
     @property
     def candidates(self) -> list[Candidate]:
         """Everything that has a score."""
         return [candidate for some in self.found.values() for candidate in some]
+
+    def _pairs(self) -> list[Pair]:
+        """Return the pair of each candidate."""
+        return [pair for pair, some in self.found.items() for _ in some]
 
     def run(self, pairs: Iterable[Pair] | None = None, keep_errors: bool = False) -> AverageModel:
         """Try pairs, by default what is worth it in the time there is, and fit the average."""
@@ -132,8 +110,7 @@ class Search:
             return self.average()
 
     def _tell(self, name: str, event: str, detail: str = "", score: float | None = None) -> None:
-        best = max((c.score for c in self.candidates), default=None)
-        clock = self.clock
+        best, clock = max((c.score for c in self.candidates), default=None), self.clock
         self.report(Progress(name, event, score, best, clock.elapsed, clock.limit, detail))
 
     def _pilot(self) -> None:
@@ -145,15 +122,15 @@ class Search:
             small._try((next(iter(self.maps)), QUICK), keep_errors=True)
         except ValueError:
             return
-        share = len(trial.folds[0][0]) / len(small.trial.folds[0][0])
-        share = 1.0 if self._on_accelerator else share
+        rows = [len(trial.folds[0][0]), len(small.trial.folds[0][0])]
+        share = 1.0 if self._on_accelerator else rows[0] / rows[1]
         seconds = max(1e-9, share * (self.clock.now() - begin))
         count = max(1.0, QUICK_SHARE * float(self.clock.limit or np.inf) / seconds)
         if self.fewer_folds and count < len(trial.folds):
             folds = trial.folds[: int(count)]
             kept = kept_rows(trial.Y, folds, np.random.RandomState(0))
             self.trial = replace(trial, folds=folds, kept=kept)
-        self.fallback = small.average()
+        self.fallback = small
 
     @property
     def _on_accelerator(self) -> bool:
@@ -165,7 +142,8 @@ class Search:
         weight = None if self.trial.weight is None else self.trial.weight[rows]
         X, Y = take_rows(self.X, rows), self.trial.Y[rows]
         folds = make_folds(2, X, Y, weight)[:1]
-        trial = Trial(Y, weight, folds, self.trial.beta, self.trial.n_jobs)
+        kept = kept_rows(Y, folds, np.random.RandomState(0))
+        trial = Trial(Y, weight, folds, self.trial.beta, self.trial.n_jobs, kept)
         clock = Clock(self.clock.now)
         nothing: dict[Any, Any] = {"found": {}, "failed": {}, "seen": {}, "gram": None}
         return replace(self, X=X, trial=trial, clock=clock, report=lambda event: None, **nothing)
@@ -201,10 +179,9 @@ class Search:
 
     def _cap_landmarks(self, name: str, most: int) -> None:
         if (self._landmarks(name) or 0) > most:
-            steps = self.maps[name].named_steps
-            step = next(key for key in steps if hasattr(steps[key], "n_components"))
-            fewer = clone(self.maps[name]).set_params(**{f"{step}__n_components": most})
-            self.maps = {**self.maps, name: fewer}
+            settings = self.maps[name].get_params()
+            key = next(key for key in settings if key.endswith("__n_components"))
+            self.maps = {**self.maps, name: clone(self.maps[name]).set_params(**{key: most})}
 
     def _limit_trees(self, pair: Pair) -> None:
         """Take fewer trees where a forest would take too long: they are nearly as good."""
@@ -221,8 +198,11 @@ class Search:
         top = max((c.score for c in self.candidates), default=0.0)
         rest = [(name, model) for name in self.maps for model in LINEAR_NAMES]
         new = [p for p in rest if p not in self.found and p not in self.failed]
+        # what a model adds over one map it adds over others; unknown scores are minus infinity
+        added = {m: self._score((best, m)) - self._score((best, QUICK)) for m in LINEAR_NAMES}
         # three standard errors of a score, about, are the square root of 1 / n
-        gain = {p: self._predicted(p, best) - top + max(MAX_SHORTFALL, n**-0.5) for p in new}
+        least = top - max(MAX_SHORTFALL, n**-0.5)
+        gain = {p: self._score((p[0], QUICK)) + added[p[1]] - least for p in new}
         hopeful = [p for p in new if gain[p] > 0]
         reached = self.weights()[1] if hopeful else 0.0
         for pair in sorted(hopeful, key=lambda p: (0.01 + self._seconds(p)) / gain[p]):
@@ -239,13 +219,8 @@ class Search:
 
     def weights(self) -> tuple[NDArray[np.float64], float]:
         """Return the weights of all candidates, and the F_beta of their average."""
-        self.gram = self.trial.products(self.candidates, self.gram)
-        return self.trial.weights(self.candidates, self.gram)
-
-    def _predicted(self, pair: Pair, best: str) -> float:
-        """Return the score of a pair if maps and models add up, -inf if one is unknown."""
-        terms = [self._score(p) for p in ((pair[0], QUICK), (best, pair[1]), (best, QUICK))]
-        return terms[0] + terms[1] - terms[2] if np.isfinite(terms).all() else -np.inf
+        weights, score, self.gram = self.trial.weights(self.candidates, self.gram)
+        return weights, score
 
     def _seconds(self, pair: Pair) -> float:
         """Return the expected time of a pair: by another map, by QUICK (JOINT), or by a probe."""
@@ -297,20 +272,31 @@ class Search:
         share = trained / len(small.trial.folds[0][0])
         if self._on_accelerator:
             share = max(1.0, trained / ACCELERATOR_ROWS)
+        if pair[1] == "label sets":  # every row has a score for each of them
+            all_sets, some = (LabelSetCode.of(t.Y).sets for t in (self.trial, small.trial))
+            share *= all_sets.shape[0] / some.shape[0]
         return repeats * (self.clock.now() - begin) * share
 
+    def _refits(self, places: Iterable[int]) -> float:
+        """Return the expected seconds of fits of some candidates to all rows."""
+        pairs, fits = self._pairs(), {}
+        for i in places:
+            # one fit serves both kinds of a model without alphas
+            kind = i if hasattr(self.candidates[i].estimator, "alpha") else -1
+            fits[kind, pairs[i]] = self.found[pairs[i]][0].seconds * self._refit_share(pairs[i])
+        return sum(fits.values())
+
+    def _refit_share(self, pair: Pair) -> float:
+        """Return the share of a fit to all rows in the time of a trial."""
+        share = ALPHA_SHARE if hasattr(self.models[pair[1]], "alpha") else 1.0
+        trained = sum(len(train) for train, _ in self.trial.folds)
+        return float(REFIT_MARGIN * share * self.trial.Y.shape[0] / trained)
+
     def _end_of_trials(self) -> float:
-        """Return when the fits to all rows have to begin, by what they will take."""
-        if self.clock.limit is None:
-            return np.inf
-        # a second kind from the same fits has no seconds of its own, and needs a fit as well
-        known = [(c, some[0].seconds) for some in self.found.values() for c in some]
-        best = sorted(known, key=lambda pair: -pair[0].score)[:6]
-        # the fit to all rows has one alpha, and more rows than a fold
-        shares = [ALPHA_SHARE if hasattr(c.estimator, "alpha") else 1.0 for c, _ in best]
-        fits = sum(share * seconds for share, (_, seconds) in zip(shares, best, strict=True))
-        last = self.clock.limit - 1.25 * fits / len(self.trial.folds)
-        return min(TRIALS_SHARE * self.clock.limit, last)
+        """Return when the fits to all rows have to begin, by what those of the best will take."""
+        limit = self.clock.limit or np.inf
+        best = np.argsort([-candidate.score for candidate in self.candidates])[:6]
+        return min(TRIALS_SHARE * limit, limit - self._refits(best))
 
     def _bytes(self, pair: Pair) -> float:
         """Return the size of the coefficients of a linear model over a map, about."""
@@ -324,17 +310,17 @@ class Search:
         s, K = self.trial.Y.shape[1], max(1, len(observed_cardinalities(self.trial.Y)))
         return int({JOINT: 1 + K * s, "label sets": s}.get(model, s + K))
 
-    def _leave_out(self, pair: Pair, why: str) -> None:
+    def _leave_out(self, pair: Pair, why: str) -> bool:
         self.failed[pair] = why
         self._tell(_name(pair), "left out", why)
+        return True
 
     def _try(self, pair: Pair, keep_errors: bool = False) -> bool:
         """Try a pair that has not been tried, and tell whether there is time for more."""
         if pair in self.found or pair in self.failed or pair[1] not in self.models:
             return True
         if self._bytes(pair) > MAX_MODEL_BYTES:
-            self._leave_out(pair, "its coefficients would need too much memory")
-            return True
+            return self._leave_out(pair, "its coefficients would need too much memory")
         # something has to be there in the end, however short the time
         safe = bool(self.found) or self.fallback is not None
         end = self._end_of_trials() if safe else np.inf
@@ -343,9 +329,8 @@ class Search:
         # the first candidate may take all the time: without it, the fallback is all there is
         expected = self._seconds(pair) if self.found else 0.0
         left = end - self.clock.elapsed
-        if expected > left:
-            self._leave_out(pair, "it would take too long")
-            return True
+        if expected * (1 + self._refit_share(pair)) > left:
+            return self._leave_out(pair, "it would take too long")
         share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected)) if self.found else left
         self.clock.deadline = self.clock.elapsed + share
         self._tell(_name(pair), "begin")
@@ -357,13 +342,11 @@ class Search:
                 more = {"kinds": self.kinds, "refine": self.refine and pair[1] not in SLOW_NAMES}
                 some = self.trial.try_out(_name(pair), model, Z, alphas, **more)
         except TimeoutError:
-            self._leave_out(pair, "it took too long")
-            return self.clock.elapsed < end
+            return self._leave_out(pair, "it took too long") and self.clock.elapsed < end
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
             if keep_errors or not safe:
                 raise
-            self._leave_out(pair, str(error))
-            return True
+            return self._leave_out(pair, str(error))
         self.found[pair] = some
         for candidate in some:
             self._tell(candidate.name, "scored", score=candidate.score)
@@ -375,12 +358,10 @@ class Search:
             return None, self.X
         if name not in self.seen:
             mapping = clone(self.maps[name])
-            weights = {}
-            if self.trial.weight is not None and "standardscaler" in mapping.named_steps:
+            weights, weight = {}, self.trial.weight
+            if weight is not None and "standardscaler" in mapping.named_steps:
                 xp, device = namespace_and_device(X=self.X)
-                weights["standardscaler__sample_weight"] = xp.asarray(
-                    self.trial.weight, device=device
-                )
+                weights["standardscaler__sample_weight"] = xp.asarray(weight, device=device)
             self.seen.clear()
             self.seen[name] = (mapping, mapping.fit_transform(self.X, **weights))
         return self.seen[name]
@@ -388,28 +369,39 @@ class Search:
     def average(self) -> AverageModel:
         """Choose weights, and fit what has one to all rows."""
         if not self.found and self.fallback is not None:
-            return self.fallback
-        pairs = [pair for pair, some in self.found.items() for _ in some]
-        candidates, Y = self.candidates, self.trial.Y
-        weights, score = self.weights()
+            return self.fallback.average()
+        pairs, candidates, Y = self._pairs(), self.candidates, self.trial.Y
+        weights, limit = self.weights()[0], self.clock.limit or np.inf
+        while self.clock.elapsed + self._refits(np.flatnonzero(weights)) > limit:
+            if np.count_nonzero(weights) == 1:
+                break
+            weights[np.where(weights > 0, weights, np.inf).argmin()] = 0.0
+        weights /= weights.sum()
         chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: pairs[i][0])
         names = list(dict.fromkeys(pairs[i][0] for i in chosen))
         maps, members = {}, []
+        fitted: dict[Pair, Any] = {}
         for i in chosen:
             maps[pairs[i][0]], Z = self._features(pairs[i][0])
             self._tell(candidates[i].name, "fit", f"to all rows, weight {weights[i]:.2f}")
-            members.append(fit_member(candidates[i].estimator, Z, Y, self.trial.weight))
+            member = candidates[i].estimator
+            if pairs[i] in fitted and not hasattr(member, "alpha"):
+                members.append(share_fit(fitted[pairs[i]], member, Y))
+            else:
+                members.append(fit_member(member, Z, Y, self.trial.weight))
+            fitted[pairs[i]] = members[-1]
         board = [
             {"name": c.name, "score": c.score, "seconds": round(c.seconds, 3), "weight": float(w)}
             for c, w in zip(candidates, weights, strict=True)
         ]
         mixture = LabelStatistics.mixture([c.statistics for c in candidates], weights)
+        calibration, score = self.trial.calibration(mixture)
         return AverageModel(
             [maps[name] for name in names],
             members,
             [names.index(pairs[i][0]) for i in chosen],
             [float(weights[i]) for i in chosen],
-            self.trial.calibration(mixture),
+            calibration,
             score,
             sorted(board, key=lambda row: -row["score"]),
             observed_cardinalities(Y),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import Estimates
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["AverageClassifier", "AverageModel", "Progress"]
+__all__ = ["AverageClassifier", "AverageModel", "Clock", "Progress"]
 
 MAX_ROW_BYTES = 1 << 17  # of the statistics of all members for one row, as an estimate
 
@@ -45,6 +46,29 @@ class Progress:
 
 
 Report: TypeAlias = Callable[[Progress], object]
+
+
+@dataclass
+class Clock:
+    """Time since a search began, with a deadline for what is running."""
+
+    now: Callable[[], float] = perf_counter
+    limit: float | None = None
+    deadline: float = np.inf
+    begin: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begin = self.now()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return self.now() - self.begin
+
+    def check(self) -> None:
+        """Raise an error after the deadline."""
+        if self.elapsed > self.deadline:
+            raise TimeoutError
 
 
 @dataclass(frozen=True)

@@ -95,10 +95,7 @@ def check_classifier(estimator: Any, *methods: str) -> None:
 
 
 def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | None:
-    """Return where the expected columns are among the given names, None if they are in order.
-
-    Raises ValueError, which names a column, where the names are not the same ones.
-    """
+    """Return where the expected columns are among the given names, None if they are in order."""
     given, expected = ([str(name) for name in names] for names in (given, expected))
     if given == expected:
         return None

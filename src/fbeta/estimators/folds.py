@@ -48,9 +48,8 @@ def make_folds(
 ) -> list[Fold]:
     """Return pairs of row indices (train, test); rows of weight zero are in no fold.
 
-    A number stands for that many shuffled folds of the rows with a positive weight, always the same
-    ones: files of multi-label data are often sorted by label, and label sets cannot be stratified
-    like classes. Splitters get all rows, and Y, (n, s), as a 0/1 array.
+    A number stands for that many shuffled folds, always the same ones: files are often sorted by
+    label, and label sets cannot be stratified. Splitters get all rows, and Y, (n, s), as an array.
     """
     rows = np.arange(Y.shape[0]) if weight is None else np.flatnonzero(weight)
     if isinstance(cv, Integral):
@@ -81,9 +80,8 @@ def over_folds(
 ) -> list[dict[float, Found]]:
     """Return what ``look`` returns for the held-out rows of every fold, by alpha.
 
-    ``look`` is called with the fitted estimator, the held-out rows (``checked``) and their indices.
-    What ``stop`` returns for a fold is called with every alpha, the strongest first, and what
-    ``look`` returned, and tells whether weaker ones are left out.
+    ``look`` is called with the fitted estimator, the held-out rows (``checked``) and their indices;
+    what ``stop`` returns for a fold with alphas and what was found, as :func:`pruning`.
     """
     check_takes_weight(estimator, weight)
     shared = estimator.alpha_shared(X, weight)
@@ -168,10 +166,9 @@ def constant_scores(
 def pruning(
     constant: NDArray[np.float64], weight: Weight
 ) -> Callable[[float, NDArray[np.float64]], bool]:
-    """Return what tells after each alpha whether weaker ones are left out: see AlphaSearchCV.
+    """Return what tells after each alpha, the strongest first, whether weaker ones are left out.
 
-    It is called with alphas, the strongest first, and scores of n rows; ``constant`` are theirs
-    without features.
+    It is called with an alpha and scores of n rows; ``constant`` are theirs without features.
     """
     best: NDArray[np.float64] | None = None
     before, idle = np.inf, 0  # the last alpha that gained, and alphas since

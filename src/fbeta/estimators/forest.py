@@ -50,15 +50,12 @@ def _code_of_sets(labels: str, Y: Indicator) -> LabelSetCode:
 
 @dataclass(frozen=True)
 class ForestModel:
-    """Trees as arrays over all their N nodes, and a distribution over label sets in each leaf.
-
-    A row with ``x[feature] <= threshold`` goes to the left, another to the right.
-    """
+    """Trees as arrays over all their N nodes, and a distribution over label sets in each leaf."""
 
     n_features: int
     roots: NDArray[np.int32]  # (T,), the first node of each tree
     feature: NDArray[np.int32]  # (N,)
-    threshold: NDArray[np.float64]  # (N,)
+    threshold: NDArray[np.float64]  # (N,), a row with x[feature] <= threshold goes to the left
     left: NDArray[np.int32]  # (N,), the node below; a leaf has itself
     right: NDArray[np.int32]  # (N,)
     shares: sp.csr_array  # (N, L), weights of label sets in a leaf, with the sum 1 / T, else zero

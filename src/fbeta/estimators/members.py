@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
@@ -30,7 +31,7 @@ from fbeta.metrics import fbeta_per_instance, fbeta_weight
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.composite import Sparse
 
-__all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "stacked_weights"]
+__all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "share_fit"]
 
 HALF_DECADE = 10**0.5
 MIN_WEIGHT = 0.02  # below, a member of an average is left out
@@ -39,6 +40,7 @@ KEPT_BYTES, MAX_DECODED_NUMBERS = 1 << 29, 3e7
 EXPECTED_CANDIDATES = 24  # for which memory is planned
 MIN_KEPT_ROWS = 500  # whatever memory says
 STACKED_NUMBERS = 1 << 22  # of statistics that are read together to choose weights
+RANK_TOLERANCE = 1e-12  # of singular values that count
 RIDGE = 1e-9  # share of the mean square of the statistics that keeps equal ones apart
 SUM_PENALTY = 1e3  # how firmly weights are held to a sum of 1, before they are divided by it
 
@@ -82,8 +84,7 @@ class Trial:
     ) -> list[Candidate]:
         """Fit to the training rows of every fold, transformers too, and score the held-out rows.
 
-        ``kinds`` asks for a second candidate from the same fits, with other dependence of labels,
-        where there is one; ``refine`` for half decades beside the best alpha.
+        ``kinds``: a second candidate from the same fits; ``refine``: half decades beside the best.
         """
         begin = perf_counter()
         maps, last = split_pipeline(estimator)
@@ -101,9 +102,12 @@ class Trial:
         out, seconds = [], perf_counter() - begin
         for kind in readers:
             alpha, score = self._best(grid, found, kind)
-            chosen = _with_alpha(estimator, inner, alpha)
-            if kind:
-                chosen.set_params(**SECOND_KINDS[kind])
+            chosen = clone(inner).set_params(**SECOND_KINDS.get(kind, {}))
+            if alpha is not None:
+                chosen.set_params(alpha=alpha)
+            if isinstance(estimator, Pipeline):
+                steps = clone(estimator).steps
+                chosen = Pipeline([*steps[:-1], (steps[-1][0], chosen)])
             parts = [fold[alpha][kind].statistics for fold in found]
             words = f"{name}, {kind}" if kind else name
             joined = LabelStatistics.concatenate([part for part in parts if part is not None])
@@ -193,32 +197,22 @@ class Trial:
         joined = np.concatenate(share)
         return rows, joined / joined.sum()
 
-    def products(
-        self, candidates: Sequence[Candidate], known: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """Return :func:`decoder_products` of the true labels and the statistics of candidates."""
-        if _listed(candidates):
-            return np.zeros((0, 0))
-        rows, share = self.kept_rows()
-        truth = LabelStatistics.from_labels(self.Y[rows].toarray())
-        largest = int(truth.cardinalities.max(initial=1))
-        parts = [truth, *(candidate.statistics for candidate in candidates)]
-        return decoder_products(parts, self.beta, share, largest, known)
-
     def weights(
-        self, candidates: Sequence[Candidate], gram: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], float]:
-        """Return weights of candidates, (m,), and the F_beta of their average, by :meth:`products`.
+        self, candidates: Sequence[Candidate], known: NDArray[np.float64] | None = None
+    ) -> tuple[NDArray[np.float64], float, NDArray[np.float64] | None]:
+        """Return weights of candidates, (m,), the F_beta of their average, and decoder_products.
 
-        One candidate is taken alone where it is better by more than two standard errors: the best
-        of many is often only the luckiest. Of those that list labels, the best is taken alone.
+        ``known`` are the products of the first candidates.
         """
         parts = [candidate.statistics for candidate in candidates]
         (rows, share), best = self.kept_rows(), int(np.argmax([c.score for c in candidates]))
         truth = self.Y[rows]
         alone = fbeta_per_instance(truth, decode(parts[best], self.beta), self.beta)
-        if _listed(candidates):
-            return np.eye(len(parts))[best], float(alone @ share)
+        if any(isinstance(part.form, Sparse) for part in parts):  # lists of labels have no average
+            return np.eye(len(parts))[best], float(alone @ share), None
+        labels = LabelStatistics.from_labels(truth.toarray())
+        largest = int(labels.cardinalities.max(initial=1))
+        gram = decoder_products([labels, *parts], self.beta, share, largest, known)
         kept = np.flatnonzero(stacked_weights(gram) >= MIN_WEIGHT)
         own = np.append(0, 1 + kept)
         weights = np.zeros(len(parts))
@@ -226,21 +220,18 @@ class Trial:
         average = LabelStatistics.mixture([parts[i] for i in kept], weights[kept])
         together = fbeta_per_instance(truth, decode(average, self.beta), self.beta)
         gain, error = folds.difference(alone, together, share)
+        # the best of many is often only the luckiest
         if gain > folds.STANDARD_ERRORS * error:
-            return np.eye(len(parts))[best], float(alone @ share)
-        return weights, float(together @ share)
+            return np.eye(len(parts))[best], float(alone @ share), gram
+        return weights, float(together @ share), gram
 
-    def calibration(self, statistics: LabelStatistics) -> Calibration:
-        """Compare the expected F_beta of statistics of the kept rows with what they achieve."""
+    def calibration(self, statistics: LabelStatistics) -> tuple[Calibration, float]:
+        """Compare the expected F_beta of statistics of the kept rows with the one they achieve."""
         rows, share = self.kept_rows()
         labels, expected = decode(statistics, self.beta, return_expected=True)
         achieved = fbeta_per_instance(self.Y[rows], labels, self.beta)
-        return Calibration.of(self.beta, np.minimum(expected, 1.0), achieved, share)
-
-
-def _listed(candidates: Sequence[Candidate]) -> bool:
-    """Tell whether statistics are of listed labels, of which there is no average."""
-    return any(isinstance(candidate.statistics.form, Sparse) for candidate in candidates)
+        calibration = Calibration.of(self.beta, np.minimum(expected, 1.0), achieved, share)
+        return calibration, float(achieved @ share)
 
 
 def _readers(estimator: Any, both: bool) -> Readers:
@@ -309,20 +300,18 @@ def _search_space(estimator: Any, alphas: Any) -> tuple[Any, list[Any]]:
     return estimator, list(alphas)
 
 
-def _with_alpha(estimator: Any, inner: Any, alpha: Any) -> Any:
-    """Return an estimator as it was tried out, with an alpha that is fixed."""
-    chosen = clone(inner) if alpha is None else clone(inner).set_params(alpha=alpha)
-    if not isinstance(estimator, Pipeline):
-        return chosen
-    return Pipeline([*clone(estimator).steps[:-1], (estimator.steps[-1][0], chosen)])
-
-
 def fit_member(estimator: Any, X: Any, Y: Indicator, weight: Weight) -> Any:
     """Fit an estimator or pipeline to all rows."""
     name = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
     weights = {} if weight is None else {f"{name}sample_weight": weight}
     labels = Y if isinstance(estimator, StatisticsClassifier) else Y.toarray()
     return clone(estimator).fit(X, labels, **weights)
+
+
+def share_fit(fitted: Any, estimator: Any, Y: Indicator) -> Any:
+    """Return an estimator with the fitted model of another one, which reads it in another way."""
+    other = copy(fitted).set_params(**estimator.get_params(deep=False))
+    return other.adopt(estimator.plan(Y)[0], fitted.model)
 
 
 def statistics_of(estimator: Any, X: Any) -> LabelStatistics:
@@ -341,25 +330,29 @@ def decoder_products(
 ) -> NDArray[np.float64]:
     """Return inner products, (m, m), of what a decoder reads of m dense statistics of n rows.
 
-    That are the probability of no labels, and what each label adds to sets of up to ``largest``
-    labels. ``known`` are the products of the first parts.
+    ``largest`` is the size of the largest label set; ``known`` are the products of the first parts.
     """
     n, m, start = len(parts[0]), len(parts), 0 if known is None else len(known)
+    if known is not None and start == m:
+        return known
     gram = np.zeros((m, m))
     gram[:start, :start] = 0.0 if known is None else known
     sizes = np.unique(np.concatenate([part.cardinalities for part in parts]))
     predicted = np.arange(1.0, largest + 1)[:, None]
     table = np.asarray(fbeta_weight(sizes[None, :].astype(float), predicted, beta))
-    places = [np.searchsorted(sizes, part.cardinalities) for part in parts]
-    rows = max(1, STACKED_NUMBERS // (m * (1 + parts[0].n_labels * max(1, len(sizes)))))
+    # the table has a numerical rank of about ten: so few numbers of each label have its products
+    _, scale, basis = np.linalg.svd(table, full_matrices=False)
+    basis = (scale[:, None] * basis)[scale > RANK_TOLERANCE * scale[:1]]
+    own = [basis[:, np.searchsorted(sizes, part.cardinalities)] for part in parts]
+    rows = max(1, STACKED_NUMBERS // (m * (1 + parts[0].n_labels * max(1, len(basis)))))
     for begin in range(0, n, rows):
-        own = slice(begin, begin + rows)
-        some = [part[own].astype(np.float64) for part in parts]
-        for i in range(start, m):
-            worth = table.T @ table[:, places[i]] @ (share[own, None, None] * some[i].joint)
-            empty = share[own] * some[i].empty
-            for j in range(i + 1):
-                gram[i, j] += empty @ some[j].empty + np.vdot(worth[:, places[j]], some[j].joint)
+        root, seen = np.sqrt(share[begin : begin + rows]), []
+        for part, columns in zip(parts, own, strict=True):
+            few = part[begin : begin + rows].astype(np.float64)
+            worth = np.matmul(columns, few.joint).reshape(len(few), -1)
+            seen.append((root[:, None] * np.column_stack([few.empty, worth])).ravel())
+        stacked = np.stack(seen)
+        gram[start:] += stacked[start:] @ stacked.T
     lower = np.tril(gram)
     return np.asarray(lower + np.tril(lower, -1).T)
 
