@@ -461,6 +461,14 @@ def test_gaps_in_the_features(data, few_trees, form):
         assert clf.predict(gaps).shape == Y.shape
     with pytest.raises(ValueError, match="infinity"):
         clf.predict(np.where(np.isnan(gaps), np.inf, gaps))
+    # every column has gaps, and all maps but one of dense features mark them
+    columns = {
+        name: steps[:2].fit_transform(given).shape[1]
+        for name, steps in feature_maps(given, 0).items()
+        if "kernel" not in name
+    }
+    unmarked = {"standardised, no marks": 6} if form == "dense" else {}
+    assert columns == {**dict.fromkeys(columns, 12), **unmarked}
 
 
 def test_sparse_features_stay_sparse(few_trees):

@@ -45,7 +45,6 @@ MAX_TRAINING_ROWS, HELD_OUT_ROWS, MIN_HELD_OUT_ROWS = 50_000, 10_000, 2000
 GAMMAS = (0.25, 0.1, 0.5)  # of the Laplacian kernel, over the features; the likeliest first
 # landmarks of a kernel: all rows, this many, or a tenth of the rows, up to a limit
 LANDMARKS, MAX_LANDMARKS = 800, 1000
-QUANTILES = 200
 # a dense matrix with a smaller share of nonzero numbers, and at least so many columns, is sparse
 SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
 LARGE_ELEMENTS = 4_000_000  # of X: single precision, one held-out split, kernels by products
@@ -188,8 +187,8 @@ class FBetaAuto(AverageClassifier):
     Notes
     -----
     X is dense or sparse, of any scale, and may have gaps (NaN): they are filled with the median of
-    the column (the mean of a large X without gaps), and columns that say where there were gaps are
-    added. The maps are fitted to all training rows, without their labels, and shared by all folds.
+    the column (the mean of a large X without gaps), and all maps but one add columns that mark the
+    gaps. The maps are fitted to all training rows, without their labels, and shared by all folds.
     A dense X that is mostly zeros is taken as sparse, and a large dense X in single precision.
 
     First comes the quickest model over one map, then your own candidates, and every map with the
@@ -347,14 +346,15 @@ def _default_cv(X: Any, Y: Indicator) -> Any:
 
 
 def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
-    """Return pipelines by name, not fitted, for X (n, d) with or without gaps; the likeliest first.
-
-    ``seed`` is that of the landmarks of kernels.
-    """
+    """Return pipelines by name, not fitted, for X (n, d) that may have gaps; likely ones first."""
     gaps = [] if is_tensor(X) else _fill_gaps(X)
     dense = _maps_of_tensors if is_tensor(X) else _maps_of_numbers
     maps = (_maps_of_counts if sp.issparse(X) else dense)(X, seed)
-    return {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
+    found = {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
+    if not sp.issparse(X) and any(getattr(step, "add_indicator", False) for step in gaps):
+        filled = clone(gaps[0]).set_params(add_indicator=False)  # marks may be mere noise
+        found["standardised, no marks"] = make_pipeline(filled, StandardScaler())
+    return found
 
 
 def _fill_gaps(X: Any) -> list[Any]:
@@ -384,7 +384,7 @@ def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
         maps["RBF kernel"] = [scale, _kernel(X, "rbf", 1 / d, seed)]
         if not few:
             normal = QuantileTransformer(
-                n_quantiles=QUANTILES, output_distribution="normal", random_state=seed
+                n_quantiles=200, output_distribution="normal", random_state=seed
             )
             maps[f"quantiles, kernel {first:g}"] = [normal, scale, kernels[first]]
     maps |= {f"kernel {gamma:g}": [scale, kernel] for gamma, kernel in kernels.items()}

@@ -105,8 +105,6 @@ class Search:
                 if not self.found:
                     raise
                 self._tell("search", "stopped", "interrupted: the best average so far is fitted")
-            finally:
-                self.clock.deadline = np.inf
             return self.average()
 
     def _tell(self, name: str, event: str, detail: str = "", score: float | None = None) -> None:
