@@ -129,6 +129,21 @@ def test_without_dispatch_tensors_are_arrays(data):
         assert isinstance(clf.predict(torch.asarray(X)), np.ndarray)
 
 
+@pytest.mark.parametrize("estimator", [BinaryRelevance(), SizedClassifier()])
+def test_calibration_is_the_same_where_expected_values_come_last(estimator, data, monkeypatch):
+    X, Y = data[:2]
+    found = {}
+    for on_device in (False, True):
+        monkeypatch.setattr(
+            "fbeta.estimators.alpha_search.is_accelerator", lambda _, d=on_device: d
+        )
+        found[on_device] = AlphaSearchCV(estimator, alphas=[0.1, 10.0]).fit(X, Y)
+    one, other = found.values()
+    assert one.alpha_ == other.alpha_
+    np.testing.assert_array_equal(one.calibration_.expected, other.calibration_.expected)
+    np.testing.assert_array_equal(one.calibration_.achieved, other.calibration_.achieved)
+
+
 @pytest.mark.parametrize("place", TENSORS)
 def test_an_average_of_estimators(place, data):
     X, Y = data

@@ -108,7 +108,8 @@ class HeldOutScores(NamedTuple):
     """What the predictions for the n rows of a fold got, and what was expected of them."""
 
     achieved: NDArray[np.float64]  # (n,), F_beta
-    expected: NDArray[np.float64] | None  # (n,), where the estimator expects something
+    # (n,), where the estimator expects something, or a function that computes it
+    expected: NDArray[np.float64] | Callable[[], NDArray[np.float64] | None] | None
     statistics: LabelStatistics | None = None  # where they are kept
 
 
