@@ -233,10 +233,12 @@ class BlockResults:
     def to_parquet(self, path: str | PathLike[str]) -> Path:
         """Write all blocks to one Parquet file, whole or not at all, and return its path.
 
-        Columns of arrays are called by their numbers, lists of names are the column ``labels``.
+        The folder is made. Columns of arrays are called by their numbers, lists of names are the
+        column ``labels``.
         """
         arrow = optional_import("pyarrow", "data", "writing Parquet files")
         parquet = optional_import("pyarrow.parquet", "data", "writing Parquet files")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as part:
             writer = None
             for values in self:

@@ -14,8 +14,7 @@ from sklearn.model_selection import KFold
 
 from fbeta._files import check_output
 from fbeta.cli import options as o
-from fbeta.cli.app import command
-from fbeta.cli.console import stderr
+from fbeta.cli.app import command, stderr
 from fbeta.datasets.score_lists import read_lists, write_sets
 from fbeta.decoding.exact import decode as decode_statistics
 from fbeta.estimators.decoder import FBetaDecoder

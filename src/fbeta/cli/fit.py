@@ -14,9 +14,8 @@ from fbeta._files import STDOUT, check_output
 from fbeta.blocks import RowBlocks
 from fbeta.blocks.files import list_files
 from fbeta.blocks.rows import MEMORY
-from fbeta.cli import console
+from fbeta.cli import app
 from fbeta.cli import options as o
-from fbeta.cli.app import command
 from fbeta.datasets import Dataset, TableEncoder
 from fbeta.datasets.dataset import quoted
 from fbeta.datasets.model_data import (
@@ -41,7 +40,7 @@ _MIN_ROWS_OF_LABEL = 2
 _SAMPLE_ROWS = 20_000  # from which the kinds of columns and their encoder are found
 
 
-@command("fbeta fit scene-train.arff --labels scene.xml -o model.skops")
+@app.command("fbeta fit scene-train.arff --labels scene.xml -o model.skops")
 def fit(
     data: Path = o.argument("CSV, Excel, Parquet, JSON Lines, ARFF or SVMlight file, or -."),
     output: Path = o.option("File of the model, or -.", "--output", "-o", default=...),
@@ -82,7 +81,7 @@ def fit(
         for key, v in summary.items()
         if v is not None and not isinstance(v, dict | list)
     ]
-    console.print_table(f"Fitted to {data}", ["", "value"], shown, err=printed)
+    app.print_table(f"Fitted to {data}", ["", "value"], shown, err=printed)
     if summary.get("leaderboard"):
         _print_tried(summary["leaderboard"], summary["cv_score"], err=printed)
 
@@ -94,7 +93,7 @@ def _print_tried(rows: list[dict[str, Any]], score: float, *, err: bool) -> None
         weight = f"{row['weight']:.2f}" if row["weight"] else ""
         shown.append([str(row["name"]), f"{row['score']:.4f}", f"{row['seconds']:.1f}", weight])
     head = ["features: model", "F", "seconds", "weight"]
-    console.print_table("What was tried, by cross-validation", head, shown, err=err)
+    app.print_table("What was tried, by cross-validation", head, shown, err=err)
 
 
 def _fit_whole(
@@ -112,15 +111,15 @@ def _fit_whole(
     search.check_rows(data.n_samples)
     if not as_json:
         _print_training(train, err=str(target) == STDOUT)
-    with console.status_line("reading the rows") as show:
+    with app.status_line("reading the rows") as show:
 
         def on_event(event: Any) -> None:
             if event.event == "stopped":
-                console.stderr(
+                app.stderr(
                     "fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all"
                 )
             else:
-                show(console.search_words(event))
+                show(app.search_words(event))
 
         model, found = search.fit(model, data.X, data.Y, progress=on_event)
     save_model(
@@ -150,16 +149,16 @@ def _fit_whole(
 def _print_training(train: TrainingData, err: bool) -> None:
     """Show what the columns of a table are taken for, and how often each label is there."""
     if train.columns:
-        title = f"Columns{console.first_of(len(train.columns))}: change what they are by "
+        title = f"Columns{app.first_of(len(train.columns))}: change what they are by "
         rows = [
             [column.name, column.kind, f"{column.gaps:,}", f"{column.distinct:,}", column.note]
-            for column in train.columns[: console.MAX_ROWS_SHOWN]
+            for column in train.columns[: app.MAX_ROWS_SHOWN]
         ]
         title += "--numeric, --categorical, --text, --date, --id, --drop"
         head = ["column", "is", "missing", "values", "note"]
-        console.print_table(title, head, rows, texts=(0, 1, 4), err=err)
+        app.print_table(title, head, rows, texts=(0, 1, 4), err=err)
     for note in (*_print_labels(train.data, err), *train.notes):
-        typer.echo(console.printable(note), err=err)
+        typer.echo(app.printable(note), err=err)
 
 
 def _print_labels(data: Dataset, err: bool) -> list[str]:
@@ -168,10 +167,10 @@ def _print_labels(data: Dataset, err: bool) -> list[str]:
     order = np.argsort(-counts, kind="stable")
     rows = [
         [data.label_names[j], f"{counts[j]:,}", f"{100 * counts[j] / data.n_samples:.1f} %"]
-        for j in order[: console.MAX_ROWS_SHOWN]
+        for j in order[: app.MAX_ROWS_SHOWN]
     ]
-    title = f"Labels{console.first_of(data.n_labels)}, {data.cardinality:.2f} in a row on average"
-    console.print_table(title, ["label", "rows", "share"], rows, err=err)
+    title = f"Labels{app.first_of(data.n_labels)}, {data.cardinality:.2f} in a row on average"
+    app.print_table(title, ["label", "rows", "share"], rows, err=err)
     notes = []
     always = [data.label_names[j] for j in order if counts[j] == data.n_samples]
     if always:
@@ -210,9 +209,9 @@ def _fit_blocks(
     blocks = RowBlocks.read(path, memory=MEMORY if memory is None else memory, **given)
     own = blocks.label_names
     names = [str(name) for name in (blocks.label_form().classes if own is None else own)]
-    with console.status_line("first pass") as show:
+    with app.status_line("first pass") as show:
         blocks.checkpoint = checkpoint
-        blocks.progress = lambda news: show(console.pass_words(news, time.perf_counter() - begin))
+        blocks.progress = lambda news: show(app.pass_words(news, time.perf_counter() - begin))
         model, found = search.fit(model, blocks)
     model = getattr(model, "best_estimator_", model)
     save_model(
@@ -242,7 +241,7 @@ def _table_options(
     encoder = fit_encoder(sample, columns, options.missing)
     labels = options.labels.read(sample)
     shown = ", ".join(f"{c.name} {c.kind}" for c in columns)
-    console.stderr(f"fbeta: columns, by the first {sample.n_rows:,} rows: {shown}")
+    app.stderr(f"fbeta: columns, by the first {sample.n_rows:,} rows: {shown}")
     given: dict[str, Any] = {
         "label_prefix": options.labels.prefix,
         "labels": options.labels.columns,
@@ -261,7 +260,7 @@ def _has_index_zero(file: Path) -> bool:
         return any(b" 0:" in line or line.startswith(b"0:") for line in lines)
 
 
-@command(
+@app.command(
     "fbeta compare train.arff test.arff --labels labels.xml --methods fbeta,br",
     without=("alpha", "preset"),
 )
@@ -284,13 +283,13 @@ def compare(
     if not as_json:
         _print_training(training, err=False)
     rows, held_out = [], None
-    with console.progress_bar(len(models), "methods") as progress:
+    with app.progress_bar(len(models), "methods") as progress:
         bar = progress.task_ids[0]
         for name, model in models.items():
             progress.update(bar, description=name)
 
             def on_event(event: Any, name: str = name) -> None:
-                progress.update(bar, description=f"{name}, {console.search_words(event)}")
+                progress.update(bar, description=f"{name}, {app.search_words(event)}")
 
             fitted, found = search.fit(model, data.X, data.Y, always_score=True, progress=on_event)
             stored = StoredModel(
@@ -305,7 +304,7 @@ def compare(
             rows.append({"method": name, **found, **measure(truth, padded, beta)})
             progress.advance(bar)
     for note in held_out.labels.unknown_note() if held_out else ():
-        console.stderr(f"fbeta: {note}")
+        app.stderr(f"fbeta: {note}")
     # the test file is for looking, not for choosing
     rows.sort(key=lambda row: -row["cv_score"])
     if as_json:
@@ -317,4 +316,4 @@ def compare(
     alphas = ("" if row["alpha"] is None else f"{row['alpha']:g}" for row in rows)
     shown += [["alpha", *alphas], ["seconds", *(f"{row['seconds']:.1f}" for row in rows)]]
     head = ["measure", *(method_title(row["method"]) for row in rows)]
-    console.print_table(f"Fitted to {train}, measured on {test}, beta = {beta:g}", head, shown)
+    app.print_table(f"Fitted to {train}, measured on {test}, beta = {beta:g}", head, shown)

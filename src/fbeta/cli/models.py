@@ -21,8 +21,7 @@ from fbeta.blocks import RowBlocks
 from fbeta.blocks.files import list_files
 from fbeta.blocks.rows import parse_memory
 from fbeta.cli import options as o
-from fbeta.cli.app import command
-from fbeta.cli.console import MAX_ROWS_SHOWN, echo_data, first_of, print_table, stderr
+from fbeta.cli.app import MAX_ROWS_SHOWN, command, echo_data, first_of, print_table, stderr
 from fbeta.datasets.dataset import quoted
 from fbeta.datasets.model_data import InputRows, ModelInput
 from fbeta.datasets.table_files import TABLE_FORMATS, TABLE_SUFFIXES

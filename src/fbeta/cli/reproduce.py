@@ -12,8 +12,7 @@ import typer
 
 from fbeta._files import make_folder, to_csv, write_text
 from fbeta.cli import options as o
-from fbeta.cli.app import app, command, run, show_help
-from fbeta.cli.console import print_table, progress_bar, stderr
+from fbeta.cli.app import app, command, print_table, progress_bar, run, show_help, stderr
 from fbeta.datasets import list_datasets
 from fbeta.experiments import benchmark
 from fbeta.experiments.cells import Cell, Record, grid

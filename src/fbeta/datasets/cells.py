@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -156,11 +156,14 @@ def arrow_cells(column: Any) -> Cells:
 
 def object_cells(values: list[Any]) -> Cells:
     """Return Python objects as cells; mixed ones as text, and what is no scalar as it is."""
-    known = [None if is_gap(value) else value for value in values]
+    known: list[Any] = [None if is_gap(value) else value for value in values]
     types = {type(value) for value in known if value is not None}
     with suppress(arrow.ArrowException, TypeError, ValueError, OverflowError):
         if types and all(issubclass(t, date | np.datetime64) for t in types):
-            return arrow.array(np.array([_utc(v) for v in known], dtype="datetime64[us]"))
+            aware = [v for v in known if getattr(v, "tzinfo", None)]
+            utc = {id(v): v.astimezone(UTC).replace(tzinfo=None) for v in aware}
+            naive = [utc.get(id(v), v) for v in known]
+            return arrow.array(np.array(naive, dtype="datetime64[us]"))
         return arrow_cells(arrow.array(known, from_pandas=True))
     if any(issubclass(t, list | tuple | dict | set | bytes | np.ndarray) for t in types):
         return values
@@ -169,11 +172,6 @@ def object_cells(values: list[Any]) -> Cells:
             return arrow.array([None if value is None else float(value) for value in known])
     texts = [None if value is None else _text(value) for value in known]
     return arrow.array(texts, arrow.string())
-
-
-def _utc(value: Any) -> Any:
-    is_aware = isinstance(value, datetime) and value.tzinfo is not None
-    return value.astimezone(UTC).replace(tzinfo=None) if is_aware else value
 
 
 def _text(value: Any) -> str:
@@ -240,33 +238,25 @@ def cast_numbers(cells: Cells) -> FloatArray | None:
     """Return text as numbers if Arrow reads every cell that is not missing as one, else None."""
     if not is_text(cells):
         return None
-    values, known = None, None
-    for part in (cells[:_SAMPLE_CELLS], cells):
-        found = _cast_floats(part) if known is None else None
-        if found is None:
-            gaps = compute.is_in(part, value_set=arrow.array(GAPS))
-            known = compute.if_else(gaps, arrow.scalar(None, arrow.string()), part)
-            found = _cast_floats(known)
-        if found is None:
-            return None
-        values = _to_floats(found)
-        if np.count_nonzero(np.abs(values) <= MAX_MAGNITUDE) < len(part) - found.null_count:
-            return None
-    return values
-
-
-def _cast_floats(text: Any) -> Any:
-    try:
-        return compute.cast(text, arrow.float64())
-    except arrow.ArrowInvalid:
-        return None
+    null = arrow.scalar(None, arrow.string())
+    for has_gaps in (False, True):
+        with suppress(arrow.ArrowInvalid):
+            for part in (cells[:_SAMPLE_CELLS], cells):
+                if has_gaps:
+                    part = compute.if_else(
+                        compute.is_in(part, value_set=arrow.array(GAPS)), null, part
+                    )
+                found = compute.cast(part, arrow.float64())
+            values = np.asarray(found.to_numpy(zero_copy_only=False))
+            finite = np.count_nonzero(np.abs(values) <= MAX_MAGNITUDE)
+            return values if finite == len(cells) - found.null_count else None
+    return None
 
 
 def text_values(cells: Any) -> tuple[Any, NDArray[np.intp], NDArray[np.intp]]:
-    """Return text without gaps and blanks at its ends, each value once if most are there often.
+    """Return text without gaps, each of k values once if most are repeated, by their first cells.
 
-    Values are in the order of their first cells. Also return the place of each cell among the k
-    values, of shape (n,) and -1 for missing ones, and the number of cells of each, of shape (k,).
+    Also the place of each cell, of shape (n,) and -1 for gaps, and cells by value, of shape (k,).
     """
     head = cells[:HEAD_ROWS]
     coded = cells.dictionary_encode() if 2 * len(head.unique()) < len(head) else None
@@ -407,8 +397,7 @@ def best_reading(
 ) -> tuple[str, FloatArray]:
     """Return the way in which ``parse`` reads most cells, ``first`` among equals, and the values.
 
-    ``counts`` has the number of cells of each text. A way is tried if its pattern fits some of
-    evenly spaced cells.
+    A way is tried if its pattern fits some of evenly spaced cells; ``counts`` are cells by text.
     """
     total = int(counts.sum())
     places = np.arange(0, total, max(total // _SAMPLE_CELLS, 1))

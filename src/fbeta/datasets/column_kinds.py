@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fbeta.datasets.cells import (
     DATE_ORDERS,
@@ -116,9 +115,10 @@ class _Inference:
         self.is_plain = plain is not None or not is_text(cells)
         if self.is_plain:
             values = numbers(cells) if plain is None else plain
-            there = ~(missing(cells) if plain is None else np.isnan(plain))
-            self.known = cells if there.all() else compute.filter(cells, there)
-            self.values, self.rows = values[there], slice(None)
+            gaps = missing(cells) if plain is None else np.isnan(plain)
+            self.known, self.values, self.rows = cells, values, slice(None)
+            if gaps.any():
+                self.known, self.values = compute.filter(cells, ~gaps), values[~gaps]
             self.counts = np.broadcast_to(1, len(self.values))
         else:
             self.known, rows, self.counts = text_values(cells)
@@ -143,7 +143,9 @@ class _Inference:
         if not chosen and self.distinct == 1 and not self.gaps:
             return "constant", f"is always {self._example(0)}", ""
         share = self._share(self.values)
-        lenient = "numeric", self._unread_note(unread), f"{decimal}?"
+        first = self._example(int(np.argmax(unread))) if unread.any() else ""
+        note = f"{self.counts[unread].sum()} cells such as {first} count as missing"
+        lenient = "numeric", note, f"{decimal}?"
         if chosen != "date":
             if not chosen and share == 1 and self._counts_rows():
                 return "id", "is a number of each row", ""
@@ -175,10 +177,6 @@ class _Inference:
     def _example(self, place: int) -> str:
         text = repr(str(categories(self.known[place : place + 1])[0]))
         return text if len(text) <= 24 else f"{text[:20]}...'"
-
-    def _unread_note(self, unread: NDArray[np.bool_]) -> str:
-        first = self._example(int(np.argmax(unread))) if unread.any() else ""
-        return f"{self.counts[unread].sum()} cells such as {first} count as missing"
 
     def _number_note(self) -> str:
         """Show how a number is read that is not plain."""

@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fbeta._array import optional_import
 from fbeta.datasets.cells import arrow, arrow_cells
@@ -117,7 +116,6 @@ def csv_columns(
     path: PathLike, data: bytes, sep: str, width: int, first_line: int
 ) -> tuple[list[Any], Callable[[int], int]]:
     """Return the columns of records as Arrow strings, and a function from rows to lines."""
-    optional_import("pyarrow", "data", "reading CSV files")
     csv_module = optional_import("pyarrow.csv", "data", "reading CSV files")
     rows = partial(_parse_rows, path, data, sep, width, first_line)
     names = [str(j) for j in range(width)]
@@ -154,20 +152,18 @@ def _check_quotes(data: bytes, sep: str) -> tuple[bool, str]:
     if not is_short or b'"' not in data:
         return is_short, ""
     text = np.frombuffer(data, dtype=np.uint8)
-    quotes = _places(text, '"')
+    starts = range(0, len(text), _SCAN_BYTES)  # parts of the text that stay in the cache
+    places = {
+        c: np.concatenate([np.flatnonzero(text[i : i + _SCAN_BYTES] == ord(c)) + i for i in starts])
+        for c in '"\n\r'
+        if c.encode() in data
+    }
+    quotes = places.pop('"')
     is_end = np.zeros(256, dtype=np.bool_)
     is_end[list(f'{sep}\r\n"'.encode())] = True
     # quotes open and close in turn; two in a cell close it and open it again
     before, after = quotes[::2] - 1, quotes[1::2] + 1
     before, after = before[before >= 0], after[after < len(text)]
     is_strict = len(quotes) % 2 == 0 and is_end[text[before]].all() and is_end[text[after]].all()
-    ends = [end for end in "\n\r" if end.encode() in data]
-    breaks = [end for end in ends if (np.searchsorted(quotes, _places(text, end)) % 2).any()]
+    breaks = [end for end, found in places.items() if (np.searchsorted(quotes, found) % 2).any()]
     return bool(is_strict), "".join(breaks)
-
-
-def _places(text: NDArray[np.uint8], character: str) -> NDArray[np.intp]:
-    """Return where a character is, found in parts of the text that stay in the cache."""
-    starts, size = range(0, len(text), _SCAN_BYTES), _SCAN_BYTES
-    found = [np.flatnonzero(text[i : i + size] == ord(character)) + i for i in starts]
-    return np.concatenate(found)

@@ -50,10 +50,8 @@ class TableLabels:
         place = {name: j for j, name in enumerate(found)}
         own = Y
         if list(found) != list(names):
-            own = np.zeros((len(Y), len(names)), dtype=np.int8)
-            for j, name in enumerate(names):
-                if name in place:
-                    own[:, j] = Y[:, place[name]]
+            padded = np.hstack([Y, np.zeros((len(Y), 1), dtype=np.int8)])
+            own = padded[:, [place.get(name, -1) for name in names]]
         known = set(names)
         others = [name for name in found if name not in known and Y[:, place[name]].any()]
         extra = Y[:, [place[name] for name in others]]
@@ -148,6 +146,9 @@ class LabelColumns:
         place = {name: j for j, name in enumerate(found)}
         Y = np.zeros((table.n_rows, len(found)), dtype=np.int8)
         Y[rows, np.array([place[tag] for tag in tags], dtype=np.intp)[codes]] = 1
+        blanks = table.n_rows - np.count_nonzero(np.bincount(rows))
+        if blanks and known is None:
+            notes += (f"{blanks:,} rows have no label in the column {self.column!r}",)
         form = {"is_list": delimiter is None, "delimiter": delimiter or DELIMITERS[0]}
         return TableLabels.split(Y, found, names, tags=form, notes=notes)
 

@@ -17,7 +17,7 @@ from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import Nominal, read_arff, read_meka, read_mulan
-from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder
+from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder, read_cells
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds
 
@@ -315,7 +315,7 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
     cells = table.columns[name]
     if not isinstance(part, NumberColumn | DateColumn):
         return cells, ""
-    how, values, unread = part.read(cells)
+    how, values, unread = read_cells(part, cells)
     if isinstance(part, NumberColumn):
         what, other = "number", f"a decimal {how!r}" if how != part.decimal else ""
         parsed = arrow.array(values)

@@ -29,7 +29,14 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
     if len(packed) > 1:
         raise ValueError(f"{', '.join(map(str, paths))}: all of them .npz, or none")
     if True in packed:
-        matrices = [_load(path) for path in paths]
+        matrices = []
+        for path in paths:
+            try:
+                with path.open("rb") as content:
+                    matrices.append(sp.csr_array(sp.load_npz(content), dtype=np.float64))
+            except (ValueError, KeyError, EOFError, BadZipFile) as error:
+                expected = "a sparse matrix of scipy.sparse.save_npz"
+                raise fail(path, None, expected, str(error)) from error
         for matrix in matrices:
             matrix.resize((matrix.shape[0], max(other.shape[1] for other in matrices)))
         return None, matrices
@@ -43,14 +50,6 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
         rows.sort_indices()
         found.append(rows)
     return tuple(sorted(place)), found
-
-
-def _load(path: Path) -> sp.csr_array:
-    try:
-        with path.open("rb") as content:
-            return sp.csr_array(sp.load_npz(content), dtype=np.float64)
-    except (ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise fail(path, None, "a sparse matrix of scipy.sparse.save_npz", str(error)) from error
 
 
 def _read_file(path: Path, place: dict[str, int]) -> tuple[list[float], list[int], list[int]]:

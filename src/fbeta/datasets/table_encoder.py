@@ -89,13 +89,9 @@ class NumberColumn:
         mean, scale = float(moments.mean_[0]), float(moments.scale_[0])
         return cls(mean, scale, decimal, bool(gaps.any()), detail.endswith("?"))
 
-    def read(self, cells: Cells) -> Reading:
-        """Read the numbers, with the decimal mark of the training where that is possible."""
-        return read_numbers(cells, self.decimal)
-
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 1 or 2)."""
-        values = self.read(cells)[1]
+        values = read_cells(self, cells)[1]
         gaps = np.isnan(values)
         scaled = np.where(gaps, 0.0, (values - self.mean) / self.scale)
         return np.column_stack([scaled, gaps]) if self.gaps else scaled[:, None]
@@ -205,13 +201,9 @@ class DateColumn:
         """The periods, in days, in which a date has a place."""
         return _PERIODS[: len(self.means) // 2]
 
-    def read(self, cells: Cells) -> Reading:
-        """Read days, with year, month and day in the order of the training where possible."""
-        return read_days(cells, self.order)
-
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 5 or 7)."""
-        found = self.read(cells)[1]
+        found = read_cells(self, cells)[1]
         features = _calendar(np.where(np.isnan(found), self.fill, found), self.periods)
         return np.asarray((features - np.array(self.means)) / np.array(self.scales))
 
@@ -219,6 +211,13 @@ class DateColumn:
         """Return the names of the features."""
         parts = ["days", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos"]
         return [f"{column}: {part}" for part in parts[: len(self.means)]]
+
+
+def read_cells(part: NumberColumn | DateColumn, cells: Cells) -> Reading:
+    """Read numbers or dates as they were written in the training, or in another way if needed."""
+    if isinstance(part, NumberColumn):
+        return read_numbers(cells, part.decimal)
+    return read_days(cells, part.order)
 
 
 def _calendar(days: FloatArray, periods: Sequence[float]) -> FloatArray:
@@ -357,7 +356,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for (name, part), cells in zip(self._parts(), columns, strict=True):
             if not isinstance(part, NumberColumn | DateColumn):
                 continue
-            unread = part.read(cells)[2]
+            unread = read_cells(part, cells)[2]
             empty = missing(cells) if gaps else unread[:0]
             if unread.any() and not getattr(part, "lenient", False):
                 row, what = int(np.argmax(unread)), "date" if hasattr(part, "order") else "number"

@@ -109,31 +109,27 @@ class Table:
         """Return columns of plain numbers, (n, len(names)); missing is "error", "nan" or "mean"."""
         found = np.empty((self.n_rows, len(names)))
         for j, name in enumerate(names):
-            found[:, j] = self._numbers(name, missing)
+            cells = self.columns[name]
+            found[:, j] = values = numbers(cells, plain=True)
+            gaps = missing_cells(cells) if np.isnan(values).any() else np.zeros(0, dtype=bool)
+            bad = np.flatnonzero(np.isnan(values) & ~gaps) if gaps.size else gaps
+            if bad.size:
+                row, kind = int(bad[0]), "a number"
+                cell = cell_at(cells, row)
+                # Python reads other digits than ASCII, and underscores, as parts of numbers
+                if not isinstance(cell, str) or (cell.isascii() and "_" not in cell):
+                    with suppress(TypeError, ValueError, OverflowError):
+                        kind, cell = "a finite number", float(cell)
+                raise fail(self.path, self.place(row), f"{kind} in column {name!r}", cell)
+            if missing == "error" and gaps.any():
+                expected = f"a value in column {name!r} (the option 'missing' fills gaps)"
+                raise fail(self.path, self.place(int(np.argmax(gaps))), expected, "a missing value")
+            if missing == "mean" and gaps.any():
+                if gaps.all():
+                    expected = f"at least one value in column {name!r} to take the mean of"
+                    raise fail(self.path, None, expected)
+                found[gaps, j] = values[~gaps].mean()
         return found
-
-    def _numbers(self, name: str, missing: str) -> Any:
-        cells = self.columns[name]
-        values = numbers(cells, plain=True)
-        if not np.isnan(values).any():
-            return values
-        gaps = missing_cells(cells)
-        bad = np.flatnonzero(np.isnan(values) & ~gaps)
-        if bad.size:
-            row, kind = int(bad[0]), "a number"
-            cell = cell_at(cells, row)
-            # Python reads other digits than ASCII, and underscores, as parts of numbers
-            if not isinstance(cell, str) or (cell.isascii() and "_" not in cell):
-                with suppress(TypeError, ValueError, OverflowError):
-                    kind, cell = "a finite number", float(cell)
-            raise fail(self.path, self.place(row), f"{kind} in column {name!r}", cell)
-        if missing == "error":
-            expected = f"a value in column {name!r} (the option 'missing' fills gaps)"
-            raise fail(self.path, self.place(int(np.argmax(gaps))), expected, "a missing value")
-        if missing == "mean" and gaps.all():
-            expected = f"at least one value in column {name!r} to take the mean of"
-            raise fail(self.path, None, expected)
-        return values if missing == "nan" else np.where(gaps, values[~gaps].mean(), values)
 
 
 def frame_table(frame: Any) -> Table:
@@ -201,7 +197,8 @@ class FileFormat:
     def names(self, path: PathLike) -> list[str]:
         """Return the names of the columns of a table."""
         if self.of(path) == "parquet":
-            return list(_parquet().ParquetFile(path).schema_arrow.names)
+            parquet = optional_import("pyarrow.parquet", "data", "reading Parquet files")
+            return list(parquet.ParquetFile(path).schema_arrow.names)
         return next((table.header for table in self.blocks(path, 100)), [])
 
     def _tables(self, path: PathLike, rows: int | None, least: int = 1) -> Iterator[Table]:
@@ -274,10 +271,7 @@ def _slices(table: Table, rows: int | None) -> Iterator[Table]:
     size = rows or max(table.n_rows, 1)
     for start in range(0, table.n_rows, size):
         part = {name: cells[start : start + size] for name, cells in table.columns.items()}
-
-        def place(row: int, start: int = start) -> int | str:
-            return table.place(start + row)
-
+        place: Any = lambda row, at=start: table.place(at + row)  # noqa: E731
         yield Table(table.path, part, place)
 
 
@@ -305,14 +299,8 @@ def _json_table(path: PathLike, lines: Any) -> Table:
     return _named(path, header, columns, places.__getitem__)
 
 
-def _parquet() -> Any:
-    optional_import("pandas", "data", "reading Parquet files")
-    optional_import("pyarrow", "data", "reading Parquet files")
-    return optional_import("pyarrow.parquet", "data", "reading Parquet files")
-
-
 def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
-    parquet = _parquet()
+    parquet = optional_import("pyarrow.parquet", "data", "reading Parquet files")
     source = path if rows else io.BytesIO(read_bytes(path))
     start = 0
     try:

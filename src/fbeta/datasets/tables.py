@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from fbeta._array import check_choice, optional_import
 from fbeta._files import to_csv, write_atomically, write_text
-from fbeta.datasets.cells import Cells, is_gap
+from fbeta.datasets.cells import Cells, arrow, is_gap
 from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds
 from fbeta.datasets.dataset import Dataset, DatasetError, Missing, PathLike, fail, quoted
 from fbeta.datasets.label_columns import LabelColumns
@@ -352,7 +352,6 @@ def save_table(
 ) -> None:
     """Write columns to a file, whole or not at all."""
     if kind == "parquet":
-        arrow = optional_import("pyarrow", "data", "writing Parquet files")
         parquet = optional_import("pyarrow.parquet", "data", "writing Parquet files")
         with write_atomically(path) as part:
             parquet.write_table(arrow.table(dict(columns)), part)

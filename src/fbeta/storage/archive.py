@@ -94,13 +94,7 @@ TRUSTED: dict[str, tuple[str, ...]] = {
 
 
 def unfolded_bound(size: int) -> int:
-    """Return the most bytes that a model file of some size may take when it is loaded.
-
-    Examples
-    --------
-    >>> unfolded_bound(10_000_000) // 2**20
-    1100
-    """
+    """Return the most bytes that a model file of some size may take when it is loaded."""
     return _BASE_BYTES + _BYTES_PER_FILE_BYTE * size
 
 

@@ -67,29 +67,16 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A fitted estimator with what is needed to use it on files.
+    """A fitted estimator with what is needed to use it on files."""
 
-    Attributes
-    ----------
-    estimator : estimator
-        Fitted: a classifier of the library, or a pipeline that ends with one.
-    label_names : tuple of str, length s
-        Names of the labels.
-    feature_names : tuple of str, length d, or None
-        Names of the features, where the training data had them.
-    reading : mapping
-        How the training file was read, so that later files are read alike.
-    versions : mapping
-        Of the libraries that the model was fitted with.
-    training : mapping
-        How the model was chosen: ``method``, ``rows``, ``alpha`` and ``cv_score``, where known.
-    """
-
-    estimator: Any
+    estimator: Any  # a classifier of the library, or a pipeline that ends with one
     label_names: tuple[str, ...]
-    feature_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None  # where the training data had them
+    # how the training file was read, so that later files are read alike
     reading: Mapping[str, Any] = field(default_factory=dict)
+    # of the libraries that the model was fitted with
     versions: Mapping[str, str] = field(default_factory=dict)
+    # how the model was chosen: ``method``, ``rows``, ``alpha`` and ``cv_score``, where known
     training: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -179,13 +166,7 @@ class StoredModel:
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of everything that a model or a result may depend on.
-
-    Examples
-    --------
-    >>> sorted(library_versions())
-    ['fbeta', 'numpy', 'python', 'scikit-learn', 'scipy']
-    """
+    """Return the versions of everything that a model or a result may depend on."""
     modules = {"numpy": np, "scipy": scipy, "scikit-learn": sklearn}
     libraries = {name: str(module.__version__) for name, module in modules.items()}
     return {"fbeta": __version__, "python": platform.python_version(), **libraries}

@@ -223,7 +223,11 @@ def encode_table(g: Graph, encoder: TableEncoder, X: Value) -> Value:
     blocks = [_numbers(g, [plain[i] for i in places], X.take(places))] if places else []
     for i, part in enumerate(plain):
         if isinstance(part, DateColumn):
-            blocks.append(_date(g, part, X.cut(1, i, i + 1)))
+            days = X.cut(1, i, i + 1)
+            days = g.where(g.op("IsNaN", days), part.fill, days)
+            turns = [days * (2 * np.pi) / period for period in part.periods]
+            waves = (g.op(wave, turn) for turn in turns for wave in ("Sin", "Cos"))
+            blocks.append((g.concat(days, *waves) - part.means) / part.scales)
     for i, part in enumerate(texts):
         if part.values:
             cells = Value(g, "categories", str).cut(1, i, i + 1)
@@ -244,14 +248,6 @@ def _numbers(g: Graph, parts: list[NumberColumn], X: Value) -> Value:
     both = g.concat(g.where(gaps, 0.0, scaled), gaps.cast(float))
     places = [[i, len(parts) + i][: 1 + part.gaps] for i, part in enumerate(parts)]
     return both.take(np.concatenate(places))
-
-
-def _date(g: Graph, part: DateColumn, days: Value) -> Value:
-    """Return the features of a column of days, (n, 1)."""
-    days = g.where(g.op("IsNaN", days), part.fill, days)
-    turns = [days * (2 * np.pi) / period for period in part.periods]
-    waves = (g.op(wave, turn) for turn in turns for wave in ("Sin", "Cos"))
-    return (g.concat(days, *waves) - part.means) / part.scales
 
 
 def _one_hot(g: Graph, values: tuple[str, ...], cells: Value) -> Value:
