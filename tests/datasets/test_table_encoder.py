@@ -18,7 +18,7 @@ from fbeta.datasets import TableEncoder
 from fbeta.datasets.table_encoder import CategoryColumn, DateColumn, NumberColumn, TextColumn
 from fbeta.storage.model_files import ModelFileError, load_model, save_model
 
-from ..storage.test_model_files import forge_state, node_of
+from ..storage.test_forged_files import forge_state, node_of
 
 TEXTS = ["red boat", "blue boat", "red sky over a boat", "sky", None, "boat boat boat"] * 10
 FRAME = pd.DataFrame(

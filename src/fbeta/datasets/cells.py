@@ -33,7 +33,7 @@ _CURRENCY = "[$\u20ac\u00a3\u00a5\u20b9]|EUR|USD|GBP|CHF|JPY"
 _GROUPS = "'\u2019 \u00a0\u202f"
 # without a sign; only ASCII digits: Python and Arrow differ in which others they read
 _UNSIGNED = {
-    ".": r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?",
+    ".": r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?0*[0-9]{1,5})?",
     ",": r"[0-9]+(?:,[0-9]+)?",
 }
 _GROUPED = {

@@ -116,6 +116,7 @@ def csv_columns(
     path: PathLike, data: bytes, sep: str, width: int, first_line: int
 ) -> tuple[list[Any], Callable[[int], int]]:
     """Return the columns of records as Arrow strings, and a function from rows to lines."""
+    optional_import("pyarrow", "data", "reading CSV files")
     csv_module = optional_import("pyarrow.csv", "data", "reading CSV files")
     rows = partial(_parse_rows, path, data, sep, width, first_line)
     names = [str(j) for j in range(width)]

@@ -197,8 +197,7 @@ class FileFormat:
     def names(self, path: PathLike) -> list[str]:
         """Return the names of the columns of a table."""
         if self.of(path) == "parquet":
-            parquet = optional_import("pyarrow.parquet", "data", "reading Parquet files")
-            return list(parquet.ParquetFile(path).schema_arrow.names)
+            return list(_parquet().ParquetFile(path).schema_arrow.names)
         return next((table.header for table in self.blocks(path, 100)), [])
 
     def _tables(self, path: PathLike, rows: int | None, least: int = 1) -> Iterator[Table]:
@@ -299,8 +298,14 @@ def _json_table(path: PathLike, lines: Any) -> Table:
     return _named(path, header, columns, places.__getitem__)
 
 
+def _parquet() -> Any:
+    for name in ("pandas", "pyarrow"):
+        optional_import(name, "data", "reading Parquet files")
+    return optional_import("pyarrow.parquet", "data", "reading Parquet files")
+
+
 def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
-    parquet = optional_import("pyarrow.parquet", "data", "reading Parquet files")
+    parquet = _parquet()
     source = path if rows else io.BytesIO(read_bytes(path))
     start = 0
     try:
