@@ -269,14 +269,12 @@ def check_beta(beta: Any) -> float:
     return float(beta)
 
 
-def check_number(name: str, value: Any, *, low: float = 0.0, strict: bool = False) -> float:
-    """Return ``value`` as a float, or raise where it is not a finite number above ``low``."""
+def check_number(name: str, value: Any, *, strict: bool = False) -> float:
+    """Return ``value`` as a float, or raise where it is not finite and >= 0, or > 0 if strict."""
     if not _is_number(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    too_low = value <= low if strict else value < low
-    if too_low or not np.isfinite(value):
-        sign = ">" if strict else ">="
-        raise ValueError(f"{name} must be finite and {sign} {low:g}, got {value!r}")
+    if value < 0 or (strict and value == 0) or not np.isfinite(value):
+        raise ValueError(f"{name} must be finite and {'>' if strict else '>='} 0, got {value!r}")
     return float(value)
 
 

@@ -218,33 +218,26 @@ def read_dense(Y: Any, n_labels: int, name: str) -> NDArray[np.bool_]:
     return np.asarray(form.read(Y, name, known="expected").toarray(), dtype=np.bool_)
 
 
-def common_indicators(
-    Y_true: Any, Y_pred: Any, names: tuple[str, str] = ("Y_true", "Y_pred")
-) -> tuple[Indicator, Indicator]:
+def common_indicators(Y_true: Any, Y_pred: Any) -> tuple[Indicator, Indicator]:
     """Read two label arrays over the same labels, each as a csr_array of shape (n, s)."""
-    both = [_parse(Y, name) for Y, name in zip((Y_true, Y_pred), names, strict=True)]
-    (form, true), (other, pred) = both
-    first = 0
+    (form, true), (other, pred) = _parse(Y_true, "Y_true"), _parse(Y_pred, "Y_pred")
+    reference, known = form, "in Y_true"
     if form.kind == other.kind == "sets":
-        reference = LabelForm("sets", sorted_names(set().union(*true, *pred), names[0]))
+        reference = LabelForm("sets", sorted_names(set().union(*true, *pred), "Y_true"))
     elif form.kind == other.kind == "single":
         if (true.dtype.kind in "biuf") != (pred.dtype.kind in "biuf"):
             raise ValueError(
-                f"the classes of {names[0]} and {names[1]} are of several types: "
+                "the classes of Y_true and Y_pred are of several types: "
                 f"{true.dtype} and {pred.dtype}"
             )
-        reference = LabelForm("single", binary_classes(np.concatenate([true, pred]), names[0]))
-    else:
-        first = int(form.kind == "sets")  # a matrix has all labels, label sets only some
-        reference = both[first][0]
-    true, pred = (
-        reference.match(*parsed, name, known=f"in {names[first]}")
-        for parsed, name in zip(both, names, strict=True)
-    )
+        reference = LabelForm("single", binary_classes(np.concatenate([true, pred]), "Y_true"))
+    elif form.kind == "sets":  # a matrix has all labels, label sets only some
+        reference, known = other, "in Y_pred"
+    true = reference.match(form, true, "Y_true", known=known)
+    pred = reference.match(other, pred, "Y_pred", known=known)
     if true.shape != pred.shape:
         raise ValueError(
-            f"{names[0]} has shape {true.shape} and {names[1]} has shape {pred.shape}: "
-            "they must agree"
+            f"Y_true has shape {true.shape} and Y_pred has shape {pred.shape}: they must agree"
         )
     return true, pred
 
