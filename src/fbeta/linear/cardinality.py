@@ -15,7 +15,6 @@ from scipy.special import log_softmax, logsumexp
 
 from fbeta._array import Array, array_namespace, namespace_and_device, to_numpy
 from fbeta._threads import map_rows, n_threads, row_tasks, run_threaded
-from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.compiled import size_laws
 from fbeta.linear.design import Design
 from fbeta.linear.objectives import LinearModel, Objective
@@ -27,7 +26,6 @@ from fbeta.statistics.cardinality_law import (
     forward,
     is_far_apart,
     mean_of_labels,
-    second_moments,
     size_law,
     tilted,
 )
@@ -36,10 +34,6 @@ from fbeta.statistics.storage import labels_first
 
 __all__ = ["Cardinality", "CardinalityModel"]
 
-MAX_COVARIANCE_ENTRIES = 1 << 24  # entries of the covariances of all rows up to which they are kept
-# labels up to which covariances, n s^2 K at each point, are cheaper than products with the Hessian
-# by forward differentiation, n s K each
-MAX_COVARIANCE_LABELS = 16
 MIN_THREAD_CELLS = 1 << 18  # pairs of a label and a size below which a second thread does not pay
 COMPILED_ROWS = 8  # that the compiled sweeps work on together
 START_STEPS = 10  # of iterative proportional fitting of constant potentials
@@ -51,33 +45,23 @@ class Cardinality(Objective):
     """The exact log-linear law of labels with scores, and potentials of their number.
 
     The first s scores are those of the labels, the others those of the C increasing ``sizes``; y
-    holds 0/1 for both, (rows, s + C). Each row's Hessian is the covariance of y under its law, and
-    kept as that if ``dense``; else as the labels' probabilities of presence and absence under a
-    tilt, the potentials as factors, and the expectations of y.
+    holds 0/1 for both, (rows, s + C). Each row's Hessian is the covariance of y under its law,
+    and kept as the labels' probabilities of presence and absence under a tilt, the potentials as
+    factors, and the expectations of y.
     """
 
     kind = "cardinality"
     preconditioners = ("diagonal",)
     intercept_penalty, min_alpha = 1e-5, 1e-7
+    exact_steps = True
 
-    def __init__(self, n_labels: int, sizes: NDArray[np.intp], dense: bool = False) -> None:
-        self.n_labels, self.sizes, self.dense = n_labels, sizes, dense
-        self.few = n_labels <= MAX_COVARIANCE_LABELS
-        self.width, self.exact_steps = n_labels + len(sizes), not self.few
+    def __init__(self, n_labels: int, sizes: NDArray[np.intp]) -> None:
+        self.n_labels, self.sizes, self.width = n_labels, sizes, n_labels + len(sizes)
 
     @classmethod
     def of(cls, targets: Targets) -> Self:
         """Return the objective of labels and sizes, (n, s + C), and what the sizes are, (C,)."""
         return cls(targets.values.shape[1] - len(targets.structure), targets.structure)
-
-    def bind(self, design: Design) -> tuple[Cardinality, Design]:
-        """Keep covariances where they are small enough, and sweeps are not compiled."""
-        small = design.matrix.shape[0] * self.width**2 <= MAX_COVARIANCE_ENTRIES
-        slow = (
-            not isinstance(design.penalised, np.ndarray) or self._compiled(design.penalised) is None
-        )
-        dense = self.few and small and slow
-        return type(self)(self.n_labels, self.sizes, dense), design
 
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
         """Return the labels and the sizes of the rows, (n, s + C)."""
@@ -126,8 +110,7 @@ class Cardinality(Objective):
         return values - (values @ null) @ null.T
 
     def _tasks(self, u: Array) -> list[slice]:
-        kinds = 1 + self.dense * self.n_labels // 8
-        row_bytes = 8 * kinds * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
+        row_bytes = 8 * (self.n_labels + 1) * (int(self.sizes[-1]) + 1)
         return row_tasks(namespace_and_device(u=u), u.shape[0], row_bytes)
 
     def _spread(self, potentials: Array, fill: float) -> Array:
@@ -168,7 +151,7 @@ class Cardinality(Objective):
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return the negative log-likelihood, its gradient and what the Hessian consists of."""
         xp, K, n = array_namespace(u), int(self.sizes[-1]), u.shape[0]
-        laws = None if self.dense else self._compiled(u)
+        laws = self._compiled(u)
         if laws is not None:
             u, log_total = np.ascontiguousarray(u), np.empty(n)
             kept = np.empty((n, self.width + 2 * self.n_labels + len(self.sizes)))
@@ -185,12 +168,9 @@ class Cardinality(Objective):
             found = reached > MIN_REACHED
             factors = xp.where(found, z / xp.where(found, reached, 1.0), 0 * z)
             lost = bool(xp.any((z > NEGLIGIBLE_SIZE) & ~found))
-            if self.dense:
-                mean, kept = self._covariance(p, q, factors, z)
-            else:
-                labels = backward(xp, p, q, A, factors[None, :, :])
-                mean = xp.concat([labels, self._gather(z)], axis=0)
-                kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
+            labels = backward(xp, p, q, A, factors[None, :, :])
+            mean = xp.concat([labels, self._gather(z)], axis=0)
+            kept = xp.concat([p, q, self._gather(factors), mean], axis=0)
             if lost or is_far_apart(xp, of_labels):
                 # sweeps lose what underflows; curvatures may, gradients may not
                 labels = mean_of_labels(xp, of_labels, of_sizes)
@@ -222,34 +202,8 @@ class Cardinality(Objective):
         tasks = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
         run_threaded(lambda t: sweep(t.stop - t.start, *(a[t] for a in arrays)), tasks)
 
-    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
-        """Return losses and gradients, without covariances."""
-        plain = Cardinality(self.n_labels, self.sizes)
-        return Cardinality.evaluate(plain, y, u, None)[:2]
-
-    def _covariance(self, p: Array, q: Array, factors: Array, z: Array) -> tuple[Array, Array]:
-        """Return the expectation of y, (s + C, n), and its covariance in one axis, with it."""
-        xp, c, n = array_namespace(p), self.width, p.shape[1]
-        labels, pairs, joint = second_moments(xp, p, q, factors)
-        sizes = self._gather(z)
-        mean = xp.concat([labels, sizes], axis=0)
-        with_sizes = xp.stack([self._gather(joint[j, :, :]) for j in range(self.n_labels)], axis=0)
-        own = xp.eye(len(self.sizes), dtype=p.dtype, device=p.device)[:, :, None] * sizes
-        upper = xp.concat([pairs, with_sizes], axis=1)
-        lower = xp.concat([xp.permute_dims(with_sizes, (1, 0, 2)), own], axis=1)
-        covariance = xp.concat([upper, lower], axis=0) - mean[:, None, :] * mean[None, :, :]
-        return mean, xp.concat([xp.reshape(covariance, (c * c, n)), mean], axis=0)
-
     def response(self, curvature: Array, v: Array) -> Array:
-        """Multiply with the covariance of y: that of y with the change of the whole score."""
-        if not self.dense:
-            return self._sweep(curvature, v)
-        c, xp = self.width, array_namespace(v)
-        covariance = xp.reshape(curvature[:, : c * c], (-1, c, c))
-        return (covariance @ v[:, :, None])[:, :, 0]
-
-    def _sweep(self, curvature: Array, v: Array) -> Array:
-        """Multiply by a derivative of the sweeps."""
+        """Multiply with the covariance of y, by a derivative of the sweeps."""
         xp, s, C = array_namespace(v), self.n_labels, len(self.sizes)
         K, laws = int(self.sizes[-1]), self._compiled(v)
         if laws is not None:
@@ -275,41 +229,6 @@ class Cardinality(Objective):
             return (labels_first(xp, out),)
 
         return map_rows(xp, work, self._tasks(v))[0]
-
-    def _covariances(self, curvature: Array) -> Array:
-        """Return the Hessians of rows in one axis, (rows, c c)."""
-        xp, c, n = array_namespace(curvature), self.width, curvature.shape[0]
-        if self.dense:
-            return curvature[:, : c * c]
-        eye = xp.eye(c, dtype=curvature.dtype, device=curvature.device)
-        units = (xp.broadcast_to(eye[k, :], (n, c)) for k in range(c))
-        return xp.concat([self.response(curvature, unit) for unit in units], axis=1)
-
-    def reach(self, batch: ProblemBatch, curvature: list[Array]) -> Any:
-        """Bound changes of scores with the intercepts eliminated, where covariances are kept.
-
-        With C the Hessian of the intercepts and B that of them with the features (docs/solver.md).
-        """
-        if not (self.few and batch.design.intercept):
-            return super().reach(batch, curvature)
-        xp, c, (centre, distances, _) = batch.xp, self.width, batch.design.distances
-        pairs = zip(map(self._covariances, curvature), batch.weights, strict=True)
-        own = [h if w is None else w * h for h, w in pairs]
-        B = xp.reshape(batch.tiles.adjoint(own), (-1, c, c))
-        eye = xp.eye(c, dtype=B.dtype, device=B.device)
-        C = B[-1, :, :] + self.intercept_penalty * eye
-        # no loss depends on what is projected out: any number does there
-        inverse = xp.linalg.inv(C + xp.max(xp.linalg.diagonal(C)) * (eye - self.project(eye)))
-        gaps = centre[:-1, :, None] * eye - B[:-1, :, :] @ inverse
-
-        def largest(matrix: Array) -> Array:
-            matrix = self.project(self.project(matrix).T)
-            return xp.clip(xp.max(xp.linalg.eigvalsh(0.5 * (matrix + matrix.T))), 0.0, None)
-
-        gap = xp.sqrt(largest(xp.tensordot(gaps, gaps, axes=((0, 1), (0, 1)))))
-        # of two sets without a label in common: their labels, and two sizes
-        outcomes = 2.0 + min(self.n_labels, 2 * int(self.sizes[-1]))
-        return outcomes * ((xp.max(distances) + gap) ** 2 / batch.alpha + largest(inverse))
 
     def diagonal(self, curvature: Array) -> Array:
         """Return the variances of y."""

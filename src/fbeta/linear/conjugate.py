@@ -36,7 +36,6 @@ UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to doubl
 # DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md)
 CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE = 0.9, 0.05, 0.5
 MAX_TENTATIVE = 3  # first points, and then every other one, at which curvature is left out
-MIN_GOAL_SHARE = 1e-3  # of what is asked for, below which another point is as good as a lower goal
 GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out, and how often
 
 
@@ -256,7 +255,7 @@ def certified(
     """
     xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
     if batch.objective.preconditioners[0] == "diagonal":
-        return _by_penalty(state, batch, at, limit, share, build, search)
+        return _by_penalty(state, batch, at, limit, reached, build, search)
     concordance = batch.objective.self_concordance
     radius = (share * CERTIFIED_RADIUS / concordance) ** 2 if concordance else float("inf")
     easy = GOAL_FACTOR * radius / xp.clip(xp.max(batch.expected_reach()), TINY, None) >= reached
@@ -287,27 +286,19 @@ def _by_penalty(
     batch: ProblemBatch,
     at: Evaluation,
     limit: Array,
-    share: float,
+    goal: Array,
     build: Build,
     search: Search,
 ) -> tuple[Directions, Array]:
-    """Return directions, with the bound that strong convexity or else the theorem gives."""
-    xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
+    """Return directions, with the bound that strong convexity gives."""
+    xp = batch.xp
     bound = batch.total(xp.sum(at.gradient**2 / batch.penalty, axis=0))
     if bool(xp.all((bound <= limit) & ~state.cautious)):
         none = xp.zeros_like(state.n_iter)
-        return Directions(xp.zeros_like(at.W), 0 * bound, bound, none), 0 * reached
-    goal = 0 * reached
-    if bool(xp.any((-state.slope <= limit) & ~state.cautious)):  # the last decrement was low enough
-        radius = (share * CERTIFIED_RADIUS) ** 2
-        goal = xp.minimum(reached, radius / batch.objective.reach(batch, at.curvature))
-    usable = goal >= MIN_GOAL_SHARE * reached
-    aim = xp.where(usable, goal, reached)
-    found = search(batch, at, build(batch, at), aim, state.cautious)
-    low = usable & (found.upper <= goal)
-    bound = xp.where(low, limit * (found.upper / reached), bound)
+        return Directions(xp.zeros_like(at.W), 0 * bound, bound, none), 0 * bound
+    found = search(batch, at, build(batch, at), goal, state.cautious)
     found.upper = xp.where(bound <= limit, bound, xp.full_like(bound, xp.inf))
-    return found, 0 * reached
+    return found, 0 * bound
 
 
 def _replaced(

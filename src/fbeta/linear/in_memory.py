@@ -22,7 +22,7 @@ from fbeta.linear.batch import Evaluation, Losses, ProblemBatch, take_problems
 from fbeta.linear.conjugate import FORCING, Directions, certified, conjugate_gradients
 from fbeta.linear.driver import Oracle, State, StepRule, effective_tol, minimise
 from fbeta.linear.objectives import Objective
-from fbeta.linear.preconditioners import PRECONDITIONERS, Factorised, Preconditioner
+from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Factorised, Preconditioner
 
 if TYPE_CHECKING:
     from fbeta.linear.problems import Problems
@@ -34,6 +34,7 @@ STEP_RULE = StepRule(slope_before=0.3, slope_beyond=0.3, armijo=0.1, shortest=0.
 EXACT_STEP_RULE = replace(STEP_RULE, armijo=1.0)
 MAX_LINE_SEARCH_TRIALS = 40
 STEP_EXPANSION = 4  # factor of a step beyond which the objective still falls
+MAX_NARROW_STEPS = 8  # of conjugate gradients for the intercepts alone
 OBJECTIVE_ERROR_ULPS = 64  # rounding error of an objective
 SINGLE_SHARE = 0.4  # of the tolerance that single precision aims at
 # decrement, in roots of the tolerance, at which single precision takes its last step
@@ -91,6 +92,11 @@ class ArrayOracle(Oracle):
             own: ProblemBatch, there: Evaluation, made: Preconditioner, goal: Array, far: Array
         ) -> Directions:
             self.preconditioner = made if isinstance(made, Factorised) else None
+            narrow = made.narrowed(there.gradient, goal) if isinstance(made, Diagonal) else None
+            if narrow is not None:
+                found = conjugate_gradients(own, there, narrow, goal, far, MAX_NARROW_STEPS, radius)
+                if bool(batch.xp.all(found.upper <= goal)):
+                    return found
             return conjugate_gradients(own, there, made, goal, far, self.max_steps, radius)
 
         with product_precision(batch.xp, batch.design.device, full=radius == 0):

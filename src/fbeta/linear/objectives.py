@@ -20,7 +20,6 @@ from fbeta._array import Array, array_namespace, dense_columns, is_accelerator
 from fbeta.losses import LOSSES, LogisticLoss, Loss, linear_scores
 
 if TYPE_CHECKING:
-    from fbeta.linear.batch import ProblemBatch
     from fbeta.linear.compiled import Compiled
     from fbeta.linear.design import Design
 
@@ -119,13 +118,6 @@ class Objective(ABC):
     def floor(self, total_weight: float) -> float:
         """Return what is added to objectives that decreases are compared with."""
         return FLOOR_SHARE * total_weight * self.null_loss
-
-    def reach(self, batch: ProblemBatch, curvature: list[Array]) -> Any:
-        """Return what bounds the squared changes of scores of all rows by v with ``v' H v = 1``.
-
-        Asked of one problem with a diagonal preconditioner; infinite where nothing is known.
-        """
-        return float("inf")
 
     @abstractmethod
     def diagonal(self, curvature: Array) -> Array:

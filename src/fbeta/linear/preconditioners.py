@@ -22,6 +22,7 @@ __all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Precondi
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
 MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factorised again
+MAX_REST = 0.75  # share of what is asked for that features leave to steps of the intercepts alone
 RIDGE = 1e-12  # added to the diagonal of singular matrices, in units of their largest entry
 
 
@@ -238,6 +239,13 @@ class Diagonal(Preconditioner):
         z, sum_ = self.inverse * r, self.batch.xp.sum
         size, most = (total(sum_(a, axis=0)) for a in (r * z, r * r / self.batch.penalty))
         return project(z), size, most
+
+    def narrowed(self, gradient: Array, goal: Array) -> Self | None:
+        """Return that of the intercepts alone, where they have almost all of the bound."""
+        design, sum_ = self.batch.design, self.batch.xp.sum
+        rest = sum_(design.penalised * gradient**2 / self.batch.penalty)
+        small = design.intercept and bool(rest <= MAX_REST * sum_(goal))
+        return replace(self, inverse=(1 - design.penalised) * self.inverse) if small else None
 
 
 @dataclass

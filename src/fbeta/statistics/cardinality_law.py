@@ -232,33 +232,3 @@ def backward(xp: Any, p: Array, q: Array, A: Array, B: Array, change: Array | No
         B = q[j, :] * B[:, : min(j, K) + 1, :]
         B[:, :count, :] += moved
     return xp.stack(out[::-1], axis=0)
-
-
-def second_moments(xp: Any, p: Array, q: Array, factors: Array) -> tuple[Array, Array, Array]:
-    """Return the expectations of labels, and of their products with each other and with sizes.
-
-    Shapes: ``factors`` (1 + K, n); returns (s, n), (s, s, n), (s, 1 + K, n).
-    """
-    (s, n), K = p.shape, factors.shape[0] - 1
-    there = {"dtype": p.dtype, "device": p.device}
-    B = xp.zeros((s + 1, K + 1, n), **there)
-    B[s, :, :] = factors
-    for j in reversed(range(s)):
-        B[j, :, :] = q[j, :] * B[j + 1, :, :]
-        B[j, :K, :] += p[j, :] * B[j + 1, 1:, :]
-    pairs = xp.zeros((s, s, n), **there)
-    # the probability of c labels so far, and of those among them that have a given label
-    S = xp.zeros((s + 1, K + 1, n), **there)
-    S[0, 0, :] = xp.ones_like(p[0, :])
-    for j in range(s):
-        width = min(j + 1, K)
-        moved = p[j, :] * S[: j + 1, :width, :]
-        both = xp.sum(moved * B[j + 1, 1 : width + 1, :], axis=1)
-        pairs[j, j, :] = both[0, :]
-        pairs[j, :j, :] = both[1:, :]
-        pairs[:j, j, :] = both[1:, :]
-        S[: j + 1, :, :] *= q[j, :]
-        S[: j + 1, 1 : width + 1, :] += moved
-        S[j + 1, 1 : width + 1, :] = moved[0, :, :]
-    mean = xp.stack([pairs[j, j, :] for j in range(s)], axis=0)
-    return mean, pairs, S[1:, :, :] * factors
