@@ -355,18 +355,15 @@ def parse_days(text: Any, order: str) -> FloatArray:
     months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
     first = months.astype("datetime64[D]")
     last = ((months + 1).astype("datetime64[D]") - first).astype(np.float64)
-    clock = ((second / 60 + minute) / 60 + hour) / 24 - _zone_days(compute.struct_field(parts, "z"))
-    found = first.astype(np.float64) + day - 1 + clock
-    return np.where(sound & (day <= last), found, np.nan)
-
-
-def _zone_days(zone: Any) -> FloatArray:
-    """Return how far the clocks of time zones are ahead, in days."""
+    zone = compute.struct_field(parts, "z")
     known = compute.fill_null(compute.match_substring_regex(zone, "^[+-]"), False)
     digits = compute.replace_substring(compute.if_else(known, zone, "+0000"), ":", "")
     signed = compute.replace_substring(digits, "+", "").cast(arrow.int64()).to_numpy()
-    hours, minutes = np.divmod(np.abs(signed), 100)
-    return np.asarray(np.sign(signed) * (hours + minutes / 60) / 24)
+    ahead, minutes = np.divmod(np.abs(signed), 100)  # of the clocks of a time zone
+    clock = ((second / 60 + minute) / 60 + hour) / 24
+    clock = clock - np.sign(signed) * (ahead + minutes / 60) / 24
+    found = first.astype(np.float64) + day - 1 + clock
+    return np.where(sound & (day <= last), found, np.nan)
 
 
 def read_numbers(cells: Cells, first: str = ".") -> Reading:

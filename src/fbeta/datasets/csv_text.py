@@ -145,10 +145,7 @@ def csv_columns(
 
 
 def _check_quotes(data: bytes, sep: str) -> tuple[bool, str]:
-    """Return whether quotes in the text are well placed, and which ends of lines are in them.
-
-    A quote is well placed if it begins or ends a cell, or is one of two in one.
-    """
+    """Return whether each quote begins or ends a cell or is doubled, and line ends in quotes."""
     is_short = len(sep.encode()) == 1
     if not is_short or b'"' not in data:
         return is_short, ""

@@ -366,10 +366,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 found.append((name, int(np.argmax(empty)), "a missing value"))
         return found
 
-    def blank_row(self) -> NDArray[Any]:
-        """Return a row of gaps, of shape (1, c)."""
-        return np.full((1, self.n_features_in_), None, dtype=object)
-
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features, of shape (d,)."""
         found = [feature for name, part in self._parts() if part for feature in part.names(name)]

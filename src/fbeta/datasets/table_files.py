@@ -46,23 +46,10 @@ Format = Literal["arff", "csv", "jsonl", "parquet", "svmlight", "tsv", "xlsx"]
 #: Formats that have named columns of any kind.
 TABLE_FORMATS = ("csv", "jsonl", "parquet", "tsv", "xlsx")
 #: Formats of tables by the ends of file names.
-TABLE_SUFFIXES: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".xlsx": "xlsx",
-}
-_SUFFIXES: dict[str, Format] = {
-    ".arff": "arff",
-    **TABLE_SUFFIXES,
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".txt": "svmlight",
-}
+TABLE_SUFFIXES: dict[str, Any] = {f".{name}": name for name in TABLE_FORMATS}
+TABLE_SUFFIXES |= {".ndjson": "jsonl", ".pq": "parquet"}
+_SUFFIXES: dict[str, Any] = {".arff": "arff", **TABLE_SUFFIXES}
+_SUFFIXES |= dict.fromkeys((".svm", ".svmlight", ".libsvm", ".txt"), "svmlight")
 #: What the names of columns begin with that have none in their file.
 UNNAMED = "Unnamed: "
 _TAB_WORDS = ("tab", "\\t")
@@ -166,7 +153,7 @@ class FileFormat:
             return self.format or "csv"
         bare = Path(path)
         bare = bare.with_suffix("") if bare.suffix.lower() == ".gz" else bare
-        found = _SUFFIXES.get(bare.suffix.lower())
+        found: Format | None = _SUFFIXES.get(bare.suffix.lower())
         if found is None:
             raise DatasetError(
                 f"{path}: expected a file name that ends with one of {', '.join(_SUFFIXES)}, "

@@ -271,7 +271,9 @@ def _data(
 ) -> dict[str, Any]:
     """Gather what the script shows; numbers are rounded as ``fbeta evaluate`` prints them."""
     shown = {row.row: row.true for view in views for group in view.rows.values() for row in group}
-    cells = {row: [_cell(column[row]) for column in columns.values()] for row in shown}
+    values = {row: [column[row] for column in columns.values()] for row in shown}
+    texts = {row: ["" if v is None else str(v) for v in values[row]] for row in shown}
+    cells = {r: [t[:_MAX_CELL] + "..." * (len(t) > _MAX_CELL) for t in texts[r]] for r in shown}
     return {
         "betas": [view.beta for view in views],
         "shown": [f"{view.beta:.3g}" for view in views],
@@ -301,11 +303,6 @@ def _at_beta(view: evaluation.BetaView) -> dict[str, Any]:
         else None,
         "groups": groups,
     }
-
-
-def _cell(value: Any) -> str:
-    words = "" if value is None else str(value)
-    return words if len(words) <= _MAX_CELL else f"{words[:_MAX_CELL]}..."
 
 
 def _embedded(data: dict[str, Any]) -> str:

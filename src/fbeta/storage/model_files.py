@@ -155,7 +155,7 @@ class StoredModel:
         # a search keeps the encoder in its best estimator
         first = getattr(getattr(first, "best_estimator_", first), "table_encoder_", first)
         if isinstance(first, TableEncoder):
-            return first.blank_row()
+            return np.full((1, first.n_features_in_), None, dtype=object)
         shape = (1, int(self.estimator.n_features_in_))
         return sp.csr_array(shape) if getattr(first, "listed_", False) else np.zeros(shape)
 
