@@ -97,7 +97,8 @@ def enumerated_optimum(X, targets, alpha, effects, offsets):
         maps = np.concatenate([maps, np.broadcast_to(offsets, (len(X), *offsets.shape))], axis=2)
         mean = np.einsum("nl,nlt->nt", P, maps)
         g = (mean - maps[np.arange(len(X)), targets]).sum(axis=0) + penalty * theta
-        H = np.einsum("nl,nlt,nlv->tv", P, maps, maps) - mean.T @ mean + np.diag(penalty)
+        flat = maps.reshape(-1, len(theta))
+        H = (P.reshape(-1, 1) * flat).T @ flat - mean.T @ mean + np.diag(penalty)
         D = 1 / np.sqrt(H.diagonal())
         step = D * np.linalg.lstsq(D[:, None] * H * D, -D * g, rcond=1e-15)[0]
         t, decrement = 1.0, -(g @ step)
