@@ -18,6 +18,7 @@ from sklearn.svm import LinearSVC
 
 from fbeta import AlphaSearchCV, FBetaClassifier, FBetaReduction, SizedClassifier
 from fbeta.datasets import make_calibrated
+from fbeta.methods import load_part
 
 from ..blocks.toys import make_rows
 
@@ -203,3 +204,14 @@ def test_sized_models_of_a_search_read_the_same_scores():
     again = AlphaSearchCV(model, alphas=[1e-4], cv=2).fit(X, Y).predict_statistics(X)
     np.testing.assert_allclose(own.statistics().joint, again.joint, atol=1e-6)
     assert own.statistics().form.log_odds
+
+
+@pytest.mark.parametrize("estimator", [GaussianNB(), KNeighborsClassifier()])
+def test_models_of_sizes_in_earlier_files_have_other_fields(data, estimator):
+    X, Y = data
+    model = SizedClassifier(estimator=estimator).fit(X, Y).model
+    names = ("together", "constant", "place", "size", "n_sizes")
+    fields = {"labels": model.estimators} | {name: getattr(model, name) for name in names}
+    earlier = load_part("SizedModel")(**fields)
+    assert earlier.together == isinstance(estimator, KNeighborsClassifier)
+    assert np.array_equal(earlier.probabilities(X[:5]), model.probabilities(X[:5]))

@@ -34,45 +34,32 @@ from fbeta.linear.learner import Learner, Weight
 from fbeta.statistics.codes import Code, JointCode, MarginalCode, SizedCode
 from fbeta.statistics.encoding import constant_values, distinct_columns, read_matrix
 
-__all__ = ["ClassifierModel", "FBetaReduction", "SizedClassifier", "SizedModel"]
+__all__ = ["ClassifierModel", "FBetaReduction", "SizedClassifier"]
 
 CALIBRATION_FOLDS = 3
 
 
 @dataclass(frozen=True)
 class ClassifierModel:
-    """One classifier for each distinct target."""
+    """Classifiers of the distinct targets, and perhaps one of the size of label sets."""
 
-    estimators: list[Any]  # fitted; None where the target is constant
+    # fitted, one for each distinct target, None where it is constant; or one for all that vary
+    estimators: list[Any]
     constant: NDArray[np.float64]  # (m,), the value of a constant target, else NaN
     place: NDArray[np.intp]  # (M,), the distinct target that each target equals
-    n_jobs: int | None  # classifiers that predict at the same time
+    n_jobs: int | None = 1  # classifiers that predict at the same time
+    together: bool = False  # whether there is one classifier for all targets
+    size: Any = None  # of the place of the size among the C seen ones; None where there is only one
+    n_sizes: int = 0  # C
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities of the targets, of shape (n, M)."""
-        distinct = _predict_each(self.estimators, X, self.constant, self.n_jobs)
-        return distinct[:, self.place]
-
-
-@dataclass(frozen=True)
-class SizedModel:
-    """Classifiers of the labels, and one of the size of label sets."""
-
-    labels: list[Any]  # of all distinct labels at once, or one for each; None for a constant one
-    together: bool  # whether there is one for all
-    constant: NDArray[np.float64]  # (m,), the value of a constant distinct label, else NaN
-    place: NDArray[np.intp]  # (s,), the distinct label that each label equals
-    size: Any  # of the place of the size among the C seen ones; None where there is nothing to tell
-    n_sizes: int  # C
-
-    def probabilities(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities of labels and sizes, of shape (n, s + C)."""
+        """Return the probabilities of the targets and the sizes, of shape (n, M + C)."""
         n = _num_samples(X)
         if self.together:
             distinct = np.tile(self.constant, (n, 1))
-            distinct[:, np.isnan(self.constant)] = read_matrix(self.labels[0].predict_proba(X))
+            distinct[:, np.isnan(self.constant)] = read_matrix(self.estimators[0].predict_proba(X))
         else:
-            distinct = _predict_each(self.labels, X, self.constant, 1)
+            distinct = _predict_each(self.estimators, X, self.constant, self.n_jobs)
         sizes = np.full((n, self.n_sizes), 1.0 if self.size is None else 0.0)
         if self.size is not None:
             sizes[:, self.size.classes_] = self.size.predict_proba(X)
@@ -81,8 +68,13 @@ class SizedModel:
     @property
     def most_iter(self) -> int:
         """Most iterations of a classifier, 1 where none of them says."""
-        fitted = [*self.labels, self.size]
+        fitted = [*self.estimators, self.size]
         return max([1, *(int(np.max(getattr(f, "n_iter_", 1))) for f in fitted)])
+
+
+def SizedModel(labels: Any, together: Any, constant: Any, place: Any, **sizes: Any) -> Any:
+    """Return the model of a file with this name, of labels and sizes."""
+    return ClassifierModel(labels, constant, place, together=together, **sizes)
 
 
 @dataclass(eq=False, repr=False)
@@ -328,7 +320,7 @@ class SizedClassifier(LinearParameters, StatisticsClassifier):
 
     def _fit_copies(
         self, code: Code, name: Any, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
-    ) -> SizedModel:
+    ) -> ClassifierModel:
         """Fit to labels and, where there are more columns, to which size each row has."""
         weights = fit_weights(self.estimator, weight)
         labels, sizes = targets[:, : code.n_labels], targets[:, code.n_labels :]
@@ -346,7 +338,7 @@ class SizedClassifier(LinearParameters, StatisticsClassifier):
         if sizes.shape[1] > 1:
             which = np.asarray(sizes.toarray().argmax(axis=1))
             size = clone(self.estimator).fit(X, which, **weights)
-        return SizedModel(fitted, together, constant, place, size, sizes.shape[1])
+        return ClassifierModel(fitted, constant, place, 1, together, size, sizes.shape[1])
 
 
 def _fit_columns(
