@@ -12,9 +12,7 @@ from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/fbeta/linear/"
 SOURCES = ("_engine.pyx", "cardinality.cpp", "engine.cpp", "matrix.cpp", "objectives.cpp")
-HEADERS = tuple(
-    f"{name}.hpp" for name in ("cardinality", "engine", "matrix", "newton", "objectives", "vectors")
-)
+HEADERS = ("engine.hpp", "matrix.hpp", "newton.hpp", "objectives.hpp", "vectors.hpp")
 FLAGS = [
     "-std=gnu++17",
     "-O2",

@@ -21,15 +21,10 @@ cdef extern from "engine.hpp" namespace "fbeta" nogil:
     cbool set_number(CProblems &problems, const char *name, double value)
     cbool set_array(CProblems &problems, const char *name, void *address)
     Solver *make_solver(CProblems &problems) except +
-
-
-cdef extern from "cardinality.hpp" namespace "fbeta" nogil:
-    cdef struct Sizes:
-        int labels, count
-        const int *size
-
-    void evaluate_sizes(const Sizes &, int n, const double *, double *, double *) except +
-    void multiply_sizes(const Sizes &, int n, const double *, const double *, double *) except +
+    void c_evaluate "fbeta::evaluate_sizes"(int s, int C, const int *size, int n, const double *u,
+                                            double *log_total, double *kept) except +
+    void c_multiply "fbeta::multiply_sizes"(int s, int C, const int *size, int n, const double *kept,
+                                            const double *v, double *out) except +
 
 
 LOSSES = {"logistic": 0, "exponential": 1, "squared": 2, "softmax": 3}
@@ -153,44 +148,41 @@ cdef class Problems:
         self.q.stop.store(1)
 
 
-cdef double *doubles(object values, Py_ssize_t length) except NULL:
-    """Return the address of so many doubles, which the caller keeps."""
+cdef void *address(object values, str format, Py_ssize_t length) except NULL:
+    """Return the address of so many numbers of a type, which the caller keeps."""
     view = memoryview(values)
-    if view.format != "d" or not view.c_contiguous or view.nbytes != 8 * length:
-        raise ValueError(f"expected {length} contiguous doubles, got {view.nbytes // 8}")
-    return <double *>PyMemoryView_GET_BUFFER(view).buf
+    if view.format != format or not view.c_contiguous or view.nbytes != length * view.itemsize:
+        raise ValueError(f"expected {length} contiguous numbers of type {format!r}")
+    return PyMemoryView_GET_BUFFER(view).buf
 
 
-cdef class SizeLaws:
-    """The compiled form of the sweeps of cardinality.py for s labels and increasing sizes."""
+cdef const int *increasing(object sizes, int s) except NULL:
+    cdef const int *size = <const int *>address(sizes, "i", len(sizes))
+    cdef int i, before = -1
+    for i in range(len(sizes)):
+        if not before < size[i] <= s:
+            raise ValueError(f"sizes must increase within [0, {s}], got {list(sizes)}")
+        before = size[i]
+    return size
 
-    cdef Sizes sizes
-    cdef object view
 
-    def __init__(self, int labels, object sizes):
-        self.view = memoryview(sizes)
-        if labels < 1 or self.view.format != "i" or len(self.view) < 1:
-            raise ValueError("expected labels, and sizes that are integers")
-        for low, high in zip([-1, *sizes], [*sizes, labels + 1]):
-            if low >= high:
-                raise ValueError(f"sizes must increase within [0, {labels}], got {list(sizes)}")
-        self.sizes.labels, self.sizes.count = labels, len(self.view)
-        self.sizes.size = <const int *>PyMemoryView_GET_BUFFER(self.view).buf
+def evaluate_sizes(int s, sizes, int n, u, log_total, kept):
+    """Write ln Z, (n,), and what Hessians consist of, (n, 3 s + 2 C), at scores u, (n, s + C)."""
+    cdef int C = len(sizes)
+    cdef const int *size = increasing(sizes, s)
+    cdef double *given = <double *>address(u, "d", n * (s + C))
+    cdef double *first = <double *>address(log_total, "d", n)
+    cdef double *second = <double *>address(kept, "d", n * (3 * s + 2 * C))
+    with nogil:
+        c_evaluate(s, C, size, n, given, first, second)
 
-    def evaluate(self, int n, u, log_total, kept):
-        """Write ln Z, (n,), and what Hessians consist of, (n, 3 s + 2 C), at scores (n, s + C)."""
-        s, C = self.sizes.labels, self.sizes.count
-        cdef const double *given = doubles(u, n * (s + C))
-        cdef double *first = doubles(log_total, n)
-        cdef double *second = doubles(kept, n * (3 * s + 2 * C))
-        with nogil:
-            evaluate_sizes(self.sizes, n, given, first, second)
 
-    def multiply(self, int n, kept, v, out):
-        """Write the products of Hessians with changes of scores v, (n, s + C)."""
-        s, C = self.sizes.labels, self.sizes.count
-        cdef const double *hessians = doubles(kept, n * (3 * s + 2 * C))
-        cdef const double *changes = doubles(v, n * (s + C))
-        cdef double *found = doubles(out, n * (s + C))
-        with nogil:
-            multiply_sizes(self.sizes, n, hessians, changes, found)
+def multiply_sizes(int s, sizes, int n, kept, v, out):
+    """Write the products of Hessians with changes of scores v, (n, s + C)."""
+    cdef int C = len(sizes)
+    cdef const int *size = increasing(sizes, s)
+    cdef double *hessians = <double *>address(kept, "d", n * (3 * s + 2 * C))
+    cdef double *changes = <double *>address(v, "d", n * (s + C))
+    cdef double *found = <double *>address(out, "d", n * (s + C))
+    with nogil:
+        c_multiply(s, C, size, n, hessians, changes, found)

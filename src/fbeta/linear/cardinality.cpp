@@ -1,8 +1,7 @@
-// Sweeps over the labels of eight rows at a time, a row on each lane.
-#include "cardinality.hpp"
-
+// Sweeps over the labels of eight rows at a time, a row on each lane. As in cardinality.py.
 #include <algorithm>
 
+#include "engine.hpp"
 #include "vectors.hpp"
 
 namespace fbeta {
@@ -105,18 +104,16 @@ template <int kinds> class Prefixes {
     }
 };
 
-// Values of eight rows, (columns, lanes), from an array with rows, whose last is repeated; and back.
-INLINE void gather(const double *from, int width, int rows, int columns, Vec *to) {
-    for (int l = 0; l < L; l++) {
-        const double *row = from + (size_t)std::min(l, rows - 1) * width;
-        for (int j = 0; j < columns; j++)
-            to[j][l] = row[j];
-    }
+// Values of eight rows, (width, lanes), from an array with rows, whose last is repeated; and back.
+INLINE void gather(const double *from, int rows, int width, Vec *to) {
+    for (int l = 0; l < L; l++)
+        for (int j = 0; j < width; j++)
+            to[j][l] = from[(size_t)std::min(l, rows - 1) * width + j];
 }
 
-INLINE void scatter(const Vec *from, int width, int rows, int columns, double *to) {
+INLINE void scatter(const Vec *from, int rows, int width, double *to) {
     for (int l = 0; l < rows; l++)
-        for (int j = 0; j < columns; j++)
+        for (int j = 0; j < width; j++)
             to[(size_t)l * width + j] = from[j][l];
 }
 
@@ -132,23 +129,23 @@ INLINE void size_ratios(const Vec *odds, int s, int K, Vec *r) {
 
 // Turn ratios r of lane l into ln R_k / R_{k-1} of scores that are higher by top, and potentials g of
 // sizes into their law z, (K + 1,). Returns ln Z, and the tilt that scores are lowered by.
-INLINE double law_of_sizes(const Sizes &sizes, const Vec *g, double top, int l, Vec *r, Vec *z,
+INLINE double law_of_sizes(const int *size, int C, const Vec *g, double top, int l, Vec *r, Vec *z,
                            double &tilt) {
-    int K = sizes.size[sizes.count - 1], k = 0, low = K, high = 0;
+    int K = size[C - 1], k = 0, low = K, high = 0;
     double peak = -std::numeric_limits<double>::infinity(), sum = 0, total = 0;
-    for (int i = 0; i < sizes.count; i++) {
-        for (; k < sizes.size[i]; k++)
+    for (int i = 0; i < C; i++) {
+        for (; k < size[i]; k++)
             sum += r[k][l] = std::log(r[k][l]) + top;
         z[k][l] = g[i][l] + sum;
         peak = std::max(peak, z[k][l]);
     }
-    for (int i = 0; i < sizes.count; i++) {
-        double &own = reinterpret_cast<double *>(z + sizes.size[i])[l];
+    for (int i = 0; i < C; i++) {
+        double &own = reinterpret_cast<double *>(z + size[i])[l];
         own = std::exp(own - peak);
         total += own;
     }
-    for (int i = 0; i < sizes.count; i++) {
-        k = sizes.size[i];
+    for (int i = 0; i < C; i++) {
+        k = size[i];
         z[k][l] /= total;
         if (z[k][l] > negligible_size)
             low = std::min(low, k), high = k;
@@ -159,17 +156,19 @@ INLINE double law_of_sizes(const Sizes &sizes, const Vec *g, double top, int l, 
     return peak + std::log(total);
 }
 
-CLONES void evaluate_rows(const Sizes &sizes, int n, const double *u, double *log_total,
-                          double *kept) {
-    int s = sizes.labels, C = sizes.count, c = s + C, K = sizes.size[C - 1];
+} // namespace
+
+CLONES void evaluate_sizes(int s, int C, const int *size, int n, const double *u, double *log_total,
+                           double *kept) {
+    int c = s + C, K = size[C - 1], width = 3 * s + 2 * C;
     Buffer<Vec> scores, odds, law, own;
-    scores.resize(c), odds.resize(s), law.resize(3 * (K + 1)), own.resize(3 * s + 2 * C);
+    scores.resize(c), odds.resize(s), law.resize(3 * (K + 1)), own.resize(width);
     Vec *p = own, *q = p + s, *factors = q + s, *mean = factors + C;
     Vec *ratios = law, *z = ratios + K + 1, *B = z + K + 1;
     Prefixes<1> prefixes(s, K, p, q);
     for (int row = 0; row < n; row += L) {
         int rows = std::min(L, n - row);
-        gather(u + (size_t)row * c, c, rows, c, scores);
+        gather(u + (size_t)row * c, rows, c, scores);
         Vec top = scores[0], bottom = top, tilt = {};
         for (int j = 1; j < s; j++) {
             top = choose(scores[j] > top, scores[j], top);
@@ -181,8 +180,7 @@ CLONES void evaluate_rows(const Sizes &sizes, int n, const double *u, double *lo
         std::fill_n(ratios, 2 * (K + 1), Vec{});
         size_ratios(odds, s, K, ratios);
         for (int l = 0; l < rows; l++)
-            log_total[row + l] =
-                law_of_sizes(sizes, scores + s, top[l], l, ratios, z, tilt[l]);
+            log_total[row + l] = law_of_sizes(size, C, scores + s, top[l], l, ratios, z, tilt[l]);
         for (int j = 0; j < s; j++) {
             Vec e;
             for (int l = 0; l < L; l++)
@@ -200,48 +198,38 @@ CLONES void evaluate_rows(const Sizes &sizes, int n, const double *u, double *lo
             if (!in_range[l])
                 log_total[row + l] = std::numeric_limits<double>::quiet_NaN();
         for (int i = 0; i < C; i++)
-            factors[i] = B[sizes.size[i]], mean[s + i] = z[sizes.size[i]];
+            factors[i] = B[size[i]], mean[s + i] = z[size[i]];
         prefixes.backward(B, mean);
-        scatter(own, 3 * s + 2 * C, rows, 3 * s + 2 * C, kept + (size_t)row * (3 * s + 2 * C));
+        scatter(own, rows, width, kept + (size_t)row * width);
     }
 }
 
-CLONES void multiply_rows(const Sizes &sizes, int n, const double *kept, const double *v,
-                          double *out) {
-    int s = sizes.labels, C = sizes.count, c = s + C, K = sizes.size[C - 1];
+CLONES void multiply_sizes(int s, int C, const int *size, int n, const double *kept, const double *v,
+                           double *out) {
+    int c = s + C, K = size[C - 1], width = 3 * s + 2 * C;
     Buffer<Vec> change, law, own, found;
-    change.resize(c), law.resize(2 * (K + 1)), own.resize(3 * s + 2 * C), found.resize(c);
+    change.resize(c), law.resize(2 * (K + 1)), own.resize(width), found.resize(c);
     const Vec *p = own, *q = p + s, *factors = q + s, *mean = factors + C;
     Vec *B = law, *E = B + K + 1;
     Prefixes<2> prefixes(s, K, p, q, change);
     for (int row = 0; row < n; row += L) {
         int rows = std::min(L, n - row);
-        gather(kept + (size_t)row * (3 * s + 2 * C), 3 * s + 2 * C, rows, 3 * s + 2 * C, own);
-        gather(v + (size_t)row * c, c, rows, c, change);
+        gather(kept + (size_t)row * width, rows, width, own);
+        gather(v + (size_t)row * c, rows, c, change);
         Vec average = {};
         for (int j = 0; j < c; j++)
             average += mean[j] * change[j];
         const Vec *reached = prefixes.forward();
         std::fill_n(B, 2 * (K + 1), Vec{});
         for (int i = 0; i < C; i++) {
-            int k = sizes.size[i];
+            int k = size[i];
             B[k] = factors[i];
             E[k] = factors[i] * (change[s + i] - average);
             found[s + i] = reached[K + 1 + k] * B[k] + reached[k] * E[k];
         }
         prefixes.backward(B, found);
-        scatter(found, c, rows, c, out + (size_t)row * c);
+        scatter(found, rows, c, out + (size_t)row * c);
     }
-}
-
-} // namespace
-
-void evaluate_sizes(const Sizes &sizes, int n, const double *u, double *log_total, double *kept) {
-    evaluate_rows(sizes, n, u, log_total, kept);
-}
-
-void multiply_sizes(const Sizes &sizes, int n, const double *kept, const double *v, double *out) {
-    multiply_rows(sizes, n, kept, v, out);
 }
 
 } // namespace fbeta

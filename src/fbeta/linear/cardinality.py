@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Self
 
@@ -150,14 +149,7 @@ class Cardinality(Objective):
 
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return the negative log-likelihood, its gradient and what the Hessian consists of."""
-        xp, K, n = array_namespace(u), int(self.sizes[-1]), u.shape[0]
-        laws = self._compiled(u)
-        if laws is not None:
-            u, log_total = np.ascontiguousarray(u), np.empty(n)
-            kept = np.empty((n, self.width + 2 * self.n_labels + len(self.sizes)))
-            self._run(laws.evaluate, u, log_total, kept)
-            if np.isfinite(log_total).all():  # no row's numbers are out of range
-                return self._losses(y, u, log_total, kept[:, -self.width :], kept)
+        xp, K = array_namespace(u), int(self.sizes[-1])
 
         def work(rows: slice) -> tuple[Array, ...]:
             of_labels, of_sizes = self._split(labels_first(xp, u[rows, :]))
@@ -177,41 +169,33 @@ class Cardinality(Objective):
                 mean = xp.concat([labels, self._gather(z)], axis=0)
             return log_total, labels_first(xp, mean), labels_first(xp, kept)
 
-        return self._losses(y, u, *map_rows(xp, work, self._tasks(u)))
-
-    @staticmethod
-    def _losses(
-        y: Array, u: Array, log_total: Array, mean: Array, kept: Array
-    ) -> tuple[Array, Array, Array]:
-        """Return what :meth:`evaluate` does."""
-        xp = array_namespace(u)
+        n, kept_width = u.shape[0], self.width + 2 * self.n_labels + len(self.sizes)
+        log_total, kept = np.empty(n), np.empty((n, kept_width))
+        mean = kept[:, -self.width :]
+        # where numbers are out of range, logarithms of Z are NaN
+        if not (self._run("evaluate", u, log_total, kept) and np.isfinite(log_total).all()):
+            log_total, mean, kept = map_rows(xp, work, self._tasks(u))
         loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
         return loss[:, None], mean - y, kept
 
-    def _compiled(self, values: Array) -> Any:
-        """Return the compiled sweeps for an array in double precision, or None."""
-        own = isinstance(values, np.ndarray) and values.dtype == np.float64
-        return size_laws(self.n_labels, self.sizes) if own else None
-
-    def _run(self, sweep: Callable[..., None], *arrays: NDArray[np.float64]) -> None:
-        """Run a compiled sweep over the rows of arrays, on threads where that pays."""
-        n = len(arrays[0])
+    def _run(self, name: str, *arrays: Array) -> bool:
+        """Run a compiled sweep over the rows of arrays, on threads where that pays, if it can."""
+        laws = size_laws(self.n_labels, self.sizes)
+        if laws is None or not all(isinstance(a, np.ndarray) for a in arrays):
+            return False
+        sweep, n = getattr(laws, name), len(arrays[0])
+        own = [np.ascontiguousarray(a, np.float64) for a in arrays]
         parts = n * self.n_labels * (int(self.sizes[-1]) + 1) // MIN_THREAD_CELLS
         rows = -(-n // max(1, min(n_threads(), parts)))
         rows += -rows % COMPILED_ROWS
         tasks = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
-        run_threaded(lambda t: sweep(t.stop - t.start, *(a[t] for a in arrays)), tasks)
+        run_threaded(lambda t: sweep(t.stop - t.start, *(a[t] for a in own)), tasks)
+        return True
 
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply with the covariance of y, by a derivative of the sweeps."""
         xp, s, C = array_namespace(v), self.n_labels, len(self.sizes)
-        K, laws = int(self.sizes[-1]), self._compiled(v)
-        if laws is not None:
-            out = np.empty(v.shape)
-            self._run(
-                laws.multiply, *(np.ascontiguousarray(a, np.float64) for a in (curvature, v)), out
-            )
-            return out
+        K = int(self.sizes[-1])
 
         def work(rows: slice) -> tuple[Array]:
             kept, change = labels_first(xp, curvature[rows, :]), labels_first(xp, v[rows, :])
@@ -228,7 +212,9 @@ class Cardinality(Objective):
             out = xp.concat([backward(xp, p, q, A, B, of_labels), of_all], axis=0)
             return (labels_first(xp, out),)
 
-        return map_rows(xp, work, self._tasks(v))[0]
+        out = np.empty(v.shape)
+        done = v.dtype == xp.float64 and self._run("multiply", curvature, v, out)
+        return out if done else map_rows(xp, work, self._tasks(v))[0]
 
     def diagonal(self, curvature: Array) -> Array:
         """Return the variances of y."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,8 +77,13 @@ def is_compiled() -> bool:
 
 def size_laws(n_labels: int, sizes: NDArray[np.intp]) -> Any:
     """Return the compiled sweeps over labels and sizes, or None where they were not built."""
-    make = getattr(_engine, "SizeLaws", None)
-    return None if make is None else make(n_labels, _integers(sizes))
+    if not hasattr(_engine, "multiply_sizes"):
+        return None
+    evaluate, multiply = (
+        partial(sweep, n_labels, _integers(sizes))
+        for sweep in (_engine.evaluate_sizes, _engine.multiply_sizes)
+    )
+    return SimpleNamespace(evaluate=evaluate, multiply=multiply)
 
 
 @dataclass(frozen=True)

@@ -117,4 +117,12 @@ class Solver {
 // Make the solver of a thread, for its owner to delete; throws std::bad_alloc where memory is short.
 Solver *make_solver(Problems &problems);
 
+// Laws of s labels with scores and potentials of C increasing sizes, over n rows: from scores u,
+// (n, s + C), ln Z, (n,), NaN where numbers are out of range, and what Hessians consist of; and products
+// of the Hessians with changes of scores. cardinality.py says what the arrays are.
+void evaluate_sizes(int s, int C, const int *size, int n, const double *u, double *log_total,
+                    double *kept);
+void multiply_sizes(int s, int C, const int *size, int n, const double *kept, const double *v,
+                    double *out);
+
 } // namespace fbeta
