@@ -98,6 +98,15 @@ def test_a_column_is_read_with_one_decimal_mark() -> None:
     assert read_numbers(pa.array(["1.5", "2.25"]), ",")[:1] == (".",)
 
 
+def test_a_single_number_among_words_is_read() -> None:
+    cells = pa.array(
+        [*(f"word {i}" for i in range(1000)), "1,5", *(f"{i} th" for i in range(1000))]
+    )
+    decimal, values, unread = read_numbers(cells, ",")
+    assert (decimal, np.flatnonzero(~np.isnan(values)).tolist(), values[1000]) == (",", [1000], 1.5)
+    assert unread.sum() == 2000
+
+
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)), st.integers(-12, 12))
 def test_dates_are_days(moment: datetime, hours: int) -> None:
     exact = (moment - datetime(1970, 1, 1)) / timedelta(days=1)

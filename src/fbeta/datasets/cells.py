@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date
 from decimal import Decimal
@@ -371,33 +370,34 @@ def read_numbers(cells: Cells, first: str = ".") -> Reading:
     found = cast_numbers(cells) if first == "." else None
     if found is not None:
         return first, found, np.zeros(len(cells), dtype=np.bool_)
-    return _read(cells, numbers, parse_numbers, DECIMALS, first)
+    return _read(cells, numbers, parse_numbers, first)
 
 
 def read_days(cells: Cells, first: str = "iso") -> Reading:
     """Read dates in the order that reads most cells, ``first`` among equals."""
-    return _read(cells, days, parse_days, DATE_ORDERS, first)
+    return _read(cells, days, parse_days, first)
 
 
-def _read(cells: Cells, read: Any, parse: Any, ways: Mapping[str, str], first: str) -> Reading:
+def _read(cells: Cells, read: Any, parse: Any, first: str) -> Reading:
     if not is_text(cells):
         found = read(cells)
         return first, found, np.isnan(found) & ~missing(cells)
     text, index, counts = text_values(cells)
-    way, values = best_reading(text, counts, parse, ways, first)
+    way, values = best_reading(text, counts, parse, first, len(cells))
     found = np.append(values, np.nan)[index]
     return way, found, np.isnan(found) & (index >= 0)
 
 
 def best_reading(
-    text: Any, counts: NDArray[np.intp], parse: Any, ways: Mapping[str, str], first: str
+    text: Any, counts: NDArray[np.intp], parse: Any, first: str, tried: int = 200
 ) -> tuple[str, FloatArray]:
     """Return the way in which ``parse`` reads most cells, ``first`` among equals, and the values.
 
-    A way is tried if its pattern fits some of evenly spaced cells; ``counts`` are cells by text.
+    A way is tried if its pattern fits one of ``tried`` cells; ``counts`` are cells by text.
     """
+    ways = DECIMALS if parse is parse_numbers else DATE_ORDERS
     total = int(counts.sum())
-    places = np.arange(0, total, max(total // _SAMPLE_CELLS, 1))
+    places = np.arange(0, total, max(total // max(tried, 1), 1))
     places = np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
     sample = text.take(arrow.array(places))
     best, found, fewest = first, np.full(len(text), np.nan), total

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from fbeta.datasets.cells import (
-    DATE_ORDERS,
-    DECIMALS,
     HEAD_ROWS,
     Cells,
     FloatArray,
@@ -123,8 +121,7 @@ class _Inference:
         else:
             self.known, rows, self.counts = text_values(cells)
             self.rows = rows[rows >= 0]
-            read = best_reading(self.known, self.counts, parse_numbers, DECIMALS, ".")
-            self.decimal, self.values = read
+            self.decimal, self.values = best_reading(self.known, self.counts, parse_numbers, ".")
         self.count = int(self.counts.sum())
         self.gaps = len(cells) - self.count
         # in long columns of text and fractions, the different values of the first rows
@@ -155,7 +152,7 @@ class _Inference:
                 return lenient
         if not is_text(self.known):
             return "date", "", "iso"
-        order, moments = best_reading(self.known, self.counts, parse_days, DATE_ORDERS, "iso")
+        order, moments = best_reading(self.known, self.counts, parse_days, "iso")
         dated = self._share(moments)
         if dated == 1 or chosen == "date":
             either = order == "dmy" and not np.isnan(parse_days(self.known, "mdy")).any()
