@@ -343,6 +343,23 @@ def test_slow_models_come_last():
     assert list(feature_maps(X[:100], 0)) == ["standardised", "kernel 0.25", "RBF kernel", "raw"]
 
 
+def test_maps_that_take_long_come_after_forests():
+    X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=6)
+    search = prepared(X, Y, Clock(lambda: 0.0, 100.0))
+    search.models = auto.auto_models(1.0, 0, X)
+    search.expected = dict.fromkeys(search.models, 1.0)
+    candidate = search.trial.try_out("", SizedClassifier(), X, (1.0,))[0]
+    kernels = [name for name in search.maps if search._landmarks(name)]
+    for seconds in (0.1, 1.0):  # 600 landmarks over 6 features: 25 times as long
+        search.found = {("standardised", "sized"): [replace(candidate, seconds=seconds)]}
+        order = list(itertools.islice(search._order(), 20))
+        last = max(order.index((name, "sized")) for name in kernels)
+        forest = order.index(("raw", searching.FOREST_NAMES[0]))
+        assert (last > forest) == (seconds == 1.0)
+        assert order.index(("raw", "sized")) < forest
+        assert {(name, "sized") for name in kernels} < set(order)
+
+
 def test_a_forest_has_as_many_trees_as_there_is_time_for():
     X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, 100.0))

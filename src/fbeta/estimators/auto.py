@@ -191,16 +191,16 @@ class FBetaAuto(AverageClassifier):
     gaps. The maps are fitted to all training rows, without their labels, and shared by all folds.
     A dense X that is mostly zeros is taken as sparse, and a large dense X in single precision.
 
-    First comes the quickest model over one map, then your own candidates, and every map with the
-    quickest model; then nearest neighbours, forests, the paper's method over the raw features and
-    over the best map, label sets and the cardinality model; then what is left, in the order of
-    what it may gain in a second, if the effects of maps and models on the score add up, until ten
-    candidates in a row did not raise the F_beta of the average by 0.0005. Alphas are decades, then
-    half decades beside the best, but not for large X, label sets and the cardinality model.
-    What is expected to take longer than there is time, with its fit to all rows, is not begun, by
-    the time of the same model elsewhere, of a few trees, or of a fit to 400 rows. Below 200 rows
-    there are fewer maps and trees, decades only, and every model over one map: noise hides small
-    gains. Where a time limit is short for more than 2000 rows, fewer of the five folds are used.
+    First comes the quickest model over one map, then your own candidates, and every map with that
+    model; then nearest neighbours, forests, maps that take a fifth of the time limit, the paper's
+    method over the raw features and the best map, label sets and the cardinality model; then what
+    is left, in the order of what it may gain in a second, if the effects of maps and models on the
+    score add up, until ten candidates in a row did not raise the F_beta of the average by 0.0005.
+    Alphas are decades, then half decades beside the best, but not for large X, label sets and the
+    cardinality model. What is expected to take longer than there is time, with its fit to all rows,
+    is not begun, by the time of the same model elsewhere, of a few trees, or of a fit to 400 rows.
+    Below 200 rows there are fewer maps and trees, decades only, and every model over one map: noise
+    hides small gains. With more than 2000 rows and little time there are fewer folds.
 
     Weights are those with which the average of the statistics of the held-out rows comes closest,
     in the squared error of what the decoder computes of them, to the labels; those below 0.02 are

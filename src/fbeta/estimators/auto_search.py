@@ -54,7 +54,7 @@ PROBE_SHARE, PROBE_SHARE_ACCELERATOR = 0.03, 0.15
 ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
 # share of the time limit that a forest may take; with fewer trees if need be, but no fewer than so
 FOREST_SHARE, MIN_TREES = 0.15, 50
-# the same for the columns of a kernel over dense rows: a model takes time in proportion to them
+# the same for columns of a kernel over dense rows; what takes longer is tried after the forests
 KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
 PROBE_TREES = 4  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
@@ -151,18 +151,20 @@ class Search:
         yield (next(iter(self.maps)), QUICK)
         built_in = {"neighbours", *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
-        for name in sorted(self.maps, key=self._width):
+        for name in self.maps:
             self._limit_landmarks(name)
-            yield (name, QUICK)
-        best = max(self.maps, key=lambda name: self._score((name, QUICK)))
+        quick = [(name, QUICK) for name in sorted(self.maps, key=self._width)]
+        late = [p for p in quick if self._seconds(p) > KERNEL_SHARE * (self.clock.limit or np.inf)]
+        yield from (pair for pair in quick if pair not in late)
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
-        once = [(scaled, "neighbours"), *((RAW, name) for name in FOREST_NAMES)]
-        once += [(RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES))]
+        once = [(scaled, "neighbours"), *((RAW, name) for name in FOREST_NAMES), *late]
         for pair in (some for some in once if some[1] in self.models):
             if pair[1] in FOREST_NAMES:
                 self._limit_trees(pair)
             yield pair
+        best = max(self.maps, key=lambda name: self._score((name, QUICK)))
+        yield from [(RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES))]
         if self.trial.Y.shape[0] >= FEW_ROWS:
             yield from self._while_it_gains(best)
 
