@@ -169,6 +169,39 @@ def test_the_cardinality_model_is_the_optimum(alpha):
     np.testing.assert_allclose(softmax(u @ F.T, axis=1), theirs, atol=1e-3)
 
 
+def log_sums(u):
+    """``ln R_k`` of rows with scores (n, s), (1 + s, n), by sums of logarithms."""
+    logs = np.full((u.shape[1] + 1, len(u)), -np.inf)
+    logs[0] = 0.0
+    for j in range(u.shape[1]):
+        logs[1:] = np.logaddexp(logs[1:], logs[:-1] + u[:, j])
+    return logs
+
+
+def test_the_certificate_of_many_labels_is_a_bound():
+    rng, n, s = np.random.default_rng(0), 80, 25
+    X = rng.normal(size=(n, 3))
+    X -= X.mean(axis=0)
+    Y = sp.csr_array((rng.random((n, s)) < rng.random((n, 1))).astype(np.int8))
+    code = SizedCode.of(Y)
+    y, sizes = code.targets(Y), code.sizes
+    model = fit_objective(Cardinality, X, Targets(y, sizes), 1.0)
+    assert model.converged.all()
+    assert model.most_iter < 8  # it starts with the frequencies of the sizes
+    u = X @ model.coef.T + model.intercept
+    logs = log_sums(u[:, :s])[sizes] + u[:, s:].T
+    total, some = logsumexp(logs, axis=0), sizes > 0
+    mean = [np.exp(logs - total).T]
+    for j in reversed(range(s)):
+        others = log_sums(np.delete(u[:, :s], j, axis=1))[sizes[some] - 1] + u[:, s:].T[some]
+        mean.insert(0, np.exp(others + u[:, j] - total).sum(axis=0)[:, None])
+    residual = np.concatenate(mean, axis=1) - y.toarray()
+    value = total.sum() - (u * y.toarray()).sum() + (model.coef**2).sum() / 2
+    slopes = residual.T @ X + model.coef, residual.sum(axis=0) + 1e-5 * model.intercept
+    left = (slopes[0] ** 2).sum() / 2 + (slopes[1] ** 2).sum() / 2e-5
+    assert left <= 1.01e-6 * (value + 1e-4 * n * np.log(2))
+
+
 @pytest.mark.parametrize("alpha", [0.1, 10.0])
 @pytest.mark.parametrize("d", [3, 70])
 def test_label_sets_are_the_optimum(alpha, d):

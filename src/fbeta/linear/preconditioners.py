@@ -242,10 +242,11 @@ class Diagonal(Preconditioner):
 
     def narrowed(self, gradient: Array, goal: Array) -> Self | None:
         """Return that of the intercepts alone, where they have almost all of the bound."""
-        design, sum_ = self.batch.design, self.batch.xp.sum
-        rest = sum_(design.penalised * gradient**2 / self.batch.penalty)
-        small = design.intercept and bool(rest <= MAX_REST * sum_(goal))
-        return replace(self, inverse=(1 - design.penalised) * self.inverse) if small else None
+        xp, penalty = self.batch.xp, self.batch.penalty
+        weak, nothing = penalty <= self.batch.objective.intercept_penalty, 0 * gradient
+        rest = xp.sum(xp.where(weak, nothing, gradient**2 / penalty))
+        small = bool(rest <= MAX_REST * xp.sum(goal)) and not bool(xp.all(weak))
+        return replace(self, inverse=xp.where(weak, self.inverse, nothing)) if small else None
 
 
 @dataclass
