@@ -40,6 +40,7 @@ COLUMNS = {
     "waits": "waits",
     "peak_gb": "memory, GB",
     "more": "more",
+    "commit": "commit",
 }
 
 
@@ -443,7 +444,8 @@ def page(results: dict[str, Any]) -> str:
     ]
     text = (
         "Medians, on tensors that are on the device. `kernels` and `waits` are launches and "
-        "synchronisations of one run; the last four rows are ratios."
+        "synchronisations of one run; the rows of the loss, of the decode on the processor and of "
+        "TF32 are ratios."
     )
     return "\n\n".join(
         ["# Benchmarks on a GPU", f"`make bench-gpu` writes this page. {where}.", text,
@@ -474,11 +476,13 @@ def main(arguments: list[str]) -> int:
     kept = given.output / JSON.name
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"cases": {}}
     results["environment"] = environment(given.device, given.scale)
+    commit = results["environment"]["commit"]
     given.output.mkdir(parents=True, exist_ok=True)
     for name in given.cases or CASES:
         print(f"== {name}", flush=True)
         try:
-            results["cases"][name] = run_case(name, given.device, given.scale)
+            row = run_case(name, given.device, given.scale)
+            results["cases"][name] = {**row, "commit": commit}
         except Exception:
             results["cases"][name] = {"case": CASES[name][0], "more": "FAILED"}
             traceback.print_exc()

@@ -222,7 +222,7 @@ def _are_whole(target: Tensor, sizes: tuple[int, ...], overflow: bool) -> bool:
         return False
     y = target if target.is_floating_point() else target.float()
     # only 0 and 1 are their own squares; infinity less infinity is NaN
-    found = [(y * y - y).abs().amax(), y.sum(-1, dtype=torch.float32).amax()]
+    found = [(y * y).sub_(y).abs_().amax(), y.sum(-1, dtype=torch.float32).amax()]
     try:
         wrong, most = torch.stack([part.float() for part in found]).tolist()
     except RuntimeError:  # under vmap

@@ -66,7 +66,7 @@ __all__ = [
 
 # labels of rows that are worked on at once on the processor, more where rows are short, and the
 # number of parts that many rows are divided into: intermediate results take 12 times their memory
-CHUNK_LABELS, SHORT_CHUNK_LABELS, SHORT_ROW, MIN_CHUNKS = 3 << 15, 5 << 16, 500, 32
+CHUNK_LABELS, SHORT_CHUNK_LABELS, SHORT_ROW, MIN_CHUNKS = 5 << 13, 5 << 16, 500, 32
 # logits that stand for the probabilities 0 and 1 within a row of targets that has others as well
 SURE_LOGIT = 45.0
 
