@@ -31,37 +31,18 @@ MAX_DOUBLE_ENTRIES = 1 << 24  # entries of X up to which it is kept in double pr
 
 @dataclass(frozen=True)
 class Design:
-    """X as the solver sees it, with the way back to the coefficients of X.
+    """X as the solver sees it, with the way back to the coefficients of X."""
 
-    Attributes
-    ----------
-    matrix : array or csr_array of shape (n, p)
-        Scores of the rows; the last column is 1 where there is an intercept.
-    weight : array of shape (n, 1), or None
-        Weights of the rows.
-    penalised : array of shape (p, 1)
-        1 for the coordinates in the penalty, 0 for the intercept; in double precision.
-    mean : array of shape (d,), or None
-        The centre of the rows of X: subtracted from dense X, kept aside for sparse X.
-    rotation : array or csr_array of shape (d, p - 1 or p), or None
-        Orthonormal columns; None for the identity. For sparse X, the columns of the identity that
-        belong to features which are not zero on every row.
-    intercept : bool
-        Whether the last coordinate is an intercept.
-    max_abs : float
-        The largest absolute value of a feature.
-    dtype : floating type
-        Of X; that of ``matrix`` may be more precise.
-    """
-
-    matrix: Array
-    weight: Any
-    penalised: Array
-    mean: Any
+    matrix: Array  # (n, p), or csr_array; the last column is 1 where there is an intercept
+    weight: Any  # (n, 1), of the rows, or None
+    penalised: Array  # (p, 1), 1 in the penalty, 0 for the intercept; in double precision
+    mean: Any  # (d,), centre of the rows, subtracted from dense X, kept aside for sparse X; or None
+    # (d, p - 1 or p), orthonormal columns, None for the identity; for sparse X, the columns of the
+    # identity, as csr_array, of features that are not zero on every row
     rotation: Any
-    intercept: bool
-    max_abs: float
-    dtype: Any
+    intercept: bool  # whether the last coordinate is an intercept
+    max_abs: float  # the largest absolute value of a feature
+    dtype: Any  # floating type of X; that of `matrix` may be more precise
 
     @classmethod
     def of(

@@ -287,13 +287,7 @@ class SetTiles(RowTiles):
 
 
 class LabelSets(Multinomial):
-    """The softmax over label sets; y holds the number of the set, (rows, 1).
-
-    Parameters
-    ----------
-    sets : csr_array of shape (L, s)
-        0/1.
-    """
+    """The softmax over label sets, csr (L, s) of 0/1; y holds the number of the set, (rows, 1)."""
 
     kind = "label set"
     preconditioners = ("diagonal",)

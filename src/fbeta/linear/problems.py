@@ -63,18 +63,9 @@ class Solution:
 
 
 class Problems:
-    """m problems over one design, with one or more columns of coefficients each.
+    """m problems over one design, (n, p), with one or more columns of coefficients each.
 
-    Parameters
-    ----------
-    design : Design
-        With n rows and p columns.
-    objective : Objective
-        Of all problems.
-    targets : array of shape (n, ...)
-        As the objective takes them.
-    memory : int
-        Bytes of working memory.
+    ``targets``, (n, ...), are as the objective takes them; ``memory`` is in bytes.
     """
 
     def __init__(
@@ -107,23 +98,10 @@ class Problems:
     def solve(
         self, alpha: float, start: Array | None = None, *, tol: float = 1e-6, max_iter: int = 100
     ) -> Solution:
-        """Solve every problem that has to be.
+        """Solve every problem that has to be, perhaps from a start, (p, M).
 
-        Parameters
-        ----------
-        alpha : float >= 0
-            Regularisation strength.
-        start : array of shape (p, M), optional
-            Where to start.
-        tol : float
-            A problem has converged once what there is left to gain is certified to be at most
-            ``tol`` times its objective plus :attr:`floor`.
-        max_iter : int
-            Largest number of Newton iterations.
-
-        Returns
-        -------
-        Solution
+        A problem has converged once what there is left to gain is certified to be at most ``tol``
+        times its objective plus :attr:`floor`, in at most ``max_iter`` Newton iterations.
         """
         xp, cold = self.design.xp, start is None
         W = (
@@ -248,15 +226,9 @@ class LinearProblems(Problems):
     """The problems whose targets are the columns of a matrix.
 
     Columns with equal targets are one problem. With an intercept, a constant target q has the
-    solution ``w = 0``, intercept ``link(q)``, and is not solved.
-    The targets, (n, M), lie in [0, 1].
-
-    Attributes
-    ----------
-    problem : ndarray of shape (M,)
-        The distinct problem that each column belongs to.
-    constant : ndarray of shape (m,)
-        The value of a constant target that is not solved, NaN elsewhere.
+    solution ``w = 0``, intercept ``link(q)``, and is not solved. Targets, (n, M), lie in [0, 1].
+    ``problem``, (M,), is the distinct problem that each column belongs to; ``constant``, (m,), the
+    value of a constant target that is not solved, NaN elsewhere.
     """
 
     def __init__(
