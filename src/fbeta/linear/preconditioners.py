@@ -22,6 +22,7 @@ __all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Precondi
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
 MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factorised again
+SMALLEST_SIZE = 1e-100  # of a residual: no bound follows from it, other than that of penalties
 MAX_REST = 0.75  # share of what is asked for that features leave to steps of the intercepts alone
 RIDGE = 1e-12  # added to the diagonal of singular matrices, in units of their largest entry
 
@@ -238,7 +239,8 @@ class Diagonal(Preconditioner):
         r = project(r)  # rounding leaves a trace, and the size below must not be negative
         z, sum_ = self.inverse * r, self.batch.xp.sum
         size, most = (total(sum_(a, axis=0)) for a in (r * z, r * r / self.batch.penalty))
-        return project(z), size, most
+        # a narrowed one may have no residual left where that of the features remains
+        return project(z), self.batch.xp.clip(size, SMALLEST_SIZE, None), most
 
     def narrowed(self, gradient: Array, goal: Array) -> Self | None:
         """Return that of the intercepts alone, where they have almost all of the bound."""
