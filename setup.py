@@ -12,7 +12,14 @@ from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/fbeta/linear/"
 SOURCES = ("_engine.pyx", "cardinality.cpp", "engine.cpp", "matrix.cpp", "objectives.cpp")
-HEADERS = ("engine.hpp", "matrix.hpp", "newton.hpp", "objectives.hpp", "vectors.hpp")
+HEADERS = (
+    "cardinality.hpp",
+    "engine.hpp",
+    "matrix.hpp",
+    "newton.hpp",
+    "objectives.hpp",
+    "vectors.hpp",
+)
 FLAGS = [
     "-std=gnu++17",
     "-O2",
