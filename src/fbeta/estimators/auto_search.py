@@ -56,6 +56,7 @@ ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
 FOREST_SHARE, MIN_TREES = 0.15, 50
 # the same for columns of a kernel over dense rows; what takes longer is tried after the forests
 KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
+EARLY_SHARE = 0.03  # of the time limit: if it takes less, the paper's model comes before other maps
 PROBE_TREES = 4  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
 
@@ -151,6 +152,8 @@ class Search:
         yield (next(iter(self.maps)), QUICK)
         built_in = {"neighbours", *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
+        if 0 < self._seconds((RAW, JOINT)) <= EARLY_SHARE * (self.clock.limit or 0):
+            yield (RAW, JOINT)
         for name in self.maps:
             self._limit_landmarks(name)
         quick = [(name, QUICK) for name in sorted(self.maps, key=self._width)]
