@@ -539,7 +539,7 @@ def test_maps_share_the_folds(data):
 def test_it_is_consistent_where_the_papers_method_is(few_trees):
     law = CalibratedLaw(4, 40, 0)
     train, test = law.sample(10_000, 1), law.sample(4000, 2)
-    clf = FBetaAuto(cv=2, time_limit=20, random_state=0).fit(train.X, train.Y)
+    clf = FBetaAuto(cv=2, time_limit=40, random_state=0).fit(train.X, train.Y)
     assert test.regret(clf.predict(test.X)) < 0.003
 
 

@@ -56,7 +56,7 @@ ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
 FOREST_SHARE, MIN_TREES = 0.15, 50
 # the same for columns of a kernel over dense rows; what takes longer is tried after the forests
 KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
-EARLY_SHARE = 0.03  # of the time limit: if it takes less, the paper's model comes before other maps
+EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
 PROBE_TREES = 4  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
 
