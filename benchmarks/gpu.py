@@ -160,22 +160,38 @@ def _products(bench: Bench, X: Any, problems: int) -> float:
 def cv_case(bench: Bench) -> dict[str, Any]:
     """Choose alpha among 8 by 5 folds."""
     import numpy as np
-    import scipy.sparse as sp
-    from sklearn import config_context
 
     from benchmarks.cases import mediamill_shaped, problems_of
     from fbeta import FBetaClassifierCV
 
     X, Y, targets = _mediamill(bench, mediamill_shaped, problems_of)
-    T = bench.torch.tensor(X, dtype=bench.torch.float32, device=bench.device)
     search = FBetaClassifierCV(alphas=np.logspace(-4, 3, 8), cv=5)
+    return _search(bench, search, X, Y, targets.shape[1])
+
+
+def relevance_case(bench: Bench, n: int) -> dict[str, Any]:
+    """Choose alpha among 8 by 5 folds for binary relevance on embeddings."""
+    from fbeta import AlphaSearchCV
+    from fbeta.rivals import BinaryRelevance
+
+    X, Y, _, _ = embeddings(bench.rows(n))
+    return _search(bench, AlphaSearchCV(BinaryRelevance()), X, Y, Y.shape[1])
+
+
+def _search(bench: Bench, search: Any, X: Any, Y: Any, problems: int) -> dict[str, Any]:
+    """Time a search over 8 alphas by 5 folds."""
+    import scipy.sparse as sp
+    from sklearn import config_context
+
+    T = bench.torch.tensor(X, dtype=bench.torch.float32, device=bench.device)
+    labels = sp.csr_array(Y)
 
     def work() -> None:
-        search.fit(T, sp.csr_array(Y))
+        search.fit(T, labels)
 
     with config_context(array_api_dispatch=True):
-        seconds, counted = bench.seconds(work, 2), bench.counts(work)
-    products = 40 * _products(bench, T[: len(X) * 4 // 5], targets.shape[1])
+        seconds, counted = bench.seconds(work, 3), bench.counts(work)
+    products = 40 * _products(bench, T[: len(X) * 4 // 5], problems)
     return {
         "seconds": seconds, **counted, "unavoidable_s": products,
         "unavoidable": "X @ W and X.T @ G, once for each fold and alpha",
@@ -198,30 +214,6 @@ def embeddings(n: int, test: int = 5_000) -> tuple[Any, ...]:
     logits = 2.2 * (hidden + 0.5 * np.abs(hidden)) @ V - 2.8
     Y = (rng.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.int8)
     return X[:n], Y[:n], X[n:], Y[n:]
-
-
-def relevance_case(bench: Bench, n: int) -> dict[str, Any]:
-    """Choose alpha among 8 by 5 folds for binary relevance on embeddings."""
-    from sklearn import config_context
-
-    from fbeta import AlphaSearchCV
-    from fbeta.rivals import BinaryRelevance
-
-    X, Y, _, _ = embeddings(bench.rows(n))
-    T = bench.torch.tensor(X, device=bench.device)
-    search = AlphaSearchCV(BinaryRelevance())
-
-    def work() -> None:
-        search.fit(T, Y)
-
-    with config_context(array_api_dispatch=True):
-        seconds, counted = bench.seconds(work, 3), bench.counts(work)
-    products = 40 * _products(bench, T[: len(X) * 4 // 5], Y.shape[1])
-    return {
-        "seconds": seconds, **counted, "unavoidable_s": products,
-        "unavoidable": "X @ W and X.T @ G, once for each fold and alpha",
-        "more": f"alpha {search.alpha_:g}, F_1 {search.best_score_:.4f}",
-    }  # fmt: skip
 
 
 def auto_case(bench: Bench) -> dict[str, Any]:

@@ -170,9 +170,9 @@ def evaluate_sizes(int s, sizes, int n, u, log_total, kept):
     """Write ln Z, (n,), and what Hessians consist of, (n, 3 s + 2 C), at scores u, (n, s + C)."""
     cdef int C = len(sizes)
     cdef const int *size = increasing(sizes, s)
-    cdef double *given = <double *>address(u, "d", n * (s + C))
+    cdef double *given = <double *>address(u, "d", <Py_ssize_t>n * (s + C))
     cdef double *first = <double *>address(log_total, "d", n)
-    cdef double *second = <double *>address(kept, "d", n * (3 * s + 2 * C))
+    cdef double *second = <double *>address(kept, "d", <Py_ssize_t>n * (3 * s + 2 * C))
     with nogil:
         c_evaluate(s, C, size, n, given, first, second)
 
@@ -181,8 +181,8 @@ def multiply_sizes(int s, sizes, int n, kept, v, out):
     """Write the products of Hessians with changes of scores v, (n, s + C)."""
     cdef int C = len(sizes)
     cdef const int *size = increasing(sizes, s)
-    cdef double *hessians = <double *>address(kept, "d", n * (3 * s + 2 * C))
-    cdef double *changes = <double *>address(v, "d", n * (s + C))
-    cdef double *found = <double *>address(out, "d", n * (s + C))
+    cdef double *hessians = <double *>address(kept, "d", <Py_ssize_t>n * (3 * s + 2 * C))
+    cdef double *changes = <double *>address(v, "d", <Py_ssize_t>n * (s + C))
+    cdef double *found = <double *>address(out, "d", <Py_ssize_t>n * (s + C))
     with nogil:
         c_multiply(s, C, size, n, hessians, changes, found)
