@@ -160,13 +160,14 @@ def _products(bench: Bench, X: Any, problems: int) -> float:
 def cv_case(bench: Bench) -> dict[str, Any]:
     """Choose alpha among 8 by 5 folds."""
     import numpy as np
+    import scipy.sparse as sp
 
     from benchmarks.cases import mediamill_shaped, problems_of
     from fbeta import FBetaClassifierCV
 
     X, Y, targets = _mediamill(bench, mediamill_shaped, problems_of)
     search = FBetaClassifierCV(alphas=np.logspace(-4, 3, 8), cv=5)
-    return _search(bench, search, X, Y, targets.shape[1])
+    return _search(bench, search, X, sp.csr_array(Y), targets.shape[1])
 
 
 def relevance_case(bench: Bench, n: int) -> dict[str, Any]:
@@ -180,14 +181,12 @@ def relevance_case(bench: Bench, n: int) -> dict[str, Any]:
 
 def _search(bench: Bench, search: Any, X: Any, Y: Any, problems: int) -> dict[str, Any]:
     """Time a search over 8 alphas by 5 folds."""
-    import scipy.sparse as sp
     from sklearn import config_context
 
     T = bench.torch.tensor(X, dtype=bench.torch.float32, device=bench.device)
-    labels = sp.csr_array(Y)
 
     def work() -> None:
-        search.fit(T, labels)
+        search.fit(T, Y)
 
     with config_context(array_api_dispatch=True):
         seconds, counted = bench.seconds(work, 3), bench.counts(work)
