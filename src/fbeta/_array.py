@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from io import BytesIO
 from numbers import Integral, Real
+from threading import RLock
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -114,6 +115,9 @@ def device_memory(xp: Any, device: Any) -> int | None:
     return int(free + xp.cuda.memory_reserved(device) - xp.cuda.memory_allocated(device))
 
 
+_PRECISION = RLock()  # PyTorch's setting is that of all threads
+
+
 @contextmanager
 def product_precision(xp: Any, device: Any, *, full: bool) -> Iterator[None]:
     """Multiply float32 matrices with full precision, or with rounded inputs (TF32) where faster.
@@ -123,12 +127,13 @@ def product_precision(xp: Any, device: Any, *, full: bool) -> Iterator[None]:
     if not is_accelerator(device) or not hasattr(xp, "set_float32_matmul_precision"):
         yield
         return
-    before = xp.get_float32_matmul_precision()
-    xp.set_float32_matmul_precision("highest" if full else "high")
-    try:
-        yield
-    finally:
-        xp.set_float32_matmul_precision(before)
+    with _PRECISION:
+        before = xp.get_float32_matmul_precision()
+        xp.set_float32_matmul_precision("highest" if full else "high")
+        try:
+            yield
+        finally:
+            xp.set_float32_matmul_precision(before)
 
 
 def multiply_add(xp: Any, a: Array, b: Array, c: Array, sign: int = 1) -> Array:
@@ -221,6 +226,13 @@ def sort_descending(xp: Any, array: Array) -> Array:
     if xp is np:
         return np.sort(array, axis=-1)[..., ::-1]
     return xp.sort(array, axis=-1, descending=True)
+
+
+def take(xp: Any, array: Array, index: Array, axis: int = 0) -> Array:
+    """Return what is at indices that are not negative, which PyTorch's form need not check."""
+    if hasattr(xp, "index_select"):
+        return xp.index_select(array, axis, index)
+    return xp.take(array, index, axis=axis)
 
 
 def take_rows(xp: Any, array: Array, rows: Any) -> Array:

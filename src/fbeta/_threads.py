@@ -170,10 +170,10 @@ def run_evenly(
     turns = min(len(tasks), threads + rest) if rest else 0
     whole = len(tasks) - turns
     found = run_threaded(lambda task: list(walk(task)), tasks[:whole])
-    return found + _take_turns([iter(walk(task)) for task in tasks[whole:]], threads)
+    return found + take_turns([iter(walk(task)) for task in tasks[whole:]], threads)
 
 
-def _take_turns(walks: Sequence[Iterator[Result]], workers: int) -> list[list[Result]]:
+def take_turns(walks: Sequence[Iterator[Result]], workers: int) -> list[list[Result]]:
     """Advance the walks step by step, always one with the fewest steps so far."""
     found: list[list[Result]] = [[] for _ in walks]
     waiting, lock = set(range(len(walks))), threading.Lock()

@@ -110,7 +110,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
       and the form that the labels had;
     - ``estimates(X)``: the output of the model, some rows at a time;
     - ``decide(X, betas)``: label sets for several betas from one run of the model;
-    - ``alpha_shared`` and ``alpha_path``: fits for many alphas, for cross-validation.
+    - ``alpha_shared``, ``alpha_path`` and ``alpha_paths``: fits for many alphas, for
+      cross-validation.
 
     A ``StatisticsClassifier`` has ``code``, ``plan`` and ``adopt`` besides.
     """
@@ -272,6 +273,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             weights["sample_weight"] = weight[rows]
         for alpha in alphas:
             yield alpha, clone(self).set_params(alpha=alpha).fit(X, Y[rows], **weights)
+
+    def alpha_paths(
+        self, shared: Any, Y: Indicator, rows: Sequence[Rows], alphas: Alphas
+    ) -> list[FittedPath] | None:
+        """Return a path for each of several folds, to be followed in turns; None where slower."""
+        return None
 
     def _output(self, X: Any) -> Any:
         """Return what the rule decides on, for validated X."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.isotonic import isotonic_regression
 from sklearn.model_selection import KFold, check_cv
 
-from fbeta._array import as_array, check_count, namespace_and_device, to_numpy
-from fbeta._threads import run_evenly
+from fbeta._array import as_array, check_count, is_accelerator, namespace_and_device, to_numpy
+from fbeta._threads import run_evenly, take_turns
 from fbeta.decoding.exact import decode
 from fbeta.estimators.features import check_takes_weight
 from fbeta.labels.forms import Indicator
@@ -87,16 +88,23 @@ def over_folds(
     shared = estimator.alpha_shared(X, weight)
     falling = sorted(set(alphas), reverse=True)
 
-    def walk(fold: Fold) -> Iterator[tuple[float, Found]]:
+    def walk(fold: Fold, path: Any = None) -> Iterator[tuple[float, Found]]:
         train, test = fold
+        path = path or estimator.alpha_path(shared, Y, weight, train, falling)
         held, is_over = take_rows(shared, test), None if stop is None else stop(fold)
-        for alpha, fitted in estimator.alpha_path(shared, Y, weight, train, falling):
-            found = look(fitted, held, test)
-            yield alpha, found
-            if is_over is not None and is_over(alpha, found):
-                break
+        with closing(path):
+            for alpha, fitted in path:
+                found = look(fitted, held, test)
+                yield alpha, found
+                if is_over is not None and is_over(alpha, found):
+                    break
 
-    if n_jobs is None and effective_n_jobs(None) == 1:
+    together = None
+    if is_accelerator(namespace_and_device(X=X)[1]):
+        together = estimator.alpha_paths(shared, Y, [train for train, _ in folds], falling)
+    if together is not None:
+        pairs = take_turns([walk(*pair) for pair in zip(folds, together, strict=True)], 1)
+    elif n_jobs is None and effective_n_jobs(None) == 1:
         pairs = run_evenly(walk, folds)
     else:
         run = delayed(lambda fold: list(walk(fold)))

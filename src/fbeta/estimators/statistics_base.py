@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -136,6 +137,21 @@ class StatisticsClassifier(MultiLabelClassifier):
         code, learner, _ = self.plan(Y[rows])
         for alpha, model in learner.path(shared, code.targets(Y[rows]), weight, rows, alphas):
             yield alpha, clone(self).adopt(code, model)
+
+    def alpha_paths(
+        self, shared: Any, Y: Indicator, rows: Sequence[Rows], alphas: Alphas
+    ) -> list[FittedPath] | None:
+        """Follow the paths of the learner on the rows of each fold together."""
+        codes, learners, _ = zip(*(self.plan(Y[own]) for own in rows), strict=True)
+        targets = [code.targets(Y[own]) for code, own in zip(codes, rows, strict=True)]
+        paths = learners[0].paths(shared, targets, rows, alphas)
+
+        def adopt(code: Code, path: Any) -> FittedPath:
+            with closing(path):
+                for alpha, model in path:
+                    yield alpha, clone(self).adopt(code, model)
+
+        return None if paths is None else [adopt(*pair) for pair in zip(codes, paths, strict=True)]
 
     def _output(self, X: Any) -> Any:
         found = self._model.probabilities(X)

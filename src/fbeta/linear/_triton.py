@@ -121,7 +121,7 @@ def _logistic_kernel(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Evaluate some rows of some problems, one row after the other."""
+    """Evaluate some rows of some problems, one row after the other; those with y = NaN are 0."""
     j = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     part = tl.program_id(1)
     mine = j < m
@@ -146,10 +146,11 @@ def _logistic_kernel(
         if CAUTIOUS:
             wrong = (g * u > 0) & careful
             h = tl.where(wrong, (g - (0.5 - y)) / tl.where(wrong, u, 1.0), h)
-        tl.store(g_ptr + at, g, mask=inside)
-        tl.store(h_ptr + at, h, mask=inside)
-        value += tl.where(inside, f, 0.0).to(tl.float64)
-        total += tl.where(inside, h, 0.0).to(tl.float64)
+        own = inside & (y == y)
+        tl.store(g_ptr + at, tl.where(own, g, 0.0), mask=inside)
+        tl.store(h_ptr + at, tl.where(own, h, 0.0), mask=inside)
+        value += tl.where(own, f, 0.0).to(tl.float64)
+        total += tl.where(own, h, 0.0).to(tl.float64)
     tl.store(value_ptr + part.to(tl.int64) * m + j, value, mask=mine)
     tl.store(total_ptr + part.to(tl.int64) * m + j, total, mask=mine)
 
@@ -158,7 +159,8 @@ def logistic(y: Tensor, u: Tensor, cautious: Any) -> tuple[Tensor, Tensor, Tenso
     """Return sums of logistic losses (m,), derivatives and curvatures (n, m), and their sums.
 
     Takes targets and scores, (n, m), and the problems, (m,) or None for none, whose rows on the
-    wrong side get their average curvature on the way to score 0. Sums are in double precision.
+    wrong side get their average curvature on the way to score 0. Rows are 0 in problems for which
+    their target is NaN. Sums are in double precision.
     """
     n, m = u.shape
     y, u = y.contiguous(), u.contiguous()

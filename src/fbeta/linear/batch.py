@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from fbeta._array import Array, array_namespace, astype, is_accelerator, multiply_add
+from fbeta._array import Array, array_namespace, astype, is_accelerator, multiply_add, take
 
 if TYPE_CHECKING:
     from fbeta.linear.design import Design
@@ -197,7 +197,7 @@ class ProblemBatch:
 
     def keep(self, problems: Array) -> None:
         """Drop all problems but these."""
-        self.targets = [self.xp.take(y, problems, axis=1) for y in self.targets]
+        self.targets = [take(self.xp, y, problems, axis=1) for y in self.targets]
         self.objective = self.objective.take(problems)
 
     def losses(self, scores: list[Array], cautious: Array | None) -> Losses:
@@ -308,8 +308,10 @@ def take_problems(values: Any, problems: Array, m: int) -> Any:
         return None
     if isinstance(values, list | tuple):
         return type(values)(take_problems(value, problems, m) for value in values)
+    if not problems.shape[0]:
+        return values[..., :0]
     xp = array_namespace(values)
-    return xp.take(values, columns_of(xp, problems, values.shape[-1] // m), axis=-1)
+    return take(xp, values, columns_of(xp, problems, values.shape[-1] // m), axis=-1)
 
 
 def join_results(pieces: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, is_accelerator, product_precision, to_numpy
+from fbeta._array import Array, is_accelerator, product_precision, take, to_numpy
 from fbeta._threads import run_threaded
 from fbeta.linear.batch import Evaluation, Losses, ProblemBatch, take_problems
 from fbeta.linear.conjugate import FORCING, Directions, certified, conjugate_gradients
@@ -118,7 +118,7 @@ class ArrayOracle(Oracle):
         """Drop all problems but these."""
         self.batch.keep(problems)
         self.scores = take_problems(self.scores, problems, self.steps.shape[0])
-        self.steps = self.batch.xp.take(self.steps, problems)
+        self.steps = take(self.batch.xp, self.steps, problems)
         if self.preconditioner is not None:
             self.preconditioner = self.preconditioner.take(problems)
 
@@ -278,7 +278,7 @@ class ArrayRun:
         xp, there = design.xp, {"device": design.device}
         places, used = self._places(names, design.columns(objective.width))
         index = xp.asarray(np.minimum(places, W.shape[1] - 1), **there)
-        columns = xp.take(W, index, axis=1)
+        columns = take(xp, W, index, axis=1)
         # a stage before that diverged leaves nothing to start from
         usable = xp.isfinite(columns) & xp.asarray(used, **there)
         return xp.where(usable, columns, xp.zeros_like(columns))
@@ -290,4 +290,4 @@ class ArrayRun:
         source = np.arange(W.shape[1])
         source[places[used]] = W.shape[1] + np.flatnonzero(used)
         index = xp.asarray(source, device=self.problems.design.device)
-        return xp.take(xp.concat([W, columns], axis=1), index, axis=1)
+        return take(xp, xp.concat([W, columns], axis=1), index, axis=1)

@@ -78,6 +78,12 @@ class Learner(ABC):
         for alpha in alphas:
             yield alpha, self.fit(X, targets, own, alpha)
 
+    def paths(
+        self, shared: Any, targets: Sequence[Any], rows: Sequence[Rows], alphas: Alphas
+    ) -> list[Path] | None:
+        """Return a path for each of several folds, to be followed in turns; None where slower."""
+        return None
+
 
 def solve_path(
     problems: Problems, alphas: Sequence[float], *, tol: float = 1e-6, max_iter: int = 100

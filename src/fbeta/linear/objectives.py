@@ -7,7 +7,7 @@ with c scores each, those of a problem side by side: one for a binary loss, one 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, array_namespace, dense_columns, is_accelerator
+from fbeta._array import Array, array_namespace, dense_columns, is_accelerator, take
 from fbeta.losses import LOSSES, LogisticLoss, Loss, linear_scores
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ class Binary(Objective):
     """A binary loss phi(y, u) for each column; y holds targets in [0, 1].
 
     For a solve, ``mean`` has the mean of each distinct column, (m,), and ``constant`` the value of
-    constant columns, which are not solved, NaN elsewhere.
+    constant columns, which are not solved, NaN elsewhere. ``rows`` are those of each fold where
+    problems are of several folds; targets of other rows are NaN there.
     """
 
     kind = "binary"
@@ -190,7 +191,9 @@ class Binary(Objective):
         loss: Loss,
         mean: NDArray[np.float64] | None = None,
         constant: NDArray[np.float64] | None = None,
+        rows: Sequence[NDArray[np.intp]] | None = None,
     ) -> None:
+        self.rows = rows
         self.loss, self.self_concordance = loss, loss.self_concordance
         self.null_loss = float(loss.value(0.5, np.zeros(1))[0])
         self.middle = [float(loss.derivative(y, np.zeros(1))[0]) for y in (0.0, 1.0)]
@@ -203,13 +206,18 @@ class Binary(Objective):
         A saturated loss has almost no curvature, and a Newton step for it would be far too long:
         where cautious, rows on the wrong side get their average curvature on the way to score 0.
         """
+        xp, absent = array_namespace(u), None
+        if self.rows is not None:
+            absent = xp.isnan(y)
+            y = xp.where(absent, xp.zeros_like(y), y)
         f, g, h = self.loss.evaluate(y, u)
         if cautious is not None:
-            xp = array_namespace(u)
             wrong = g * u > 0
             middle = self.middle[0] + (self.middle[1] - self.middle[0]) * y
             average = (g - middle) / xp.where(wrong, u, xp.ones_like(u))
             h = xp.where(wrong & cautious, average, h)
+        if absent is not None:
+            f, g, h = (xp.where(absent, xp.zeros_like(a), a) for a in (f, g, h))
         return f, g, h
 
     def summed(
@@ -246,17 +254,36 @@ class Binary(Objective):
 
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
         """Return some columns of a sparse array on the host, dense."""
+        if self.rows is not None:
+            return self._fold_targets(design, targets, problems)
         xp, device = design.xp, design.device
         # 0 and 1 are exact in any type: accelerators, whose memory is scarce, get the smallest
         small = is_accelerator(device) and bool((targets.data == 1).all())
         dtype = xp.float32 if small and design.holds_in(xp.float32) else xp.float64
         return dense_columns(xp, device, targets[:, problems], dtype)
 
+    def _fold_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
+        """Return some columns of the targets of several folds, one matrix each."""
+        xp, device, start, plain = design.xp, design.device, 0, Binary(self.loss)
+        parts, order = [], []
+        for own, matrix in zip(self.rows or (), targets, strict=True):
+            mine = np.flatnonzero((problems >= start) & (problems < start + matrix.shape[1]))
+            dense = plain.batch_targets(design, matrix, problems[mine] - start)
+            absent = xp.full_like(dense[:1, :], xp.nan)
+            place = np.full(design.shape[0], len(own))
+            place[own] = np.arange(len(own))
+            rows = xp.asarray(place, device=device)
+            parts.append(take(xp, xp.concat([dense, absent], axis=0), rows))
+            order.append(mine)
+            start += matrix.shape[1]
+        back = xp.asarray(np.argsort(np.concatenate(order)), device=device)
+        return take(xp, xp.concat(parts, axis=1), back, axis=1)
+
     def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
         """Return the problems as the compiled solver takes them."""
         from fbeta.linear.compiled import Compiled
 
-        if LOSSES.get(self.loss.name) != self.loss:
+        if LOSSES.get(self.loss.name) != self.loss or self.rows is not None:
             return None
         value, solved = targets.data.astype(np.float64), int(np.isnan(self.constant).sum())
         arrays = {"target_start": targets.indptr, "target_index": targets.indices}

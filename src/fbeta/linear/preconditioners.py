@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import Array, to_numpy
+from fbeta._array import Array, take, to_numpy
 from fbeta.linear.batch import TINY, Evaluation, ProblemBatch, RowTiles, take_problems
 
 __all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
@@ -75,7 +75,7 @@ class Preconditioner(ABC):
         xp, m = self.batch.xp, self.smallest.shape[0]
         taken = {name: take_problems(getattr(self, name), problems, m) for name in self.by_column}
         for name in self.by_matrix:
-            taken[name] = xp.take(getattr(self, name), problems, axis=0)
+            taken[name] = take(xp, getattr(self, name), problems)
         return replace(self, **taken)
 
     def astype(self, dtype: Any) -> Self:
@@ -294,7 +294,7 @@ class Factorised(Preconditioner):
         index = xp.asarray(source, **there)
         new = _inverse_hessians(self.batch, at, problems)
         pairs = zip((self.inverses, self.sound), new, strict=True)
-        self.inverses, self.sound = (xp.take(xp.concat(a), index, axis=0) for a in pairs)
+        self.inverses, self.sound = (take(xp, xp.concat(a), index) for a in pairs)
         renewed = self.batch.spread(index >= len(source))
         both = zip(at.curvature, self.curvature, strict=True)
         self.curvature = [xp.where(renewed, now, old) for now, old in both]

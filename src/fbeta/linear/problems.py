@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "Problems",
     "Solution",
     "SolverLearner",
+    "distinct_targets",
     "independent_start",
 ]
 
@@ -235,15 +236,7 @@ class LinearProblems(Problems):
         self, design: Design, targets: sp.csc_array, loss: Loss, *, memory: int = MEMORY_BYTES
     ) -> None:
         self.loss = loss
-        problem, first = distinct_columns(targets)
-        alone = len(first) == targets.shape[1]
-        matrix = sp.csc_array(targets if alone else targets[:, first])
-        if design.weight is None:
-            mean = np.asarray(matrix.sum(axis=0) / matrix.shape[0], dtype=np.float64)
-        else:
-            weight = to_numpy(design.weight).astype(np.float64)[:, 0]
-            mean = np.asarray(matrix.T @ weight / weight.sum())
-        constant = constant_values(matrix)
+        problem, matrix, mean, constant = distinct_targets(targets, design.weight)
         self.constant = constant if design.intercept else np.full_like(constant, np.nan)
         super().__init__(design, Binary(loss, mean, self.constant), matrix, memory=memory)
         self.problem = problem
@@ -276,6 +269,25 @@ class LinearProblems(Problems):
         coef, intercept = self.coefficients(solution)
         fitted = coef, self._with_constants(intercept), self.problem
         return LinearProbabilities(*fitted, solution.n_iter, solution.converged, self.loss)
+
+
+def distinct_targets(
+    targets: sp.csc_array, weight: Any
+) -> tuple[NDArray[np.intp], sp.csc_array, NDArray[np.float64], NDArray[np.float64]]:
+    """Return the problem of each column of targets, (n, M), and of the distinct columns the rest.
+
+    That is the matrix, (n, m), its weighted means and the values of constant columns, NaN
+    elsewhere, (m,). ``weight`` is that of a design.
+    """
+    problem, first = distinct_columns(targets)
+    alone = len(first) == targets.shape[1]
+    matrix = sp.csc_array(targets if alone else targets[:, first])
+    if weight is None:
+        mean = np.asarray(matrix.sum(axis=0) / matrix.shape[0], dtype=np.float64)
+    else:
+        own = to_numpy(weight).astype(np.float64)[:, 0]
+        mean = np.asarray(matrix.T @ own / own.sum())
+    return problem, matrix, mean, constant_values(matrix)
 
 
 def independent_start(
@@ -373,3 +385,12 @@ class LinearLearner(SolverLearner):
         """Fit to targets of shape (n, M)."""
         model: LinearProbabilities = super().fit(X, targets, weight, alpha, name)
         return model.unfold() if self.unfold else model
+
+    def paths(
+        self, shared: Any, targets: Sequence[Any], rows: Sequence[Rows], alphas: Alphas
+    ) -> list[Path] | None:
+        """Solve the problems of all folds together, on accelerators."""
+        from fbeta.linear.folded import folded_paths
+
+        settings = {"tol": self.tol, "max_iter": self.max_iter}
+        return folded_paths(shared, targets, rows, alphas, self.loss, **settings)

@@ -1,0 +1,106 @@
+"""The problems of all folds of a search, solved together over one X.
+
+On accelerators a step of few problems takes as long as the launch of its kernels. Problems of
+several folds share a batch there: targets of rows that a fold holds out are NaN, and such rows have
+no loss in its problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fbeta._array import is_accelerator, to_numpy
+from fbeta.linear.design import Design
+from fbeta.linear.learner import Alphas, Path, Rows, solve_path
+from fbeta.linear.objectives import Binary
+from fbeta.linear.problems import MEMORY_BYTES, LinearProblems, Problems, Solution, distinct_targets
+from fbeta.losses import Loss
+
+__all__ = ["FoldedProblems", "folded_paths"]
+
+MAX_FOLDED_SCORES = 1 << 29  # scores beyond which kernels take longer than their launches
+
+
+class FoldedProblems(LinearProblems):
+    """Binary problems of several folds, those of a fold side by side.
+
+    ``targets`` has a matrix, (rows of the fold, M), for each fold, and ``rows`` the places of these
+    rows in the design.
+    """
+
+    def __init__(
+        self, design: Design, targets: Sequence[sp.csc_array], rows: Sequence[Rows], loss: Loss
+    ) -> None:
+        self.loss = loss
+        weight = np.ones((design.shape[0], 1)) if design.weight is None else to_numpy(design.weight)
+        self.smallest_weight = min(float(weight[own].sum()) for own in rows)
+        parts, means, self.views = [], [], []
+        for own, columns in zip(rows, targets, strict=True):
+            view = copy(self)  # the problems of a fold: all that solutions need of them
+            view.problem, matrix, mean, constant = distinct_targets(columns, weight[own])
+            view.constant = constant if design.intercept else np.full_like(constant, np.nan)
+            view.design, view.objective = design, Binary(loss, mean, view.constant)
+            view.first = np.arange(len(mean) + 1)
+            parts.append(matrix)
+            means.append(mean)
+            self.views.append(view)
+        self.constant = np.concatenate([own.constant for own in self.views])
+        objective = Binary(loss, np.concatenate(means), self.constant, rows)
+        Problems.__init__(self, design, objective, parts, memory=MEMORY_BYTES)
+        sizes = [len(own) for own in self.views]
+        self.fold = np.repeat(np.arange(len(rows)), sizes)  # of each problem
+
+    @property
+    def floor(self) -> float:
+        """That of the fold with the least weight."""
+        return self.objective.floor(self.smallest_weight)
+
+    def leave(self, fold: int) -> None:
+        """Solve the problems of a fold no more."""
+        self.unsolved = self.unsolved[self.fold[self.unsolved] != fold]
+
+    def of_fold(self, solution: Solution, fold: int) -> Solution:
+        """Return the solution of the problems of a fold."""
+        own = np.flatnonzero(self.fold == fold)
+        part = slice(own[0], own[-1] + 1) if len(own) else slice(0, 0)
+        results = solution.W[:, part], solution.n_iter[part], solution.converged[part]
+        return Solution(*results, self.views[fold])
+
+
+def folded_paths(
+    shared: Any,
+    targets: Sequence[sp.csc_array],
+    rows: Sequence[Rows],
+    alphas: Alphas,
+    loss: Loss,
+    **settings: Any,
+) -> list[Path] | None:
+    """Return the path of each fold, which advance together, where that is faster; None elsewhere.
+
+    A path that is closed leaves the problems of the others alone. ``settings`` are those of
+    :func:`solve_path`.
+    """
+    columns = sum(own.shape[1] for own in targets)
+    many = shared.shape[0] * columns > MAX_FOLDED_SCORES
+    if not is_accelerator(shared.device) or many or len(rows) < 2 or not columns:
+        return None
+    problems = FoldedProblems(shared, targets, rows, loss)
+    steps, known = solve_path(problems, alphas, **settings), dict[float, Solution]()
+
+    def path(fold: int) -> Iterator[tuple[float, Any]]:
+        try:
+            for alpha in sorted(set(alphas), reverse=True):
+                if alpha not in known:
+                    known[alpha] = next(steps)[1]
+                solution = problems.of_fold(known[alpha], fold)
+                solution.problems.warn_if_not_converged(solution, alpha, settings["max_iter"])
+                yield alpha, solution
+        finally:
+            problems.leave(fold)
+
+    return [path(fold) for fold in range(len(rows))]
