@@ -62,7 +62,7 @@ PARAMETERS = {
     ]
 }
 # what only the package itself calls, with labels that it has read before
-INTERNAL = {"alpha_path", "decide", "plan"}
+INTERNAL = {"alpha_path", "alpha_paths", "decide", "plan"}
 
 SPECIAL: dict[str, Callable[[], Any]] = {
     "AlphaSearchCV": lambda: fbeta.AlphaSearchCV(rivals.BinaryRelevance(), alphas=[1.0], cv=2),

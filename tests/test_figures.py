@@ -82,15 +82,19 @@ def test_speed_of_efp():
 
 
 def test_seconds_on_a_gpu():
-    first, million, decode = re.search(
+    first, million, decode, search, relevance = re.search(
         r"first of these fits takes ([\d.]+) s, a million rows ([\d.]+) s, and the exact decode "
-        r"of a million instances with 101\s+labels ([\d.]+) s",
+        r"of a million instances with 101\s+labels ([\d.]+) s; cross-validation over 8 alphas in 5 "
+        r"folds takes ([\d.]+) s.*?80 labels ([\d.]+) s",
         README,
+        re.DOTALL,
     ).groups()
     seconds = {case["case"]: case["seconds"] for case in GPU.values() if "seconds" in case}
     assert digits(seconds["fit, 31,000 x 120, certified at 1e-6"], first)
     assert digits(seconds["fit, 1,000,000 x 120"], million)
     assert digits(seconds["decode, 1,000,000 x 101 labels x 18 sizes"], decode)
+    assert digits(seconds["CV, 8 alphas x 5 folds, 31,000 x 120"], search)
+    assert digits(seconds["CV of binary relevance, 200,000 x 768 x 80"], relevance)
 
 
 def test_scores_where_the_method_loses_are_those_of_the_gallery():
