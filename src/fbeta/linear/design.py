@@ -240,17 +240,19 @@ class Design:
         xp, matrix, last = self.xp, self.matrix, self.shape[1] - int(self.intercept)
         if sp.issparse(matrix):
             at = centre + (np.append(self.mean, 0.0)[:, None] if self.shifted else 0.0)
-            data = matrix.data.astype(np.float64)
-            own = sp.csr_array((data * data, matrix.indices, matrix.indptr), matrix.shape)
-            own, size = own @ self.penalised, float(np.sum(at * at))
+            data, size = matrix.data.astype(np.float64), float(np.sum(at * at))
+            squares = np.where(matrix.indices < last, data * data, 0.0)
+            own = np.zeros((len(matrix.indptr) - 1, 1))
+            some = matrix.indptr[1:] > matrix.indptr[:-1]
+            own[some, 0] = np.add.reduceat(squares, matrix.indptr[:-1][some])
             error = 16 * np.finfo(np.float64).eps * (own + size)
             return np.sqrt(np.clip(own - 2 * (matrix @ at) + size, 0.0, None) + error)
-        shifted, squares = bool(xp.any(centre != 0)), []
+        shifted, parts = bool(xp.any(centre != 0)), []
         for rows in _row_parts(matrix, PART_ENTRIES):
             part = astype(xp, matrix[rows, :last], xp.float64)
             part = part - centre[:last, :].T if shifted else part
-            squares.append(xp.vecdot(part, part))
-        return xp.sqrt(xp.concat(squares))[:, None]
+            parts.append(xp.vecdot(part, part))
+        return xp.sqrt(xp.concat(parts))[:, None]
 
     @cached_property
     def total_weight(self) -> float:

@@ -542,32 +542,33 @@ template <class S, int LANES> class Newton final : public Solver {
         int C = k.classes, lane = s * width;
         double alpha = std::max(q.penalty[0], q.smallest_pivot), pair = multinomial ? 2 : 1;
         double radius = q.certified_radius * q.certified_radius;
-        auto far = [&](int i) {
-            double distance = q.distance[i] + *q.middle;
-            return pair * distance * distance / alpha * k.goal > radius;
-        };
-        if (!std::isfinite(radius))
-            return;
-        for (int trial = 0; trial <= q.max_lowered; trial++, k.goal /= q.goal_factor) {
-            double lost = 0, total = 0;
-            bool last = trial == q.max_lowered;
+        double total = multinomial; // of the masses, for one score
+        for (int trial = 0; trial < q.max_lowered; trial++, k.goal /= q.goal_factor) {
+            // distance beyond which the scores of a row may change by more than the radius
+            double lost = 0, near = std::sqrt(radius * alpha / (pair * k.goal)) - *q.middle;
+            if (!(farthest > near))
+                return;
+            for (int i = 0; !trial && !multinomial && i < n; i++)
+                total += mass(i, lane);
             for (int i = 0; i < n; i++) {
+                if (!(q.distance[i] > near))
+                    continue;
                 double gone = 0, all_ = 0;
                 for (int c = 0; c < C; c++) {
                     double own = mass(i, lane + c);
                     all_ += own;
-                    gone += far(i) && radius * own < k.goal ? own : 0;
+                    gone += radius * own < k.goal ? own : 0;
                 }
                 if (multinomial)
-                    lost = std::max(lost, gone / std::max(all_, q.smallest_pivot)), total = 1;
+                    lost = std::max(lost, gone / std::max(all_, q.smallest_pivot));
                 else
-                    lost += gone, total += all_;
+                    lost += gone;
             }
-            if (last || lost > q.dropped_curvature * total)
+            if (lost > q.dropped_curvature * total)
                 continue;
             for (int i = 0; lost > 0 && i < n; i++) {
                 S rest = 0;
-                if (!far(i))
+                if (!(q.distance[i] > near))
                     continue;
                 for (int c = 0; c < C; c++) {
                     if (radius * mass(i, lane + c) < k.goal)
@@ -585,6 +586,12 @@ template <class S, int LANES> class Newton final : public Solver {
     double certifiable(int s, double limit) const {
         int C = slot[s].classes, lane = s * width;
         double alpha = std::max(q.penalty[0], q.smallest_pivot), gap = 0, base = 0, worst = 0;
+        if (q.intercept && !multinomial) {
+            // a mean of rows is no farther from their centre than the farthest row
+            double most = 4 * farthest * farthest / alpha + small[lane][0];
+            if (most * limit <= q.certified_radius * q.certified_radius)
+                return limit;
+        }
         for (int a = 0; q.intercept && a < C; a++) {
             double square = 0;
             for (int c = 0; c < C; c++)

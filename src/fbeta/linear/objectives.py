@@ -196,7 +196,6 @@ class Binary(Objective):
         self.rows = rows
         self.loss, self.self_concordance = loss, loss.self_concordance
         self.null_loss = float(loss.value(0.5, np.zeros(1))[0])
-        self.middle = [float(loss.derivative(y, np.zeros(1))[0]) for y in (0.0, 1.0)]
         self.mean = np.zeros(0) if mean is None else mean
         self.constant = np.full_like(self.mean, np.nan) if constant is None else constant
 
@@ -213,7 +212,8 @@ class Binary(Objective):
         f, g, h = self.loss.evaluate(y, u)
         if cautious is not None:
             wrong = g * u > 0
-            middle = self.middle[0] + (self.middle[1] - self.middle[0]) * y
+            low, high = (float(self.loss.derivative(end, np.zeros(1))[0]) for end in (0.0, 1.0))
+            middle = low + (high - low) * y
             average = (g - middle) / xp.where(wrong, u, xp.ones_like(u))
             h = xp.where(wrong & cautious, average, h)
         if absent is not None:
