@@ -35,6 +35,7 @@ UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to doubl
 # can change by more than CERTIFIED_RADIUS within it, but for rows that have at most the share
 # DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md)
 CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE = 0.9, 0.05, 0.5
+MIN_SMALLEST = 0.5  # lower end of a spectrum below which a factorised Hessian is made anew first
 MAX_TENTATIVE = 3  # first points, and then every other one, at which curvature is left out
 GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out, and how often
 
@@ -340,13 +341,18 @@ def _by_rows(
     below = found.upper <= reached
     if not bool(xp.any(below)):
         return found, reached
+    old = made.smallest < 1  # made for a point before
+    stale = below & (made.smallest < MIN_SMALLEST)
+    if renew is not None and bool(xp.any(stale)):
+        made = renew(at, made, stale)
     goal = _certifiable(batch, at, made, below, reached, radius)
     failed = below & (found.upper > goal)
     if bool(xp.any(failed)):
-        if renew is not None:
-            made = renew(at, made, failed)
-            again = _certifiable(batch, at, made, failed, reached, radius)
-            goal = xp.where(failed, again, goal)
+        weak = failed & old & ~stale
+        if renew is not None and bool(xp.any(weak)):
+            made = renew(at, made, weak)
+            again = _certifiable(batch, at, made, weak, reached, radius)
+            goal = xp.where(weak, again, goal)
         none = xp.full_like(goal, xp.inf)
         again = search(batch, at, made, xp.where(failed, goal, none), state.cautious)
         found.direction = xp.where(batch.spread(failed), again.direction, found.direction)
