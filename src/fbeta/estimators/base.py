@@ -110,8 +110,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
       and the form that the labels had;
     - ``estimates(X)``: the output of the model, some rows at a time;
     - ``decide(X, betas)``: label sets for several betas from one run of the model;
-    - ``alpha_shared``, ``alpha_path`` and ``alpha_paths``: fits for many alphas, for
-      cross-validation.
+    - ``alpha_shared``, ``alpha_path`` and ``alpha_paths``: fits for many alphas and folds.
 
     A ``StatisticsClassifier`` has ``code``, ``plan`` and ``adopt`` besides.
     """
@@ -123,6 +122,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     _label_form: LabelForm
     _model: Any
     _rule: Any
+    alpha_paths: Any = None  # the paths of several folds, to be followed in turns, where it exists
     calibration_: Any = None  # of the expected F_beta, where held-out rows were scored
     classes_: NDArray[Any]
     n_labels_: int
@@ -273,12 +273,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             weights["sample_weight"] = weight[rows]
         for alpha in alphas:
             yield alpha, clone(self).set_params(alpha=alpha).fit(X, Y[rows], **weights)
-
-    def alpha_paths(
-        self, shared: Any, Y: Indicator, rows: Sequence[Rows], alphas: Alphas
-    ) -> list[FittedPath] | None:
-        """Return a path for each of several folds, to be followed in turns; None where slower."""
-        return None
 
     def _output(self, X: Any) -> Any:
         """Return what the rule decides on, for validated X."""

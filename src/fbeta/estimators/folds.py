@@ -100,7 +100,7 @@ def over_folds(
                     break
 
     together = None
-    if is_accelerator(namespace_and_device(X=X)[1]):
+    if estimator.alpha_paths and is_accelerator(namespace_and_device(X=X)[1]):
         together = estimator.alpha_paths(shared, Y, [train for train, _ in folds], falling)
     if together is not None:
         pairs = take_turns([walk(*pair) for pair in zip(folds, together, strict=True)], 1)

@@ -141,7 +141,7 @@ class StatisticsClassifier(MultiLabelClassifier):
     def alpha_paths(
         self, shared: Any, Y: Indicator, rows: Sequence[Rows], alphas: Alphas
     ) -> list[FittedPath] | None:
-        """Follow the paths of the learner on the rows of each fold together."""
+        """Return the path of the learner on the rows of each fold; None where slower together."""
         codes, learners, _ = zip(*(self.plan(Y[own]) for own in rows), strict=True)
         targets = [code.targets(Y[own]) for code, own in zip(codes, rows, strict=True)]
         paths = learners[0].paths(shared, targets, rows, alphas)
