@@ -221,7 +221,7 @@ def test_options_that_do_not_apply_are_errors(
     arff.write_text("@relation 'x: -C 1'\n@attribute a {0,1}\n@attribute x real\n@data\n1,2\n0,1\n")
     fit = ("-o", tmp_path / "x.skops")
     for command, words in [
-        (("fit", table, *TAGS, "--labels", arff, *fit), "--labels does not apply to csv"),
+        (("fit", table, *TAGS, "--labels", arff, *fit), "to csv files: --label-column, "),
         (("fit", table, *TAGS, "--n-labels", 2, *fit), "--n-labels"),
         (("fit", table, *TAGS, "--nominal", "onehot", *fit), "--nominal"),
         (("fit", table, "--label-columns", "unit", "--delimiter", ";", *fit), "--delimiter"),

@@ -250,7 +250,11 @@ def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:
     """Raise where options are given that do not apply to a file."""
     useless = [name for name, value in given.items() if value not in (None, (), False)]
     if useless:
-        raise DatasetError(f"{path}: {', '.join(useless)} does not apply to {kind} files")
+        # the name that most people try first
+        remedy = ": --label-column, --label-columns or --label-prefix says where the labels are"
+        table = "--labels" in useless and kind in TABLE_FORMATS
+        message = f"{path}: {', '.join(useless)} does not apply to {kind} files"
+        raise DatasetError(message + remedy if table else message)
 
 
 def _slices(table: Table, rows: int | None) -> Iterator[Table]:
