@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -105,3 +107,29 @@ def test_a_diagonal_preconditioner_knows_no_bound_of_the_changes_of_scores():
     block, point = make_problem("binary", True, False, 1.0)
     bounds = Diagonal.build(block, point, None, None).reaches(np.ones(3, dtype=bool))
     assert np.array_equal(np.concatenate(bounds), np.full((60, 3), np.inf))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_changes_of_scores_by_an_inverse_are_known_until_it_is_renewed(intercept, sparse):
+    """Also where problems are taken, and for problems that were not asked for at first."""
+    block, point = make_problem("binary", intercept, sparse, 0.1)
+    X = block.tiles.product(np.eye(block.penalty.shape[0]))
+    rows, every = np.concatenate(X), np.ones(3, dtype=bool)
+
+    def exact(made):
+        inverses = [np.einsum("ij,jk,ik->i", rows, own, rows) for own in made.inverses]
+        return np.stack(inverses, axis=1) / made.smallest
+
+    made = Factorised.build(block, point, None, None)
+    first = np.concatenate(made.reaches(np.array([True, False, False])))
+    assert np.array_equal(first[:, 1:], np.zeros((60, 2)))
+    assert np.allclose(first[:, 0], exact(made)[:, 0], rtol=1e-9)
+    assert np.allclose(np.concatenate(made.reaches(every)), exact(made), rtol=1e-9)
+    spoilt = replace(made, inverses=np.nan * made.inverses)  # is not looked at again
+    assert np.allclose(np.concatenate(spoilt.reaches(every)), exact(made), rtol=1e-9)
+    later = block.evaluate(0.7 * point.W)
+    made = Factorised.renewed(block, later, made, np.array([False, True, False]))
+    again = made.take(np.array([2, 1, 0]))
+    assert np.allclose(np.concatenate(made.reaches(every)), exact(made), rtol=1e-9)
+    assert np.allclose(np.concatenate(again.reaches(every)), exact(made)[:, ::-1], rtol=1e-9)

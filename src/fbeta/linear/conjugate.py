@@ -35,7 +35,7 @@ UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to doubl
 # can change by more than CERTIFIED_RADIUS within it, but for rows that have at most the share
 # DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md)
 CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE = 0.9, 0.05, 0.5
-MIN_SMALLEST = 0.5  # lower end of a spectrum below which a factorised Hessian is made anew first
+MIN_SMALLEST = 0.05  # lower end of a spectrum below which a factorised Hessian is made anew first
 MAX_TENTATIVE = 3  # first points, and then every other one, at which curvature is left out
 GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out, and how often
 

@@ -259,11 +259,12 @@ class Factorised(Preconditioner):
     smallest ratio of a row's curvature to what it was when M was made.
     """
 
-    by_column, by_matrix = ("curvature", "sound", "smallest"), ("inverses",)
+    by_column, by_matrix = ("curvature", "sound", "smallest", "squares"), ("inverses",)
 
     inverses: Array  # (m, c p, c p)
     sound: Array  # (m,), 1 where the inverse is accurate, 0 elsewhere
     curvature: list[Array]  # that the inverses were made for
+    squares: list[Array] | None = None  # largest x' M x of each row, (rows, m); NaN where unknown
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
@@ -295,9 +296,12 @@ class Factorised(Preconditioner):
         new = _inverse_hessians(self.batch, at, problems)
         pairs = zip((self.inverses, self.sound), new, strict=True)
         self.inverses, self.sound = (take(xp, xp.concat(a), index) for a in pairs)
-        renewed = self.batch.spread(index >= len(source))
+        renewed = index >= len(source)
         both = zip(at.curvature, self.curvature, strict=True)
-        self.curvature = [xp.where(renewed, now, old) for now, old in both]
+        wide = self.batch.spread(renewed)
+        self.curvature = [xp.where(wide, now, old) for now, old in both]
+        if self.squares is not None:
+            self.squares = [xp.where(renewed, xp.nan, own) for own in self.squares]
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
@@ -308,19 +312,22 @@ class Factorised(Preconditioner):
         return z, size, xp.full_like(size, xp.inf)
 
     def reaches(self, needed: Array) -> list[Array]:
-        """Return the squares by the inverses themselves."""
+        """Return the squares by the inverses themselves, computed once for each inverse."""
         batch, xp, C = self.batch, self.batch.xp, self.batch.width
-        p, design = batch.penalty.shape[0], self.batch.design
-        least, factor = xp.clip(self.smallest, TINY, None), 1 if C == 1 else 4
-        parts, out = [slice(c * p, (c + 1) * p) for c in range(C)], []
-        for tile in batch.tiles:
-            rows = design.backward((tile.toarray() if sp.issparse(tile) else tile).T)
-            columns = [xp.zeros_like(rows[0, :])] * self.inverses.shape[0]
-            for k in np.flatnonzero(to_numpy(needed)):
-                own = [xp.sum(rows * (self.inverses[k, s, s] @ rows), axis=0) for s in parts]
-                columns[k] = factor * xp.max(xp.stack(own), axis=0)
-            out.append(xp.stack(columns, axis=-1) / least)
-        return out
+        p, least = batch.penalty.shape[0], xp.clip(self.smallest, TINY, None)
+        unknown = batch.design.distances[1] + xp.nan + self.smallest
+        squares = self.squares or batch.tiles.split(unknown)
+        missing = np.flatnonzero(to_numpy(needed & xp.isnan(squares[0][0, :])))
+        parts, self.squares = [slice(c * p, (c + 1) * p) for c in range(C)], []
+        for tile, own in zip(batch.tiles, squares, strict=True):
+            columns = [own[:, k] for k in range(own.shape[1])]
+            if len(missing):
+                rows = batch.design.backward((tile.toarray() if sp.issparse(tile) else tile).T)
+            for k in missing:
+                each = [xp.sum(rows * (self.inverses[k, s, s] @ rows), axis=0) for s in parts]
+                columns[k] = (1 if C == 1 else 4) * xp.max(xp.stack(each), axis=0)
+            self.squares.append(xp.stack(columns, axis=-1) if len(missing) else own)
+        return [xp.where(needed, own, 0.0) / least for own in self.squares]
 
 
 #: By the names that objectives declare.
