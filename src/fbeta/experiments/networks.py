@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch import Tensor, nn  # noqa: E402
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid  # noqa: E402
 
 from fbeta.nn import CardinalityHead, FBetaNet, JointHead  # noqa: E402
-from fbeta.nn.training import Network, fbeta_of_rows, train, two_layers  # noqa: E402
+from fbeta.nn.training import fbeta_of_rows, train, two_layers  # noqa: E402
 
 DATASETS = ("scene", "yeast", "birds", "medical", "enron", "bibtex")
 # share of the training rows that are held out, for early stopping and for the threshold
@@ -60,7 +61,8 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = _make_head(cell.method, Y.shape[1], sizes)
-        network = Network(two_layers(X.shape[1], WIDTH, DROPOUT), head)
+        body = two_layers(X.shape[1], WIDTH, DROPOUT)
+        network = nn.Sequential(OrderedDict(body=body, head=head))
         epochs, _ = train(settings, network, X, Y, None, seed, None)
     network.eval()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
@@ -31,7 +32,7 @@ from fbeta.linear.learner import Weight
 from fbeta.nn._inputs import Statistics
 from fbeta.nn.decoding import decode
 from fbeta.nn.heads import CardinalityHead, JointHead
-from fbeta.nn.training import Network, make_trainer, train, two_layers, with_weights
+from fbeta.nn.training import make_trainer, train, two_layers, with_weights
 from fbeta.statistics.codes import JointCode
 
 __all__ = ["FBetaNet"]
@@ -40,12 +41,21 @@ HEADS = {"cardinality": CardinalityHead, "joint": JointHead}
 PREDICTED_ROWS = 4096  # rows that are predicted at once
 
 
-class _Averaged(nn.Module):
-    """Networks as one module: from features to label sets, their expected F_beta and marginals."""
+class NetworkModel(nn.Module):
+    """Trained networks, each a body and a head, whose statistics are averaged."""
 
-    def __init__(self, networks: list[Network]) -> None:
+    def __init__(
+        self,
+        networks: Iterable[nn.Module],
+        input_type: str,
+        trainers: Sequence[Any] = (),  # of skorch, where partial_fit may go on
+        epochs: Sequence[int] = (),
+        history: Sequence[Any] = (),
+    ) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(networks)
+        self.networks = nn.ModuleList(networks).eval()
+        self.input_type, self.trainers = input_type, trainers
+        self.epochs, self.history = epochs, history
 
     def statistics(self, X: Tensor) -> Statistics:
         """Return the mean of the statistics of all networks."""
@@ -57,30 +67,18 @@ class _Averaged(nn.Module):
         return Statistics(empty, joint, every[0].cardinalities)
 
     def forward(self, X: Tensor, beta: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, ...]:
+        """Return label sets of features, their expected F_beta, and marginals."""
         q = self.statistics(X)
         labels, value = decode(q, beta, min_labels=low, max_labels=high, return_expected=True)
         return labels, value.clamp(max=1.0), q.marginals().clamp(max=1.0)
 
-
-@dataclass(frozen=True)
-class NetworkModel:
-    """Trained networks, whose statistics are averaged."""
-
-    networks: list[Network]
-    epochs: list[int]
-    history: list[Any]
-    trainers: list[Any]  # of skorch, where partial_fit may go on
-    device: str
-    input_type: str
-
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the mean of the statistics, as the components of the code: (n, 1 + K s)."""
-        whole = _Averaged(self.networks).eval()
-        parts = []
+        parts, device = [], next(self.parameters()).device
         for start in range(0, X.shape[0] or 1, PREDICTED_ROWS):
             rows = torch.from_numpy(_dense(X[start : start + PREDICTED_ROWS], self.input_type))
             with torch.no_grad():
-                q = whole.statistics(rows.to(self.device))
+                q = self.statistics(rows.to(device))
             parts.append(torch.cat([q.empty[:, None], q.joint.flatten(1)], dim=1).cpu().numpy())
         return np.concatenate(parts)
 
@@ -182,7 +180,8 @@ class FBetaNet(StatisticsClassifier):
     random_state: Any = None
     verbose: int = 0
 
-    networks_, n_epochs_, history_ = views("_model", "networks", "epochs", "history")
+    networks_ = property(lambda self: list(self._model.networks))
+    n_epochs_, history_ = views("_model", "epochs", "history")
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         X = to_numpy(X) if is_tensor(X) else X
@@ -226,19 +225,14 @@ class FBetaNet(StatisticsClassifier):
                 networks.append(self._make_network(code, X, labels))
                 runs.append(train(self, networks[-1], X, labels, weight, seed, held_out))
         epochs, history = ([run[i] for run in runs] for i in (0, 1))
-        self._code, self._model = code, self._collect(networks, epochs, history, [])
+        self._code = code
+        self._model = NetworkModel(networks, self.input_type, [], epochs, history)
 
     def _seeds(self) -> list[int]:
         random = check_random_state(self.random_state)
         return [int(seed) for seed in random.randint(2**31 - 1, size=self.n_seeds)]
 
-    def _collect(
-        self, networks: list[Network], epochs: list[int], history: list[Any], trainers: list[Any]
-    ) -> NetworkModel:
-        networks = [network.eval() for network in networks]
-        return NetworkModel(networks, epochs, history, trainers, self.device, self.input_type)
-
-    def _make_network(self, code: JointCode, X: NDArray[Any], Y: NDArray[Any]) -> Network:
+    def _make_network(self, code: JointCode, X: NDArray[Any], Y: NDArray[Any]) -> nn.Module:
         """Return an untrained network, whose head starts at the frequencies in Y."""
         shape = X.shape[1:]
         if self.body is None:
@@ -255,7 +249,8 @@ class FBetaNet(StatisticsClassifier):
             width = body.eval()(torch.from_numpy(X[:1]).to(device)).shape[-1]
         sizes = tuple(code.cardinalities.tolist())
         head = HEADS[self.head](width, Y.shape[1], sizes, overflow=True, check=False)
-        return Network(body.train(), head.start_at(torch.from_numpy(Y)))
+        head.start_at(torch.from_numpy(Y))
+        return nn.Sequential(OrderedDict(body=body.train(), head=head))
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None
@@ -291,7 +286,7 @@ class FBetaNet(StatisticsClassifier):
             self._code = self._make_code(Y)
         X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)
         self._check_parameters()
-        trainers = [] if first else deepcopy(cast(NetworkModel, self._model).trainers)
+        trainers = [] if first else deepcopy(list(cast(NetworkModel, self._model).trainers))
         for at, seed in enumerate(self._seeds()):
             with _seeded(seed, self.device):
                 if len(trainers) == at:
@@ -303,8 +298,8 @@ class FBetaNet(StatisticsClassifier):
                     trainers.append(make_trainer(self, network, len(X), None))
                 trainers[at].partial_fit(X, with_weights(labels, weight), epochs=1)
         history = [trainer.history for trainer in trainers]
-        epochs = [len(run) for run in history]
-        self._model = self._collect([t.module_ for t in trainers], epochs, history, trainers)
+        own = trainers, [len(run) for run in history], history
+        self._model = NetworkModel([t.module_ for t in trainers], self.input_type, *own)
 
     def to_onnx(self) -> Any:
         """Write the networks, the average of their statistics and the decode as an ONNX graph.
@@ -319,7 +314,7 @@ class FBetaNet(StatisticsClassifier):
         check_is_fitted(self)
         onnx = optional_import("onnx", "onnx", "the export to ONNX")
         optional_import("onnxscript", "onnx", "the export of networks to ONNX")
-        whole = _Averaged(deepcopy(self.networks_)).eval().cpu()
+        whole = NetworkModel(deepcopy(self.networks_), self.input_type).cpu()
         example = torch.zeros((2, *self._row_shape), dtype=getattr(torch, self.input_type))
         defaults = {
             "beta": torch.tensor(self.beta, dtype=torch.float64),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,23 +20,10 @@ MIN_BATCH, MAX_BATCH, PASS_STEPS = 32, 256, 60
 DECAY = 0.3  # factor of the learning rate where F_beta of the held-out rows has not risen
 
 
-class Network(nn.Module):
-    """A body and a head."""
-
-    def __init__(self, body: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.body, self.head = body, head
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Return the logits."""
-        logits: Tensor = self.head(self.body(X))
-        return logits
-
-
 def train(
-    settings: Any, network: Network, X: Any, Y: Any, weight: Any, seed: int, held_out: Any
+    settings: Any, network: nn.Module, X: Any, Y: Any, weight: Any, seed: int, held_out: Any
 ) -> tuple[int, Any]:
-    """Train a network in place, and return its best epoch and the history.
+    """Train a network of a body and a head in place; return its best epoch and the history.
 
     ``settings`` has the parameters; ``held_out`` are X and y of other rows for early stopping, or
     None for a share of these.
@@ -59,7 +46,7 @@ def train(
     return int(stopper.best_epoch_), trainer.history
 
 
-def make_trainer(settings: Any, network: Network, n: int, split: Any) -> Any:
+def make_trainer(settings: Any, network: nn.Module, n: int, split: Any) -> Any:
     """Return skorch's trainer of a network for n rows, with early stopping if rows are split."""
     skorch = optional_import("skorch", "torch", "FBetaNet")
     callbacks: list[Any] = []
@@ -90,7 +77,7 @@ def make_trainer(settings: Any, network: Network, n: int, split: Any) -> Any:
         batch = min(max(n // PASS_STEPS, MIN_BATCH), MAX_BATCH)
     return skorch.NeuralNet(
         network,
-        _HeadLoss(network.head.loss),  # type: ignore[arg-type]
+        partial(partial, _weighted_loss, network.head),
         optimizer=torch.optim.AdamW,
         lr=settings.lr,
         optimizer__weight_decay=settings.weight_decay,
@@ -104,17 +91,11 @@ def make_trainer(settings: Any, network: Network, n: int, split: Any) -> Any:
     )
 
 
-class _HeadLoss(nn.Module):
-    """The loss of a head as skorch's criterion; the last column of the target has the weights."""
-
-    def __init__(self, loss: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        target = target.to(logits.device)
-        losses = self.loss(logits, target[:, :-1], reduction="none")
-        return (losses * target[:, -1]).mean()
+def _weighted_loss(head: Any, logits: Tensor, target: Tensor) -> Tensor:
+    """Return the mean loss under a head; the last column of the target has the weights."""
+    target = target.to(logits.device)
+    losses: Tensor = head.loss(logits, target[:, :-1], reduction="none")
+    return (losses * target[:, -1]).mean()
 
 
 def _scoring(beta: float) -> Any:
