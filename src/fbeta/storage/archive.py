@@ -11,7 +11,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -24,9 +24,10 @@ from fbeta.methods import PARTS, load_part, part_name
 
 __all__ = [
     "TRUSTED",
-    "StateError",
+    "ModelFileError",
     "from_state",
     "json_objects",
+    "load_skops",
     "read_archive",
     "read_leaves",
     "to_state",
@@ -91,6 +92,11 @@ TRUSTED: dict[str, tuple[str, ...]] = {
     "DTypeNode": ("numpy.dtype",),
     "SparseMatrixNode": ("scipy.sparse._csr.csr_array", "scipy.sparse._csr.csr_matrix"),
 }
+
+
+def load_skops() -> Any:
+    """Import what reads and writes parts of scikit-learn."""
+    return optional_import("skops.io", "cli", "storing models with parts of scikit-learn")
 
 
 def unfolded_bound(size: int) -> int:
@@ -211,12 +217,9 @@ def _check_array(start: bytes, size: int, name: str) -> None:
 
 
 def write_archive(
-    path: str | os.PathLike[str],
-    content: dict[str, Any],
-    leaves: Sequence[Any],
-    dump: Callable[[list[Any]], bytes],
+    path: str | os.PathLike[str], content: dict[str, Any], leaves: Sequence[Any]
 ) -> None:
-    """Write a model file: JSON, arrays, and what else the leaves are as `dump` writes it."""
+    """Write a model file: JSON, arrays, and what else the leaves are as skops writes it."""
     parts: list[Any] = []
     entries: list[dict[str, Any]] = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -234,16 +237,18 @@ def write_archive(
                 continue
             archive.writestr(entries[-1]["file"], stream.getvalue())
         if parts:
-            archive.writestr(SKOPS, dump(parts))
+            archive.writestr(SKOPS, load_skops().dumps(parts))
         more = {"leaves": entries, "parts": {"file": SKOPS} if parts else None}
         # numbers of NumPy among the values become those of Python
         archive.writestr(MODEL, json.dumps({**content, **more}, default=lambda v: v.item()))
 
 
-def read_leaves(data: bytes, content: Any, load: Callable[[bytes], list[Any]]) -> list[Any]:
-    """Load the leaves of a model file whose claims were checked; `load` reads what `dump` wrote."""
+def read_leaves(data: bytes, content: Any, types: Sequence[str]) -> list[Any]:
+    """Load the leaves of a model file whose claims were checked; skops makes some types."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        parts = [] if content["parts"] is None else load(archive.read(SKOPS))
+        parts: Any = content["parts"]
+        if parts is not None:  # what the file says is read, because that was checked
+            parts = load_skops().loads(archive.read(parts["file"]), trusted=types)
 
         def leaf(entry: Any) -> Any:
             if "part" in entry:
@@ -254,8 +259,8 @@ def read_leaves(data: bytes, content: Any, load: Callable[[bytes], list[Any]]) -
         return [leaf(entry) for entry in content["leaves"]]
 
 
-class StateError(ValueError):
-    """Data that names a part which this version of the library does not know."""
+class ModelFileError(ValueError):
+    """A file that is not a stored model, or one with types that are not trusted."""
 
 
 def to_state(value: Any, leaves: list[Any]) -> Any:
@@ -299,7 +304,7 @@ def to_state(value: Any, leaves: list[Any]) -> Any:
 
 
 def from_state(data: Any, leaves: Sequence[Any]) -> Any:
-    """Make objects of what :func:`to_state` wrote; StateError for unknown parts and versions."""
+    """Make objects of what :func:`to_state` wrote; ModelFileError for unknown parts."""
 
     def read(parts: Iterable[Any]) -> list[Any]:
         return [from_state(part, leaves) for part in parts]
@@ -341,11 +346,11 @@ def _take_apart(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _put_together(name: Any, version: Any, params: dict[str, Any], state: dict[str, Any]) -> Any:
     if name not in PARTS:
-        raise StateError(f"it has a part {name!r}, which this version of fbeta does not know")
+        raise ModelFileError(f"it has a part {name!r}, which this version of fbeta does not know")
     class_ = load_part(name)
     latest = _version(class_)
     if version not in range(1, latest + 1):
-        raise StateError(
+        raise ModelFileError(
             f"its {name} has version {version!r}, and this version of fbeta knows 1 to {latest}"
         )
     if version < latest:
@@ -378,5 +383,5 @@ def _known_type(name: Any) -> Any:
         pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
         return pandas.api.types.pandas_dtype(name)
     if name not in _LABEL_TYPES:
-        raise StateError(f"it has labels of type {name!r}, which is not on the list")
+        raise ModelFileError(f"it has labels of type {name!r}, which is not on the list")
     return _LABEL_TYPES[name]

@@ -24,7 +24,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta import __version__
-from fbeta._array import optional_import
 from fbeta._files import write_atomically
 from fbeta.datasets import TableEncoder
 from fbeta.decoding.exact import exact_decode
@@ -35,9 +34,10 @@ from fbeta.storage.archive import (
     MODEL,
     SCHEMA,
     TRUSTED,
-    StateError,
+    ModelFileError,
     from_state,
     json_objects,
+    load_skops,
     read_archive,
     read_leaves,
     to_state,
@@ -59,10 +59,6 @@ _FORMAT = 3
 _SKOPS_FORMAT = 2  # written before: an archive of skops as a whole, still read
 # the columns of files are matched by name before they get to a model
 _UNNAMED_COLUMNS = "X does not have valid feature names"
-
-
-class ModelFileError(ValueError):
-    """A file that is not a stored model, or one with types that are not trusted."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,7 @@ def save_model(
     """
     check_is_fitted(estimator)
     classifier = StoredModel(estimator, ()).classifier
-    _check_ours(classifier)
+    _check_ours(classifier, ModelFileError)
     names = label_names
     if names is None:
         # a 1-D binary target has two classes and one label, which is the second class
@@ -237,7 +233,7 @@ def save_model(
         "training": dict(training or {}),
     }
     with write_atomically(path) as part:
-        write_archive(part, content, leaves, lambda parts: bytes(_skops().dumps(parts)))
+        write_archive(part, content, leaves)
         # what could not be loaded is not stored
         _check_file(part.read_bytes(), os.fspath(path))
 
@@ -272,33 +268,25 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
     # read once: what is checked is what is loaded
     data = Path(path).read_bytes()
     found, types = _check_file(data, name)
-    # a missing package is no fault of the file
-    loads = _skops().loads if SCHEMA in found else None
-
-    def load(content: bytes) -> Any:
-        return None if loads is None else loads(content, trusted=types)
-
+    if SCHEMA in found:
+        load_skops()  # a missing package is no fault of the file
     try:
         with warnings.catch_warnings():
             # another version of scikit-learn warns; parts that do not fit fail below
             warnings.simplefilter("ignore")
             if MODEL in found:
                 content = found[MODEL]
-                content["leaves"] = read_leaves(data, content, load)
+                content["leaves"] = read_leaves(data, content, types)
             else:
-                content = load(data)
+                content = load_skops().loads(data, trusted=types)
                 content["estimator"] = json.loads(content["estimator"])
             return _read_content(content, unfolded_bound(len(data)))
-    except StateError as error:
+    except ModelFileError as error:
         raise ModelFileError(f"{name}: {error}") from error
     # a forged file can raise any error of the libraries below
     except Exception as error:
         words = str(error) or type(error).__name__
         raise ModelFileError(f"{name}: not a model of fbeta: {words}") from error
-
-
-def _skops() -> Any:
-    return optional_import("skops.io", "cli", "storing models with parts of scikit-learn")
 
 
 def _check_file(data: bytes, name: str) -> tuple[dict[str, Any], list[str]]:
@@ -337,9 +325,9 @@ def _format_of(found: Mapping[str, Any]) -> Any:
         return None
 
 
-def _check_ours(classifier: Any) -> None:
+def _check_ours(classifier: Any, error: type[ValueError]) -> None:
     if not isinstance(classifier, BaseEstimator) or part_name(type(classifier)) is None:
-        raise ModelFileError(f"{type(classifier).__name__} is not an estimator of fbeta")
+        raise error(f"{type(classifier).__name__} is not an estimator of fbeta")
 
 
 def _read_content(content: Any, bound: int) -> StoredModel:
@@ -362,14 +350,18 @@ def _read_content(content: Any, bound: int) -> StoredModel:
         dict(content["versions"]),
         dict(content.get("training", {})),  # the first files of format 2 do not have it
     )
-    _check_ours(stored.classifier)
+    _check_ours(stored.classifier, ValueError)
     n_features = int(estimator.n_features_in_)
     if feature_names is not None and len(feature_names) != n_features:
         raise ValueError(f"it has {len(feature_names)} names for {n_features} features")
     if not 0 <= n_features <= bound // 64:
         # each has a coefficient in the file, with whose size the bound grows
         raise ValueError(f"it claims to have {n_features} features")
-    if _statistics_of(stored.classifier) > bound // 64:
+    classifier = getattr(stored.classifier, "best_estimator_", stored.classifier)
+    code = getattr(classifier, "code", None)
+    # statistics of one row; independent labels stay factored
+    sizes = () if isinstance(code, MarginalCode) else getattr(code, "cardinalities", ())
+    if max(1, np.size(sizes)) * int(classifier.n_labels_) > bound // 64:
         # too large for a prediction that only checks the file
         return stored
     row = stored.blank_row()
@@ -378,11 +370,3 @@ def _read_content(content: Any, bound: int) -> StoredModel:
     if hasattr(stored.classifier, "expected_fbeta"):
         stored.expected_fbeta(row)
     return stored
-
-
-def _statistics_of(classifier: Any) -> int:
-    """Return how many statistics one row may have; independent labels stay factored."""
-    classifier = getattr(classifier, "best_estimator_", classifier)
-    code = getattr(classifier, "code", None)
-    sizes = () if isinstance(code, MarginalCode) else getattr(code, "cardinalities", ())
-    return max(1, np.size(sizes)) * int(classifier.n_labels_)
