@@ -55,11 +55,14 @@ class ClassifierModel:
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities of the targets and the sizes, of shape (n, M + C)."""
         n = _num_samples(X)
+        distinct = np.tile(self.constant, (n, 1))
         if self.together:
-            distinct = np.tile(self.constant, (n, 1))
             distinct[:, np.isnan(self.constant)] = read_matrix(self.estimators[0].predict_proba(X))
         else:
-            distinct = _predict_each(self.estimators, X, self.constant, self.n_jobs)
+            varying = [column for column, f in enumerate(self.estimators) if f is not None]
+            calls = (delayed(self.estimators[column].predict_proba)(X) for column in varying)
+            for column, P in zip(varying, Parallel(n_jobs=self.n_jobs)(calls), strict=True):
+                distinct[:, column] = P[:, 1]
         sizes = np.full((n, self.n_sizes), 1.0 if self.size is None else 0.0)
         if self.size is not None:
             sizes[:, self.size.classes_] = self.size.predict_proba(X)
@@ -361,15 +364,3 @@ def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str
     # a class with one instance cannot be held out
     cv = folds if folds > 1 else [(everything, everything)]
     return CalibratedClassifierCV(clone(estimator), cv=cv).fit(X, target, **weights)
-
-
-def _predict_each(
-    estimators: list[Any], X: Any, constants: NDArray[np.float64], n_jobs: int | None
-) -> NDArray[np.float64]:
-    """Return P(target = 1 | x) for each classifier, None where a target is constant: (n, m)."""
-    out = np.tile(constants, (_num_samples(X), 1))
-    fitted = [column for column, found in enumerate(estimators) if found is not None]
-    calls = (delayed(estimators[column].predict_proba)(X) for column in fitted)
-    for column, P in zip(fitted, Parallel(n_jobs=n_jobs)(calls), strict=True):
-        out[:, column] = P[:, 1]
-    return out

@@ -7,7 +7,6 @@ and ``max_labels`` are inputs of the graph.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +25,9 @@ Decoded: TypeAlias = tuple[Value, Value, Value]
 # makes of the direction, a state, (n, s), and the values of a size k, the last of which is k, a new
 # state and P(|y| = k, y_j = 1), (n, s); and values to scan over, upwards and downwards
 Steps: TypeAlias = tuple[Callable[..., tuple[Value, Value]], list[list[Value]]]
+# the law of the number of labels: sizes, (C,), increasing, 0 perhaps among them; values, (n, C);
+# whether these are potentials, which may also be (1, C), or log-probabilities up to a constant
+SizeNodes: TypeAlias = tuple[NDArray[np.intp], Value, bool]
 
 
 def decode_joint(
@@ -153,29 +155,10 @@ def sigmoids(logits: Value) -> tuple[Value, Value]:
     return g.where(high, *parts), g.where(high, *parts[::-1])
 
 
-@dataclass(frozen=True)
-class SizeNodes:
-    """The law of the number of labels, of n instances."""
-
-    sizes: NDArray[np.intp]  # (C,), increasing, 0 perhaps among them
-    values: Value  # (n, C), potentials, or log-probabilities up to a constant
-    potentials: bool  # which of the two; potentials may also be (1, C)
-
-    def probabilities(self, g: Graph, log_ratios: Value) -> Value:
-        """Return ``P(|y| = k)`` for k in 0..largest, of shape (n, 1 + largest)."""
-        values = self.values
-        if self.potentials:
-            first = g.op("CumSum", log_ratios.pad(0, 1, 0, 0), g.integer(1))
-            values = values + first.take(self.sizes)
-        places = np.full(int(self.sizes[-1]) + 1, len(self.sizes))
-        places[self.sizes] = np.arange(len(self.sizes))
-        return g.op("Softmax", values, axis=1).pad(0, 0, 0, 1).take(places)
-
-
 def sized_statistics(g: Graph, s: int, scores: Value, law: SizeNodes) -> tuple[Value, Value]:
     """Return P(no labels), (n, 1), and the statistics of the sizes 1..largest, (n, largest, s)."""
     empty, steps = _steps_by_size(g, s, scores, law)
-    largest = int(law.sizes[-1])
+    largest = int(law[0][-1])
     index = g.constant(np.arange(1.0, largest + 1)[None, :, None])
 
     def add(totals: list[Value], present: Value, k: Value) -> list[Value]:
@@ -196,7 +179,8 @@ def _steps_by_size(g: Graph, s: int, scores: Value, law: SizeNodes) -> tuple[Val
     ratio is above the odds of a label, and downwards for the others, so that no error grows. The
     way down begins at sizes beyond the largest, whose probability is 0.
     """
-    largest = int(law.sizes[-1])
+    sizes, values, are_potentials = law
+    largest = int(sizes[-1])
     top = max(largest + margin(largest, s), 1)
 
     def add_label(states: list[Value], parts: list[Value]) -> list[Value]:
@@ -214,7 +198,12 @@ def _steps_by_size(g: Graph, s: int, scores: Value, law: SizeNodes) -> tuple[Val
 
     start = scores.cut(1, 0, 1) * np.zeros((1, top)) - IMPOSSIBLE
     (ratios,) = g.scan(add_label, [start], [scores.columns()])
-    probabilities = law.probabilities(g, ratios)
+    if are_potentials:
+        first = g.op("CumSum", ratios.pad(0, 1, 0, 0), g.integer(1))
+        values = values + first.take(sizes)
+    places = np.full(largest + 1, len(sizes))  # of the sizes 0..largest, the last for unknown ones
+    places[sizes] = np.arange(len(sizes))
+    probabilities = g.op("Softmax", values, axis=1).pad(0, 0, 0, 1).take(places)
     shares = probabilities.cut(1, 1, top + 1).pad(0, 0, 0, top - largest)
     parts = [ratios.columns(), shares.columns(), g.constant(np.arange(1.0, top + 1)[:, None])]
     known = [part.cut(0, 0, max(largest, 1)) for part in parts]

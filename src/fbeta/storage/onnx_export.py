@@ -187,26 +187,26 @@ def _sized_law(g: Graph, classifier: Any, X: Value) -> tuple[Value, onnx_decode.
     code, model, s = classifier.code, classifier.model, classifier.n_labels_
     if isinstance(model, Recalibration):
         scores, potentials = _recalibrate(g, classifier, X)
-        return scores, onnx_decode.SizeNodes(model.sizes, potentials, potentials=True)
+        return scores, (model.sizes, potentials, True)
     if isinstance(code, SizedSetsCode):
         P, counts = _set_probabilities(g, classifier, X), np.diff(code.sets.indptr)
         sizes = np.arange(counts.max(initial=0) + 1)
         law = g.op("Log", P @ (counts[:, None] == sizes))
         marginals = (P @ code.sets.toarray()).clip(0.0, 1.0)
-        return _log_odds(g, marginals), onnx_decode.SizeNodes(sizes, law, potentials=False)
+        return _log_odds(g, marginals), (sizes, law, False)
     scores = _scores(g, model, X)
     if isinstance(code, MarginalCode):
         if type(model.loss) is not LogisticLoss:
             scores = _log_odds(g, _probabilities(model.loss, scores))
         zeros = g.constant(np.zeros((1, s + 1)))
-        return scores, onnx_decode.SizeNodes(np.arange(s + 1), zeros, potentials=True)
+        return scores, (np.arange(s + 1), zeros, True)
     labels, z = scores.cut(1, 0, s), scores.cut(1, s, s + len(code.sizes))
     if isinstance(code, CardinalityCode):
-        return labels, onnx_decode.SizeNodes(code.sizes, z, potentials=True)
+        return labels, (code.sizes, z, True)
     # the logarithm of the sigmoid of z, which may underflow itself
     p, rest = onnx_decode.sigmoids(z)
     log_shares = z.at_most(0.0) + g.op("Log", p.at_least(rest))
-    return labels, onnx_decode.SizeNodes(code.sizes, log_shares, potentials=False)
+    return labels, (code.sizes, log_shares, False)
 
 
 def _statistics(g: Graph, classifier: Any, X: Value) -> tuple[Value, Value, Any]:
@@ -216,7 +216,7 @@ def _statistics(g: Graph, classifier: Any, X: Value) -> tuple[Value, Value, Any]
         return _average(g, model, X)
     if _is_sized(classifier):
         scores, law = _sized_law(g, classifier, X)
-        sizes = np.arange(1, int(law.sizes[-1]) + 1)
+        sizes = np.arange(1, int(law[0][-1]) + 1)
         empty, joint = onnx_decode.sized_statistics(g, s, scores, law)
     else:
         sizes = classifier.cardinalities_

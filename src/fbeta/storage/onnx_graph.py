@@ -270,9 +270,12 @@ def transform(g: Graph, step: Any, X: Value) -> Any:
                 X = transform(g, inner, X)
             return X
         case StandardScaler() | MinMaxScaler() | MaxAbsScaler():
-            return _scale(g, step, X)
+            return _scale(step, X)
         case SimpleImputer() if np.isnan(step.missing_values):
-            return _impute(g, step, X)
+            gaps, kept = g.op("IsNaN", X), np.flatnonzero(~np.isnan(step.statistics_))
+            marked = [] if step.indicator_ is None else step.indicator_.features_
+            filled = g.where(gaps, step.statistics_, X).take(kept)
+            return g.concat(filled, gaps.take(marked).cast(float)) if len(marked) else filled
         case QuantileTransformer(output_distribution="normal"):
             return _quantiles(g, step, X)
         case Normalizer(norm="l2"):
@@ -291,7 +294,7 @@ def transform(g: Graph, step: Any, X: Value) -> Any:
     )
 
 
-def _scale(g: Graph, scaler: Any, X: Value) -> Value:
+def _scale(scaler: Any, X: Value) -> Value:
     """Return scaled features; every scaler is ``x a + b``."""
     ones = np.ones(scaler.n_features_in_)
     if isinstance(scaler, StandardScaler):
@@ -303,15 +306,6 @@ def _scale(g: Graph, scaler: Any, X: Value) -> Value:
         scale, shift = 1 / scaler.scale_, 0 * ones
     scaled = X * scale + shift
     return scaled.clip(*scaler.feature_range) if getattr(scaler, "clip", False) else scaled
-
-
-def _impute(g: Graph, step: SimpleImputer, X: Value) -> Value:
-    """Return X with its gaps filled, and columns that mark them."""
-    gaps, kept = g.op("IsNaN", X), np.flatnonzero(~np.isnan(step.statistics_))
-    filled = g.where(gaps, step.statistics_, X).take(kept)
-    if step.indicator_ is None or not len(step.indicator_.features_):
-        return filled
-    return g.concat(filled, gaps.take(step.indicator_.features_).cast(float))
 
 
 def _unit_length(g: Graph, X: Value) -> Value:
