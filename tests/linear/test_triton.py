@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="the kernels are written in Triton")
 from ..children import child  # noqa: E402
 
 PROGRAM = """
+import itertools
 import sys
 import numpy as np
 import scipy.sparse as sp
@@ -30,12 +31,15 @@ def kernels(on):
     for user in (conjugate, objectives):
         user.has_kernels = lambda array: on
 
-objective = Binary(LogisticLoss())
-for n, m, dtype, scale in ((70, 5, "float32", 3), (1, 300, "float64", 80), (64, 1, "float32", 200)):
+objective, folds = Binary(LogisticLoss()), Binary(LogisticLoss(), rows=[])
+cases = ((70, 5, "float32", 3), (1, 300, "float64", 80), (64, 1, "float32", 200))
+for (n, m, dtype, scale), own in itertools.product(cases, (objective, folds)):
     u = torch.tensor(rng.normal(0, scale, size=(n, m)), device=dev).to(getattr(torch, dtype))
     y = torch.tensor(rng.integers(0, 2, size=(n, m)), device=dev).float()
+    if own is folds:  # rows that a fold holds out
+        y[torch.tensor(rng.random((n, m)) < 0.4, device=dev)] = torch.nan
     for cautious in (None, torch.tensor(rng.random(m) < 0.5, device=dev)):
-        found = [kernels(on) or objective.summed(y, u, cautious, None) for on in (True, False)]
+        found = [kernels(on) or own.summed(y, u, cautious, None) for on in (True, False)]
         for one, other in zip(*found):
             assert one.dtype == other.dtype and one.shape == other.shape
             # an average curvature is a difference, divided by a score that may be small
