@@ -90,7 +90,7 @@ class Design:
     def _of_sparse(
         cls, X: Any, weight: Array | None, intercept: bool, max_abs: float, complete: bool
     ) -> Design:
-        dtype, X = X.dtype, sp.csr_array(X)
+        dtype, X = X.dtype, sp.csr_array(X) if sp.issparse(X) else _without_zeros(X)
         X, selection = (X, None) if complete else _used_columns(X)
         penalised = np.ones((X.shape[1] + intercept, 1))
         column = None if weight is None else weight.astype(X.dtype)[:, None]
@@ -329,14 +329,25 @@ def check_squares(max_abs: float, limit: float, shape: tuple[int, int]) -> None:
         raise ValueError(f"X has values up to {max_abs:.1g}, whose squares overflow: scale X")
 
 
+def _without_zeros(X: Array) -> Any:
+    """Return dense X, (n, d), as csr_array; SciPy takes several times as long."""
+    (n, d), places = X.shape, np.flatnonzero(X != 0)
+    small = max(len(places), d) <= np.iinfo(np.intc).max
+    start, indices = np.searchsorted(places, d * np.arange(n + 1)), places % d
+    parts = (own.astype(np.intc) if small else own for own in (indices, start))
+    return sp.csr_array((X.reshape(-1)[places], *parts), shape=(n, d))
+
+
 def _used_columns(X: Any) -> tuple[Any, Any]:
     """Return X without features that are zero on every row, and what puts coefficients back."""
-    used = np.flatnonzero(np.bincount(X.indices, minlength=X.shape[1]))
-    if len(used) == X.shape[1]:
+    (n, d), counts = X.shape, np.bincount(X.indices, minlength=X.shape[1])
+    start = np.concatenate([[0], np.cumsum(counts > 0)]).astype(X.indices.dtype)
+    m = int(start[-1])
+    if m == d:
         return X, None
-    ones = np.ones(len(used), dtype=X.dtype)
-    places = sp.csr_array((ones, (used, np.arange(len(used)))), shape=(X.shape[1], len(used)))
-    return X[:, used], places
+    ones, columns = np.ones(m, dtype=X.dtype), np.arange(m, dtype=start.dtype)
+    places = sp.csr_array((ones, columns, start), shape=(d, m))
+    return sp.csr_array((X.data, start[X.indices], X.indptr), shape=(n, m)), places
 
 
 def _append_ones(X: Any) -> Any:
