@@ -21,7 +21,7 @@ from sklearn.model_selection import KFold
 
 from benchmarks.cases import Case, mediamill_shaped, problems_of
 from fbeta._threads import run_evenly
-from fbeta.estimators.alpha_search import ALPHAS
+from fbeta.estimators.folds import ALPHAS
 from fbeta.linear import Design, LinearLearner, LinearProblems, solve_path
 from fbeta.linear.design import rotation_pays
 from fbeta.losses import LogisticLoss

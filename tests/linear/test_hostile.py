@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta.datasets import load
-from fbeta.estimators.alpha_search import ALPHAS
+from fbeta.estimators.folds import ALPHAS
 from fbeta.linear import (
     Design,
     LinearProblems,

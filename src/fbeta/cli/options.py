@@ -16,7 +16,8 @@ from fbeta.datasets.cells import to_number
 from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.model_data import ModelInput, TrainingOptions
 from fbeta.datasets.table_files import FileFormat
-from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
+from fbeta.estimators.alpha_search import AlphaSearchCV
+from fbeta.estimators.folds import ALPHAS
 from fbeta.methods import METHODS
 from fbeta.storage.model_files import ModelFileError, StoredModel, load_model
 

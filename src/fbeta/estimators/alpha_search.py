@@ -36,8 +36,6 @@ from fbeta.statistics.label_statistics import LabelStatistics
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["ALPHAS", "AlphaSearchCV", "check_grid"]
-
 Method = TypeVar("Method", bound=Callable[..., Any])
 MAX_SCALE_RATIO = 1e3  # of the ranges of columns that one alpha penalises alike
 
@@ -316,22 +314,8 @@ class AlphaSearchCV(MultiLabelClassifier):
     ) -> Any:
         """Estimate the F_beta of each prediction, by the best estimator and what it got.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            That of the estimator by default.
-        calibrated : bool
-            Whether to put right what the statistics say by what the predictions for held-out rows
-            achieved. This is known for the beta of the estimator only: for any other, with limits,
-            and with False, the value is the one of the statistics.
-        **limits : int
-            ``min_labels`` and ``max_labels``, as for the estimator.
-
-        Returns
-        -------
-        ndarray of shape (n,)
+        The parameters, with ``min_labels`` and ``max_labels`` among ``limits``, and the result are
+        those of :meth:`fbeta.FBetaClassifier.expected_fbeta`.
         """
         raw = self._ask("expected_fbeta", X, beta=beta, **limits)
         return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)

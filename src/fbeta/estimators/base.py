@@ -39,8 +39,6 @@ from fbeta.metrics import fbeta_score
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["Decisions", "MultiLabelClassifier", "all_or_nothing", "drop_weightless", "views"]
-
 CHUNK_BYTES = 1 << 27  # of the output of a model that predict keeps at a time
 
 Estimator = TypeVar("Estimator", bound=BaseEstimator)

@@ -26,8 +26,6 @@ from fbeta.linear.learner import Weight, take_rows
 from fbeta.statistics.codes import CardinalityCode
 from fbeta.statistics.encoding import Targets, read_matrix
 
-__all__ = ["FBetaDecoder", "FBetaDecoderCV"]
-
 LARGEST_LOGIT = 30.0  # larger ones are taken for it
 MAX_JOINT_LABELS = 1000  # of which lines and potentials are fitted together, in time s^2
 
@@ -115,7 +113,12 @@ class FBetaDecoder(StatisticsClassifier):
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         """Return logits of the labels, of shape (n, s), sparse where P is."""
-        lists = _read_lists(X) if sp.issparse(X) else None
+        lists = None
+        if sp.issparse(X):
+            lists = sp.csr_array(X, dtype=np.float64, copy=True)
+            lists.sort_indices()
+            if not lists.has_canonical_format:
+                raise ValueError("a row of P lists a label twice")
         P = read_matrix(self._in_order(X, reset)) if lists is None else lists.data[None]
         n, columns = P.shape if lists is None else lists.shape
         xp = array_namespace(P)
@@ -270,15 +273,6 @@ class FBetaDecoderCV(StatisticsClassifier):
         """Yield the estimates of the decoder, some rows at a time."""
         X = X if checked else self._read_features(X)
         yield from self.decoder_.estimates(_marginals(self.estimator_, X))
-
-
-def _read_lists(P: Any) -> sp.csr_array:
-    """Return scores of listed labels, any sparse matrix of shape (n, s), as a csr_array."""
-    lists = sp.csr_array(P, dtype=np.float64, copy=True)
-    lists.sort_indices()
-    if not lists.has_canonical_format:
-        raise ValueError("a row of P lists a label twice")
-    return lists
 
 
 def _marginals(fitted: Any, X: Any) -> Any:

@@ -22,19 +22,6 @@ from fbeta._array import check_unmasked, optional_import, to_numpy
 from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import MarginalCode, SizedCode
 
-__all__ = [
-    "FeatureEffect",
-    "answer_blocks",
-    "as_frame",
-    "check_classifier",
-    "check_takes_weight",
-    "column_order",
-    "fit_router",
-    "fit_weights",
-    "label_importances",
-    "pass_features_on",
-]
-
 MAX_SHUFFLED = 60  # features that are shuffled: those that go along most with any label
 
 

@@ -26,8 +26,6 @@ from fbeta.statistics import LabelStatistics, observed_cardinalities
 if TYPE_CHECKING:
     from fbeta.estimators.base import MultiLabelClassifier
 
-__all__ = ["ALPHAS", "Calibration", "HeldOutScores", "make_folds", "over_folds"]
-
 #: The grid of the paper.
 ALPHAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 # gain of F_beta that counts, and lead over the best set without features that pruning needs

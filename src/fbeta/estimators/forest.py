@@ -22,8 +22,6 @@ from fbeta.statistics.codes import LabelSetCode
 from fbeta.statistics.encoding import Targets
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["FBetaForest", "ForestModel", "NeighboursClassifier", "NeighboursModel"]
-
 MAX_VISITS = 1 << 20  # numbers of X, or rows times trees, that are read together
 MAX_DISTANCES = 1 << 22  # between rows of X and training rows that are computed together
 MAX_OUTPUTS = 128  # labels beyond which splits are searched on a projection of them

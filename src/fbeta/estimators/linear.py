@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
+from fbeta.estimators.alpha_search import AlphaSearchCV
 from fbeta.estimators.base import views
+from fbeta.estimators.folds import ALPHAS
 from fbeta.estimators.statistics_base import (
     FBetaClassifier,
     LinearParameters,
@@ -17,8 +18,6 @@ from fbeta.labels.forms import Indicator
 from fbeta.linear import Cardinality, LabelSets, SolverLearner
 from fbeta.losses import Loss
 from fbeta.statistics.codes import CardinalityCode, LabelSetCode
-
-__all__ = ["CardinalityClassifier", "FBetaClassifierCV", "LabelSetClassifier"]
 
 
 @dataclass(eq=False, repr=False)

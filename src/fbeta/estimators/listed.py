@@ -28,8 +28,6 @@ from fbeta.statistics.codes import Code, SizedCode
 from fbeta.statistics.composite import is_present
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["ListedLinearModel", "fit_listed", "fit_listed_models"]
-
 BATCH_BYTES = 1 << 27  # of the coefficients of labels that are fitted together
 CHUNK_BYTES = 1 << 22  # of the scores of rows that are predicted together, on each thread
 LABELS_OF_A_TOP = 16  # labels of which one, the most likely, is compared with those of other groups

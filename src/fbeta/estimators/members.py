@@ -31,8 +31,6 @@ from fbeta.metrics import fbeta_per_instance, fbeta_weight
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.composite import Sparse
 
-__all__ = ["Candidate", "Trial", "as_candidates", "fit_member", "kept_rows", "share_fit"]
-
 HALF_DECADE = 10**0.5
 MIN_WEIGHT = 0.02  # below, a member of an average is left out
 # bytes of the statistics that are kept of all candidates, and numbers that one decode may read

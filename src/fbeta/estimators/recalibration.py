@@ -31,8 +31,6 @@ from fbeta.linear.cardinality import Cardinality
 from fbeta.statistics.cardinality_law import size_law
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["ListedRecalibration", "Recalibration", "fit_recalibration"]
-
 CURVE_BINS = 1 << 6  # of logits, for the curve
 PRIOR_LABELS = 100.0  # labels whose logits are right that the curve counts, for each unit of alpha
 # the objective is taken for at least this much for each row, so that tol stays above rounding

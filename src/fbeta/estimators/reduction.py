@@ -34,8 +34,6 @@ from fbeta.linear.learner import Learner, Weight
 from fbeta.statistics.codes import Code, JointCode, MarginalCode, SizedCode
 from fbeta.statistics.encoding import constant_values, distinct_columns, read_matrix
 
-__all__ = ["ClassifierModel", "FBetaReduction", "SizedClassifier"]
-
 CALIBRATION_FOLDS = 3
 
 

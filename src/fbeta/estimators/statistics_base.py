@@ -31,8 +31,6 @@ from fbeta.statistics.label_statistics import LabelStatistics
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-__all__ = ["FBetaClassifier", "FunctionLearner", "LinearParameters", "StatisticsClassifier"]
-
 Plan: TypeAlias = tuple[Code, Learner, Names]
 
 

@@ -16,8 +16,8 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from fbeta.datasets import CalibratedLaw, Dataset, join_split, list_datasets, load
-from fbeta.estimators import FBetaAuto, FBetaClassifier, FBetaClassifierCV
-from fbeta.estimators.alpha_search import ALPHAS, AlphaSearchCV
+from fbeta.estimators import AlphaSearchCV, FBetaAuto, FBetaClassifier, FBetaClassifierCV
+from fbeta.estimators.folds import ALPHAS
 from fbeta.experiments.cells import Cell, grid
 from fbeta.methods import METHODS, make_method
 from fbeta.metrics import fbeta_per_instance, fbeta_score

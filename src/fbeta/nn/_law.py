@@ -247,7 +247,8 @@ def multiply(a: Tensor, b: Tensor, largest: int) -> Tensor:
         a, b = b, a
     length = min(a.shape[0] + b.shape[0] - 2, largest) + 1
     if _in_place(a):
-        out = _zeros(length, a, b)
+        shape: Any = torch.broadcast_shapes(a.shape[1:], b.shape[1:])  # type: ignore[no-untyped-call]
+        out = a.new_zeros((length, *shape))
         for i, factor in enumerate(a.unbind()[:length]):
             width = min(b.shape[0], length - i)
             out[i : i + width].addcmul_(factor, b if width == b.shape[0] else b[:width])
@@ -272,8 +273,3 @@ def without_each(levels: list[Tensor], largest: int) -> Tensor:
 def _in_place(a: Tensor) -> bool:
     """Tell whether a loop over the powers is better than one operation with a larger memory."""
     return a.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def _zeros(length: int, a: Tensor, b: Tensor) -> Tensor:
-    shape: torch.Size = torch.broadcast_shapes(a.shape[1:], b.shape[1:])  # type: ignore[no-untyped-call]
-    return a.new_zeros((length, *shape))

@@ -250,12 +250,9 @@ class _CardinalityLoss(torch.autograd.Function):
         flat = []
         for tensor, dim in zip(inputs[:3], dims, strict=False):
             if tensor is not None:
-                whole = (
-                    tensor.movedim(dim, 0)
-                    if dim is not None
-                    else tensor.expand(info.batch_size, *tensor.shape)
-                )
-                tensor = whole.reshape(-1, whole.shape[-1])
+                if dim is None:
+                    tensor, dim = tensor.expand(info.batch_size, *tensor.shape), 0
+                tensor = tensor.movedim(dim, 0).flatten(0, 1)
             flat.append(tensor)
         found = _CardinalityLoss.apply(*flat, *inputs[3:])  # type: ignore[no-untyped-call]
         parts = tuple(part.reshape(info.batch_size, -1, *part.shape[1:]) for part in found)
@@ -281,9 +278,9 @@ def _loss_and_residual(
         return of_set, residual.scatter_add_(1, place, -torch.ones_like(residual[:, :1]))
     z = logits.to(log_partition.dtype)
     if observed is None:
-        seen = (
-            _moments(target, sizes) if soft else torch.cat(hard_moments(target, sizes, z.dtype), 1)
-        )
+        seen = torch.cat(hard_moments(target, sizes, z.dtype), 1)
+        if soft:
+            seen = _by_row(target, seen, _law.expectations(_soft_logits(target, sizes), sizes)[2])
         # the potential of a size that cannot be is infinite
         value = torch.where(seen > 0, seen * z, 0.0).sum(1)
     else:
@@ -309,12 +306,6 @@ def _expectations(
     loss, residual = _inputs.fused_loss(logits, empty, sizes)
     own = (torch.arange(logits.shape[1], device=logits.device) == s).to(loss.dtype)
     return loss, loss + logits[:, s].to(loss.dtype), residual.to(loss.dtype) + own
-
-
-def _moments(target: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Return expected labels, and laws of the size, of any rows: (n, s + 1 + K)."""
-    soft = _law.expectations(_soft_logits(target, sizes), sizes)[2]
-    return _by_row(target, torch.cat(hard_moments(target, sizes, soft.dtype), dim=1), soft)
 
 
 def _joint_moments(target: Tensor, sizes: tuple[int, ...]) -> Tensor:

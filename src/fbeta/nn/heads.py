@@ -19,8 +19,6 @@ from fbeta.nn import functional as F
 from fbeta.nn._inputs import Limit, Sizes, Statistics, widest
 from fbeta.nn._law import logits_and_sizes
 
-__all__ = ["CardinalityHead", "CardinalityLoss", "DecoderHead", "JointHead", "JointLoss"]
-
 # arrays of a fitted decoder's model that a DecoderHead keeps
 DECODER_NUMBERS = ("knots", "values", "slope", "offset", "potential")
 

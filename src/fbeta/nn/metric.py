@@ -13,8 +13,6 @@ from fbeta.nn.training import fbeta_of_rows
 
 torchmetrics = optional_import("torchmetrics", "torch", "the metric FBetaScore")
 
-__all__ = ["FBetaScore"]
-
 
 class FBetaScore(torchmetrics.Metric):  # type: ignore[misc,name-defined]
     """F_beta of each instance, averaged over all of them; two empty sets count as 1.

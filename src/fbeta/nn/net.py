@@ -35,8 +35,6 @@ from fbeta.nn.heads import CardinalityHead, JointHead
 from fbeta.nn.training import make_trainer, train, two_layers, with_weights
 from fbeta.statistics.codes import JointCode
 
-__all__ = ["FBetaNet"]
-
 HEADS = {"cardinality": CardinalityHead, "joint": JointHead}
 PREDICTED_ROWS = 4096  # rows that are predicted at once
 

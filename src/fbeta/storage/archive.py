@@ -22,19 +22,6 @@ from sklearn.base import BaseEstimator
 from fbeta._array import is_tensor, optional_import, to_numpy
 from fbeta.methods import PARTS, load_part, part_name
 
-__all__ = [
-    "TRUSTED",
-    "ModelFileError",
-    "from_state",
-    "json_objects",
-    "load_skops",
-    "read_archive",
-    "read_leaves",
-    "to_state",
-    "unfolded_bound",
-    "write_archive",
-]
-
 MODEL, SCHEMA, SKOPS = "model.json", "schema.json", "parts.skops"
 _BASE_BYTES, _BYTES_PER_FILE_BYTE = 2**30, 8
 # bytes of objects for one byte of JSON, at most: "[]," becomes a list and then an object

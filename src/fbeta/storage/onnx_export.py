@@ -36,8 +36,6 @@ from fbeta.storage.onnx_graph import (
     transform,
 )
 
-__all__ = ["to_onnx"]
-
 # a label that is always or never there has an infinite score: this one is as good, because no
 # score of a fitted model is near, and is small enough to be added to others without much rounding
 CERTAIN_SCORE = 1e3
