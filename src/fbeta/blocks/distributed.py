@@ -21,8 +21,6 @@ from fbeta.blocks.summary import CheckedRows, check_block
 from fbeta.labels.forms import LabelForm
 from fbeta.statistics.label_statistics import LabelStatistics
 
-__all__ = ["DaskStatistics", "Distributed", "answer", "open_source"]
-
 Found = TypeVar("Found")
 Item = TypeVar("Item")
 FAN_IN = 8  # results that one task of a tree of sums adds up
@@ -181,8 +179,12 @@ class Distributed(RowSource):
         return self.dask.compute(self._call(work, value))[0]
 
     def _chunk_lengths(self) -> list[int]:
-        """Return the rows of each chunk, with those of weight zero."""
-        return list(self.dask.compute(*self._on_each(_length, [(rows,) for rows in self._rows])))
+        """Return the rows of each chunk, with those of weight zero that come before the last."""
+
+        def length(rows: CheckedRows) -> int:
+            return int(rows.ids[-1] % np.uint64(MAX_CHUNK_ROWS)) + 1 if len(rows) else 0
+
+        return list(self.dask.compute(*self._on_each(length, [(rows,) for rows in self._rows])))
 
     def n_rows(self) -> int:
         """Return how many rows there are."""
@@ -228,11 +230,6 @@ def _check_chunk(
     weight = weight.to_numpy() if hasattr(weight, "to_numpy") else weight
     block = Block(f"chunk {number}", 0, X, Y, weight)
     return check_block(block, form, number * MAX_CHUNK_ROWS, n_features, finite=True)
-
-
-def _length(rows: CheckedRows) -> int:
-    """Return how many rows there were, with those of weight zero that came before the last."""
-    return int(rows.ids[-1] % np.uint64(MAX_CHUNK_ROWS)) + 1 if len(rows) else 0
 
 
 def _spread(value: Any) -> None:

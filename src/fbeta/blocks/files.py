@@ -24,8 +24,6 @@ from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.model_data import refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
 
-__all__ = ["BlockResults", "list_files", "open_files"]
-
 _NUMPY_SUFFIXES = (".npy", ".npz")
 _EXTENT_ROWS = 4096  # of a block in the pass that finds the features and labels of SVMlight files
 

@@ -26,8 +26,6 @@ from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
 from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS
 
-__all__ = ["Draw", "GroupState", "HeldRows", "Sums", "TrialPoint", "merge_points"]
-
 #: Sums over rows: losses (m,), ``(X - mean)' r`` (d, m c) and ``1' r`` (m c,).
 Sums: TypeAlias = tuple[Array, Array, Array]
 #: Rows, and the probabilities that they were drawn with, (n,).
@@ -212,10 +210,6 @@ class HeldRows(Oracle):
         own = (values, rows.weights, summary.chance(rows.Y), rows.fold)
         return cls(design, *own, totals, memory, objective)
 
-    def coordinates(self) -> Design:
-        """Return the design without rows."""
-        return self.design.take(np.zeros(0, np.intp))
-
     def renewed(self, found: tuple[Any, list[Drawn]], targets: Any, draw: Draw) -> HeldRows:
         """Return the rows that a pass has drawn, if any, in the same coordinates."""
         if not found[1]:
@@ -238,25 +232,21 @@ class HeldRows(Oracle):
                 single = self.design.holds_in(np.float32)
                 self._made["light"] = self.design.astype(np.float32) if single else self.design
             if fold not in self._made:
-                stand, share = self._weigh(fold)
+                counts = np.ones(len(self.weight), np.bool_)
+                if fold >= 0 and self.fold is not None:
+                    counts = self.fold != fold
+                # those that were drawn stand for all that are not there for certain
+                drawn = counts & (self.chance < 1)
+                stand = np.where(counts, self.weight / self.chance, 0.0)
+                if drawn.any():
+                    rest = float(self.totals[fold]) - float(self.weight[counts & ~drawn].sum())
+                    stand[drawn] *= rest / float(stand[drawn].sum())
+                share = float(np.min(self.weight[counts] / stand[counts], initial=1.0))
+                stand = stand[:, None]
                 designs = (replace(d, weight=stand) for d in (self.design, self._made["light"]))
                 self._made[fold] = (*designs, share)
             made: tuple[Design, Design, float] = self._made[fold]
             return made
-
-    def _weigh(self, fold: int) -> tuple[Array, float]:
-        """Return what each row stands for, (n, 1), 0 for those of the fold, and the share."""
-        counts = np.ones(len(self.weight), np.bool_)
-        if fold >= 0 and self.fold is not None:
-            counts = self.fold != fold
-        # those that were drawn stand for all that are not there for certain
-        drawn = counts & (self.chance < 1)
-        stand = np.where(counts, self.weight / self.chance, 0.0)
-        if drawn.any():
-            rest = float(self.totals[fold]) - float(self.weight[counts & ~drawn].sum())
-            stand[drawn] *= rest / float(stand[drawn].sum())
-        share = float(np.min(self.weight[counts] / stand[counts], initial=1.0))
-        return stand[:, None], share
 
     def start(
         self, job: tuple[int, NDArray[np.intp], list[float]], *, learner: Any, mean: Array

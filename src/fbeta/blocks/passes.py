@@ -25,8 +25,6 @@ from fbeta.linear.design import Design
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LogisticLoss, Loss
 
-__all__ = ["RowSource", "Streamed", "add_up"]
-
 Found = TypeVar("Found")
 Item = TypeVar("Item")
 TILE_SCORES = 1 << 17  # scores that stay in a processor's cache, with what is computed from them
@@ -123,7 +121,7 @@ class _PointSums:
             return losses, residual, np.abs(residual) - residual * residual if curved else None
         y = self.targets[part].toarray()
         if self.inverse is None:
-            return *objective.slopes(y, scores), None
+            return *objective.evaluate(y, scores, None)[:2], None
         losses, residual, curvature = objective.evaluate(y, scores, None)
         return losses, residual, objective.diagonal(curvature)
 
@@ -171,11 +169,6 @@ def row_capacity(memory: int, X: Any) -> int:
     return max(1, int(HELD_SHARE * memory / (ENTRY_BYTES * numbers)))
 
 
-def summarise(rows: CheckedRows, memory: int, by_size: bool) -> Summary:
-    """Summarise a block in the first pass."""
-    return Summary.of(rows, row_capacity(memory, rows.X), by_size=by_size)
-
-
 def set_folds(rows: CheckedRows, folds: Sequence[NDArray[Any]]) -> CheckedRows:
     """Return rows with their folds, by the folds of their chunk or of all chunks."""
     chunk, row = (a.astype(np.intp) for a in np.divmod(rows.ids, np.uint64(MAX_CHUNK_ROWS)))
@@ -191,30 +184,6 @@ def set_folds(rows: CheckedRows, folds: Sequence[NDArray[Any]]) -> CheckedRows:
 def set_summary_folds(summary: Summary, folds: Sequence[NDArray[Any]]) -> Summary:
     """Return a summary whose rows have their folds."""
     return replace(summary, pieces=[set_folds(piece, folds) for piece in summary.pieces])
-
-
-def tally_folds(rows: CheckedRows, n_folds: int) -> NDArray[Any]:
-    """Return the tally of the rows that each fold holds out, (n_folds,)."""
-    own = [rows.take(np.flatnonzero(rows.fold == fold)) for fold in range(n_folds)]
-    return np.array([Tally.of(some) for some in own], dtype=object)
-
-
-def evaluate_rows(
-    rows: CheckedRows,
-    targets: Callable[[Indicator], sp.csr_array],
-    points: Sequence[TrialPoint],
-    dtype: Any,
-    draw: Draw | None,
-) -> tuple[list[Sums], list[Drawn]]:
-    """Add up over some rows; return sums, and the rows that were drawn."""
-    sums, chance = add_up(replace(rows, Y=targets(rows.Y)), points, dtype, draw)
-    return sums, [] if draw is None or chance is None else draw.pick(rows, chance)
-
-
-def add_evaluations(a: Any, b: Any) -> Any:
-    """Add the sums of two results of :func:`evaluate_rows`, and list the rows of both."""
-    pairs = zip(a[0], b[0], strict=True)
-    return [tuple(map(operator.add, one, other)) for one, other in pairs], a[1] + b[1]
 
 
 class RowSource(ABC):
@@ -274,7 +243,11 @@ class RowSource(ABC):
 
     def scan(self, *, by_size: bool) -> None:
         """Go through all rows for the first time, and check them."""
-        work = partial(summarise, memory=self.memory, by_size=by_size)
+        memory = self.memory  # the work is sent to where the rows are, and the source is not
+
+        def work(rows: CheckedRows) -> Summary:
+            return Summary.of(rows, row_capacity(memory, rows.X), by_size=by_size)
+
         self._summary = self.total(work, operator.add)
         self.summary = self.fetch(partial(replace, pieces=[]), self._summary)
         if not self.summary.n:
@@ -283,21 +256,35 @@ class RowSource(ABC):
     def deal(self, folds: NDArray[Any]) -> list[Tally]:
         """Set the fold that holds each row out, (n,); return the tally of each fold."""
         self.set_folds(folds)
-        work = partial(tally_folds, n_folds=int(folds.max()) + 1)
+        numbers = range(int(folds.max()) + 1)
+
+        def work(rows: CheckedRows) -> NDArray[Any]:
+            own = [rows.take(np.flatnonzero(rows.fold == fold)) for fold in numbers]
+            return np.array([Tally.of(some) for some in own], dtype=object)
+
         return list(self.fetch(list, self.total(work, operator.add)))
 
     def hold(self, build: Callable[[Summary], HeldRows]) -> Design:
         """Build the held rows; return their design without rows."""
         self._held = self.apply(build, self._summary)
         self._summary = None
-        return cast(Design, self.fetch(HeldRows.coordinates, self._held))
+        none = np.zeros(0, np.intp)
+        return cast(Design, self.fetch(lambda held: held.design.take(none), self._held))
 
     def evaluate(
         self, targets: Any, points: Sequence[TrialPoint], dtype: Any, draw: Draw | None = None
     ) -> list[Sums]:
         """Return sums over all rows at some points; rows that are drawn replace those held."""
-        work = partial(evaluate_rows, targets=targets, points=points, dtype=dtype, draw=draw)
-        found = self.total(work, add_evaluations)
+
+        def work(rows: CheckedRows) -> tuple[list[Sums], list[Drawn]]:
+            sums, chance = add_up(replace(rows, Y=targets(rows.Y)), points, dtype, draw)
+            return sums, [] if draw is None or chance is None else draw.pick(rows, chance)
+
+        def join(a: Any, b: Any) -> Any:
+            pairs = zip(a[0], b[0], strict=True)
+            return [tuple(map(operator.add, *pair)) for pair in pairs], a[1] + b[1]
+
+        found = self.total(work, join)
         if draw is not None:
             renew = partial(HeldRows.renewed, targets=targets, draw=draw)
             self._held = self.apply(renew, self._held, found)

@@ -32,8 +32,6 @@ from fbeta.linear.problems import BATCH_COLUMNS
 from fbeta.losses import LinearProbabilities
 from fbeta.statistics.codes import Code
 
-__all__ = ["BlockProblems", "CheckpointError", "scan"]
-
 WORKING_SHARE = 4  # a quarter of the memory is for work with the held rows
 MAX_HELD_SHARE = 16  # at most one row in so many is held, unless these are too few
 MIN_HELD_PER_FEATURE = 200  # held rows for each feature that are enough
@@ -135,7 +133,16 @@ class BlockProblems:
         path = None if self.source.checkpoint is None else f"{self.source.checkpoint}.search"
         states = self._solve(folds, alphas, path)
         models = {(f, a): self._model(states, f, a, str) for f in folds for a in alphas}
-        work = partial(score_rows, code=self.code, models=models, score=score)
+        code = self.code  # the work is sent to where the rows are, and these problems are not
+
+        def work(rows: CheckedRows) -> NDArray[np.float64]:
+            out = np.zeros((len(models), 2))
+            for at, ((fold, _), model) in enumerate(models.items()):
+                own = np.flatnonzero(rows.fold == fold)
+                if len(own):
+                    out[at] = score(code, model, rows.take(own))
+            return out
+
         sums = self.source.fetch(np.asarray, self.source.total(work, add))
         means = sums[..., 0] / np.maximum(sums[..., 1], 1e-300)
         return np.asarray(means).reshape(self.n_folds, len(alphas)).T
@@ -287,18 +294,6 @@ def deal_folds(n: int, cv: Any) -> NDArray[np.int16]:
     out = np.zeros(n, np.int16)
     for fold, (_, test) in enumerate(KFold(folds, shuffle=True, random_state=0).split(out)):
         out[test] = fold
-    return out
-
-
-def score_rows(
-    rows: CheckedRows, code: Code, models: dict[tuple[int, float], Any], score: Score
-) -> NDArray[np.float64]:
-    """Return sums of scores and weights of a block, for each fold and alpha."""
-    out = np.zeros((len(models), 2))
-    for at, ((fold, _), model) in enumerate(models.items()):
-        own = np.flatnonzero(rows.fold == fold)
-        if len(own):
-            out[at] = score(code, model, rows.take(own))
     return out
 
 

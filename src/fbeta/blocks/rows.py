@@ -19,8 +19,6 @@ from sklearn.utils.validation import _num_samples
 from fbeta._array import check_unmasked
 from fbeta.labels.forms import LabelForm, form_of
 
-__all__ = ["MEMORY", "Block", "RowBlocks", "parse_memory"]
-
 Item = TypeVar("Item")
 #: X, Y and weight of some rows; Y and weight may be None.
 Arrays: TypeAlias = tuple[Any, Any, Any]
@@ -210,7 +208,9 @@ class RowBlocks:
 
     def _blocks(self) -> Iterator[Block]:
         for name, read in self._parts():
-            start, rows = 0, self._block_rows()
+            start, n_features = 0, 100 if self.n_features is None else max(1, self.n_features)
+            rows = min(BLOCK_BYTES, self.memory // MAX_IN_FLIGHT) // (8 * n_features)
+            rows = max(16, rows) if self.rows is None else max(1, int(self.rows))
             for X, Y, weight in read(rows):
                 block = Block(name, start, self._by_name(X, name), Y, weight)
                 start += len(block)
@@ -232,20 +232,10 @@ class RowBlocks:
             )
         return X if names == list(self.feature_names) else X[list(self.feature_names)]
 
-    def _block_rows(self) -> int:
-        """Return the rows of a block that is cut from something larger."""
-        if self.rows is not None:
-            return max(1, int(self.rows))
-        n_features = 100 if self.n_features is None else max(1, self.n_features)
-        return max(16, min(BLOCK_BYTES, self.memory // MAX_IN_FLIGHT) // (8 * n_features))
-
     def label_form(self) -> LabelForm:
         """Return the form of the labels; label sets and 1-D targets may need a pass to find it."""
-        if self._form is None:
-            self._form = self._find_form()
-        return self._form
-
-    def _find_form(self) -> LabelForm:
+        if self._form is not None:
+            return self._form
         first = next(self._blocks(), None)
         if first is None:
             raise ValueError("there are no rows: at least one is required")
@@ -254,14 +244,15 @@ class RowBlocks:
         if self.n_features is None and len(np.shape(first.X)) == 2:
             self.n_features = int(first.X.shape[1])  # from now on blocks have the same rows
         found = form_of_block(first)
-        if found.kind not in ("sets", "single"):
-            return found
-        if self.classes is not None:
-            return replace(found, classes=_names(self.classes))
-        names: set[Any] = set()
-        for block in self.blocks():
-            names |= set(form_of_block(block).classes.tolist())
-        return joint_form(found, names)
+        if found.kind in ("sets", "single") and self.classes is not None:
+            found = replace(found, classes=_names(self.classes))
+        elif found.kind in ("sets", "single"):
+            names: set[Any] = set()
+            for block in self.blocks():
+                names |= set(form_of_block(block).classes.tolist())
+            found = joint_form(found, names)
+        self._form = found
+        return found
 
 
 _SETTINGS = ("classes", "memory", "rows", "checkpoint", "progress")

@@ -15,8 +15,6 @@ from fbeta._array import MAX_LARGEST_WEIGHT
 from fbeta.blocks.rows import Block
 from fbeta.labels.forms import Indicator, LabelForm
 
-__all__ = ["CheckedRows", "Summary", "Tally", "check_block", "check_features", "random_bits"]
-
 MAX_OVERFULL = 1.25  # held rows, in units of the capacity, from which some are dropped
 _KEYS = (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03)  # of SplitMix64
 _POSITION_SEED = 3  # of the bits that tell where a row is
@@ -39,7 +37,7 @@ def check_features(block: Block, n_features: int | None, *, finite: bool = True)
 
     ``n_features`` is their number in other blocks; ``finite`` says whether to check for NaN.
     """
-    X = block.X
+    X: Any = block.X
     X = X.to_numpy() if hasattr(X, "iloc") else X
     X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
     if X.ndim != 2:
@@ -53,17 +51,11 @@ def check_features(block: Block, n_features: int | None, *, finite: bool = True)
             X = X.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{block.place(0)}: X must hold numbers: {error}") from error
-    if finite:
-        _check_finite(block, X)
-    return X
-
-
-def _check_finite(block: Block, X: Any) -> None:
     values = X.data if sp.issparse(X) else X
     # a sum of finite numbers in double precision is finite, and quicker than a check of each
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
-            return
+        if not finite or np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
+            return X
     bad = np.flatnonzero(~np.isfinite(values).ravel())[0]
     if sp.issparse(X):
         row, column = int(np.searchsorted(X.indptr, bad, side="right")) - 1, int(X.indices[bad])

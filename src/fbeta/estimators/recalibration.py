@@ -185,7 +185,7 @@ class _Objective:
         labels = self.curve * (1 + slope) + self.rest * rest + offset
         u = np.concatenate([labels, constant + self.number[:, None] * factor], axis=1)
         check_cancelled()
-        losses, difference = self.law.slopes(self.targets, u)
+        losses, difference = self.law.evaluate(self.targets, u, None)[:2]
         value = float(self.weight @ losses[:, 0]) + alpha / 2 * float(w @ w)
         residual, mean = self.weight[:, None] * difference, difference + self.targets
         return value, self._back(residual, self.curve, self.rest, self.number) + alpha * w, mean

@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["advance", "logistic"]
-
 TILE_ENTRIES = 2048  # of each matrix, for a program
 ROWS_PER_PROGRAM = 64  # rows of scores that a program goes through
 

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from fbeta.linear.design import Design
     from fbeta.linear.objectives import Objective
 
-__all__ = [
-    "Evaluation",
-    "Losses",
-    "ProblemBatch",
-    "RowTiles",
-    "columns_of",
-    "join_results",
-    "take_problems",
-]
-
 # share of the problems that is still active at which the others are dropped: CPU, accelerators
 COMPACTION_SHARE = (0.9, 0.3)
 TILE_SCORES = 1 << 14  # scores of a tile of rows: they stay in a processor's cache

@@ -31,8 +31,6 @@ from fbeta.statistics.cardinality_law import (
 from fbeta.statistics.encoding import Targets
 from fbeta.statistics.storage import labels_first
 
-__all__ = ["Cardinality", "CardinalityModel"]
-
 MIN_THREAD_CELLS = 1 << 18  # pairs of a label and a size below which a second thread does not pay
 COMPILED_ROWS = 8  # that the compiled sweeps work on together
 START_STEPS = 10  # of iterative proportional fitting of constant potentials
@@ -69,32 +67,28 @@ class Cardinality(Objective):
 
     def start(self, design: Design, targets: Any, alpha: float) -> Array:
         """Start at independent labels, and at the shortest coefficients with the same law."""
+        xp, there = design.xp, {"device": design.device}
         W, constant = independent_start(design, targets[:, : self.n_labels], alpha)
-        if design.intercept:
-            certain = CONSTANT_SCORE + np.log(design.total_weight)
-            W[-1] = np.where(np.isnan(constant), W[-1], (2 * constant - 1) * certain)
-        W = np.concatenate([W, np.zeros((len(W), len(self.sizes)))], axis=1)
-        if design.intercept:
-            W[-1, self.n_labels :] = self._fit_potentials(design, W[:, : self.n_labels], targets)
-        return self.project(design.xp.asarray(W, device=design.device))
-
-    def _fit_potentials(self, design: Design, W: Any, targets: Any) -> NDArray[np.float64]:
-        """Return constant potentials at which sizes are as frequent as in the targets, (C,)."""
-        u = to_numpy(design.scores(design.xp.asarray(W, device=design.device)))
+        potentials = np.zeros((len(W), len(self.sizes)))
+        if not design.intercept:
+            return self.project(xp.asarray(np.concatenate([W, potentials], axis=1), **there))
+        certain = CONSTANT_SCORE + np.log(design.total_weight)
+        W[-1] = np.where(np.isnan(constant), W[-1], (2 * constant - 1) * certain)
+        u = to_numpy(design.scores(xp.asarray(W, **there)))
 
         def work(rows: slice) -> tuple[Array]:
             none = np.zeros((int(self.sizes[-1]) + 1, len(u[rows])))
             steps = size_law(np, labels_first(np, u[rows]), none)[2]
             return (np.concatenate([none[:1], steps]).cumsum(axis=0)[self.sizes].T,)
 
+        # constant potentials at which sizes are as frequent as in the targets
         logs = map_rows(np, work, self._tasks(u))[0]
         weight = np.ones((len(u), 1)) if design.weight is None else to_numpy(design.weight)
         count = np.maximum(targets[:, self.n_labels :].T @ weight[:, 0], MIN_SIZE_COUNT)
-        potentials = np.zeros(len(self.sizes))
         for _ in range(START_STEPS):
-            law = log_softmax(logs + potentials, axis=1) + np.log(weight)
-            potentials += np.log(count) - logsumexp(law, axis=0)
-        return potentials
+            law = log_softmax(logs + potentials[-1], axis=1) + np.log(weight)
+            potentials[-1] += np.log(count) - logsumexp(law, axis=0)
+        return self.project(xp.asarray(np.concatenate([W, potentials], axis=1), **there))
 
     @cached_property
     def _null_space(self) -> NDArray[np.float64]:

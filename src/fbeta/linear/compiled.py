@@ -28,8 +28,6 @@ try:
 except ImportError:  # built without a compiler
     _engine = None  # type: ignore[assignment]
 
-__all__ = ["Compiled", "is_compiled", "size_laws"]
-
 FINEST = 1e-8  # relative decrease that single precision can resolve
 MAX_ENTRIES = 2**31 - 1  # of a sparse matrix
 CHECK_OPERATIONS = 1 << 30  # between two checks for an interruption by the user
@@ -80,7 +78,7 @@ def size_laws(n_labels: int, sizes: NDArray[np.intp]) -> Any:
     if not hasattr(_engine, "multiply_sizes"):
         return None
     evaluate, multiply = (
-        partial(sweep, n_labels, _integers(sizes))
+        partial(sweep, n_labels, _flat(sizes, np.intc))
         for sweep in (_engine.evaluate_sizes, _engine.multiply_sizes)
     )
     return SimpleNamespace(evaluate=evaluate, multiply=multiply)
@@ -124,29 +122,31 @@ class Compiled:
         if not operations or operations < SMALLEST or entries > MAX_ENTRIES:
             return None
         arrays = {
-            name: _doubles(part) if part.dtype.kind == "f" else _integers(part).reshape(-1)
+            name: _flat(part, np.float64 if part.dtype.kind == "f" else np.intc)
             for name, part in targets.items()
         }
         for name, part in zip(("centre", "distance", "middle"), design.distances, strict=True):
-            arrays[name] = _doubles(part)
-        arrays["variance"] = _doubles(design.spread)
-        arrays["mean_square"] = _doubles(design.moments[1])
+            arrays[name] = _flat(part)
+        arrays["variance"] = _flat(design.spread)
+        arrays["mean_square"] = _flat(design.moments[1])
         if sp.issparse(matrix):
             by_columns = sp.csc_array(design.matrix)
             for name, form in (("row", matrix), ("column", by_columns)):
-                arrays[f"{name}_start"] = _integers(form.indptr)
-                arrays[f"{name}_index"] = _integers(form.indices)
+                arrays[f"{name}_start"] = _flat(form.indptr, np.intc)
+                arrays[f"{name}_index"] = _flat(form.indices, np.intc)
             parts = {"row_value": design.matrix.data, "column_value": by_columns.data}
             light_parts = parts | {"row_value": matrix.data}
         else:
             parts, light_parts = {"dense": design.matrix}, {"dense": matrix}
-        values: dict[str, Any] = {"float": {k: _floats(part) for k, part in light_parts.items()}}
+        values: dict[str, Any] = {
+            "float": {k: _flat(part, np.float32) for k, part in light_parts.items()}
+        }
         if design.matrix.dtype == np.float64:
-            values["double"] = {k: _doubles(part) for k, part in parts.items()}
+            values["double"] = {k: _flat(part) for k, part in parts.items()}
         if design.shifted:
-            arrays["mean"] = _doubles(design.mean)
+            arrays["mean"] = _flat(design.mean)
         if design.weight is not None:
-            arrays["weight"] = _doubles(design.weight)
+            arrays["weight"] = _flat(design.weight)
         return cls(design, loss, counts, entries, arrays, values)
 
     def solve(
@@ -189,7 +189,7 @@ class Compiled:
                 queue = queue[np.argsort(-used[queue], kind="stable")]  # what was slow first
                 if lanes <= _engine.WIDEST and len(queue):
                     numbers |= {"width": int(lanes), "max_steps": max_steps(int(lanes))}
-                    self._run(numbers, outputs | {"queue": _integers(queue)}, alpha)
+                    self._run(numbers, outputs | {"queue": _flat(queue, np.intc)}, alpha)
         if points is not W:
             W[...] = points
         n_iter += used
@@ -208,7 +208,7 @@ class Compiled:
             "intercept": self.design.intercept,
             "double_entries": double_entries,
         }
-        penalty = {"penalty": _doubles(alpha * self.design.penalised)}
+        penalty = {"penalty": _flat(alpha * self.design.penalised)}
         values = self.values["double" if double_entries else "float"]
         problems = _engine.Problems(
             CONSTANTS | shape | kind | numbers, self.arrays | values | penalty | arrays
@@ -225,19 +225,7 @@ class Compiled:
         run_threaded(work, [max(1, CHECK_OPERATIONS // operations)] * threads)
 
 
-def _floats(values: Any) -> NDArray[np.float32]:
+def _flat(values: Any, dtype: Any = np.float64) -> Any:
+    """Return a flat array that is aligned: those that another process sent may not be."""
     with np.errstate(over="ignore"):  # what overflows is left to double precision
-        return _native(values, np.float32).reshape(-1)
-
-
-def _doubles(values: Any) -> NDArray[np.float64]:
-    return _native(values, np.float64).reshape(-1)
-
-
-def _integers(values: Any) -> NDArray[np.intc]:
-    return _native(values, np.intc)
-
-
-def _native(values: Any, dtype: Any) -> NDArray[Any]:
-    """Return a contiguous array that is aligned: those that another process sent may not be."""
-    return np.require(values, dtype, ["C", "ALIGNED"])
+        return np.require(values, dtype, ["C", "ALIGNED"]).reshape(-1)

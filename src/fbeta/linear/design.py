@@ -15,8 +15,6 @@ from fbeta._threads import one_blas_thread
 from fbeta.linear.batch import RowTiles
 from fbeta.linear.objectives import round_coefficients
 
-__all__ = ["Design", "check_squares", "rotation_pays"]
-
 # dimensions up to which it costs nothing: rows with weights and repeated ones are solved alike
 ALWAYS_ROTATED = 32
 MAX_ROTATED = 1500  # dimensions beyond which the eigendecomposition may cost more than it saves
@@ -59,13 +57,16 @@ class Design:
         An ``intercept`` is not penalised. Dense X is rotated to orthogonal scores if ``rotate``. A
         ``complete`` design keeps coordinates in which no row, but perhaps others, has a component.
         """
-        max_abs, dtype = _max_abs(X), X.dtype
-        sparse = sp.issparse(X)
+        max_abs, dtype, sparse = 0.0, X.dtype, sp.issparse(X)
+        values = X.data if sparse else X
+        xp = array_namespace(values)
+        if 0 not in values.shape:
+            max_abs = float(xp.max(xp.abs(values)))
+            check_squares(max_abs, float(xp.finfo(dtype).max), X.shape)
         if isinstance(X, np.ndarray) and X.size >= MIN_SPARSE_ENTRIES:
             sparse = np.count_nonzero(X) <= MAX_DENSITY * X.size
         if sparse:
             return cls._of_sparse(X, weight, intercept, max_abs, complete)
-        xp = array_namespace(X)
         if X.shape[0] * X.shape[1] <= MAX_DOUBLE_ENTRIES:
             # what centring and rotation round is no more than what X itself does not hold
             X = astype(xp, X, xp.float64)
@@ -310,17 +311,6 @@ class Design:
             matrix = matrix @ self.rotation.astype(matrix.dtype)
         ones = np.ones((len(matrix), int(self.intercept)), matrix.dtype)
         return replace(self, matrix=np.concatenate([matrix, ones], axis=1), weight=None)
-
-
-def _max_abs(X: Array) -> float:
-    """Return the largest absolute value in X; refuse values whose squares overflow."""
-    values = X.data if sp.issparse(X) else X
-    if 0 in values.shape:
-        return 0.0
-    xp = array_namespace(values)
-    largest = float(xp.max(xp.abs(values)))
-    check_squares(largest, float(xp.finfo(values.dtype).max), X.shape)
-    return largest
 
 
 def check_squares(max_abs: float, limit: float, shape: tuple[int, int]) -> None:

@@ -21,8 +21,6 @@ from fbeta.linear.objectives import Binary
 from fbeta.linear.problems import MEMORY_BYTES, LinearProblems, Problems, Solution, distinct_targets
 from fbeta.losses import Loss
 
-__all__ = ["FoldedProblems", "folded_paths"]
-
 MAX_FOLDED_SCORES = 1 << 29  # scores beyond which kernels take longer than their launches
 
 
@@ -60,17 +58,6 @@ class FoldedProblems(LinearProblems):
         """That of the fold with the least weight."""
         return self.objective.floor(self.smallest_weight)
 
-    def leave(self, fold: int) -> None:
-        """Solve the problems of a fold no more."""
-        self.unsolved = self.unsolved[self.fold[self.unsolved] != fold]
-
-    def of_fold(self, solution: Solution, fold: int) -> Solution:
-        """Return the solution of the problems of a fold."""
-        own = np.flatnonzero(self.fold == fold)
-        part = slice(own[0], own[-1] + 1) if len(own) else slice(0, 0)
-        results = solution.W[:, part], solution.n_iter[part], solution.converged[part]
-        return Solution(*results, self.views[fold])
-
 
 def folded_paths(
     shared: Any,
@@ -93,14 +80,18 @@ def folded_paths(
     steps, known = solve_path(problems, alphas, **settings), dict[float, Solution]()
 
     def path(fold: int) -> Iterator[tuple[float, Any]]:
+        own = np.flatnonzero(problems.fold == fold)
+        part = slice(own[0], own[-1] + 1) if len(own) else slice(0, 0)
         try:
             for alpha in sorted(set(alphas), reverse=True):
                 if alpha not in known:
                     known[alpha] = next(steps)[1]
-                solution = problems.of_fold(known[alpha], fold)
+                every = known[alpha]
+                results = every.W[:, part], every.n_iter[part], every.converged[part]
+                solution = Solution(*results, problems.views[fold])
                 solution.problems.warn_if_not_converged(solution, alpha, settings["max_iter"])
                 yield alpha, solution
         finally:
-            problems.leave(fold)
+            problems.unsolved = problems.unsolved[problems.fold[problems.unsolved] != fold]
 
     return [path(fold) for fold in range(len(rows))]

@@ -27,8 +27,6 @@ from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Factorised, 
 if TYPE_CHECKING:
     from fbeta.linear.problems import Problems
 
-__all__ = ["MAX_LINE_SEARCH_TRIALS", "STEP_RULE", "ArrayOracle", "ArrayRun", "solve_batch"]
-
 STEP_RULE = StepRule(slope_before=0.3, slope_beyond=0.3, armijo=0.1, shortest=0.1, longest=0.9)
 # for objectives whose directions cost more than trials: the slope must all but vanish
 EXACT_STEP_RULE = replace(STEP_RULE, armijo=1.0)
@@ -201,27 +199,24 @@ class ArrayRun:
 
     def solve(self, names: NDArray[np.intp]) -> None:
         """Solve some problems, and those that are abandoned again by factorised Hessians."""
-        for factorised in (False, True) if self.problems.factorises else (False,):
-            self._solve_batches(names[self.abandoned[names] == factorised], factorised)
+        own, xp = self.problems, self.problems.design.xp
+        for factorised in (False, True) if own.factorises else (False,):
+            batches = own.batches(names[self.abandoned[names] == factorised], factorised)
+            rotate = factorised and bool(batches) and own.rotates
+            run = partial(self._solve_batch, factorised=factorised, rotate=rotate)
+            results = run_threaded(run, batches, small=own.is_small())
+            for batch, (W, n_iter, converged, abandoned) in zip(batches, results, strict=True):
+                places, used = self._places(batch, W.shape[1] // len(batch))
+                source = np.arange(self.W.shape[1])
+                source[places[used]] = len(source) + np.flatnonzero(used)
+                index = xp.asarray(source, device=own.design.device)
+                self.W[...] = take(xp, xp.concat([self.W, W], axis=1), index, axis=1)
+                self.n_iter[batch] += to_numpy(n_iter)
+                self.converged[batch] = to_numpy(converged)
+                self.abandoned[batch] = to_numpy(abandoned) & own.inverts[batch]
             names, self.cold_start = names[~self.converged[names]], False
 
-    def _solve_batches(self, names: NDArray[np.intp], factorised: bool) -> None:
-        """Solve some problems in batches, and store the results."""
-        own = self.problems
-        batches = own.batches(names, factorised)
-        rotate = factorised and bool(batches) and own.rotates
-
-        def run(batch: NDArray[np.intp]) -> tuple[Array, ...]:
-            with np.errstate(all="ignore"):  # trial points may overflow; they are not accepted
-                return self._solve_batch(batch, factorised, rotate)
-
-        results = run_threaded(run, batches, small=own.is_small())
-        for batch, (W, n_iter, converged, abandoned) in zip(batches, results, strict=True):
-            self.W[...] = self._scatter(batch, W)
-            self.n_iter[batch] += to_numpy(n_iter)
-            self.converged[batch] = to_numpy(converged)
-            self.abandoned[batch] = to_numpy(abandoned) & own.inverts[batch]
-
+    @np.errstate(all="ignore")  # trial points may overflow; they are not accepted
     def _solve_batch(
         self, names: NDArray[np.intp], factorised: bool, rotate: bool
     ) -> tuple[Array, ...]:
@@ -282,12 +277,3 @@ class ArrayRun:
         # a stage before that diverged leaves nothing to start from
         usable = xp.isfinite(columns) & xp.asarray(used, **there)
         return xp.where(usable, columns, xp.zeros_like(columns))
-
-    def _scatter(self, names: NDArray[np.intp], columns: Array) -> Array:
-        """Return W with the columns of some problems replaced: the inverse of ``_gather``."""
-        W, xp = self.W, self.problems.design.xp
-        places, used = self._places(names, columns.shape[1] // len(names))
-        source = np.arange(W.shape[1])
-        source[places[used]] = W.shape[1] + np.flatnonzero(used)
-        index = xp.asarray(source, device=self.problems.design.device)
-        return take(xp, xp.concat([W, columns], axis=1), index, axis=1)

@@ -24,8 +24,6 @@ from fbeta.linear.design import Design
 from fbeta.linear.objectives import CAUTIOUS_LOSS, TINY, LinearModel, Objective
 from fbeta.linear.problems import independent_start
 
-__all__ = ["LabelSetModel", "LabelSets", "Multinomial", "SoftmaxModel", "softmax"]
-
 MIN_EIGENVALUE = 1e-10  # relative to the largest, below which sets do not tell labels apart
 
 
@@ -61,43 +59,28 @@ class Multinomial(Objective):
     def _join(self, a: Array) -> Array:
         return array_namespace(a).reshape(a, (a.shape[0], -1))
 
-    def _one_hot(self, y: Array, like: Array) -> Array:
-        xp = array_namespace(like)
-        classes = xp.arange(self.width, dtype=y.dtype, device=like.device)
-        return xp.astype(y[:, :, None] == classes, like.dtype)
-
-    def _log_probability(self, u: Array) -> Array:
-        xp = array_namespace(u)
-        none = xp.asarray(-xp.inf, dtype=u.dtype, device=u.device)
-        u = xp.where(self._used(u) > 0, self._split(u), none)
-        u = u - xp.max(u, axis=-1, keepdims=True)
-        return u - xp.log(xp.sum(xp.exp(u), axis=-1, keepdims=True))
-
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return the negative log-likelihood, its gradient and probabilities for its curvature."""
-        xp = array_namespace(u)
-        logs = self._log_probability(u)
-        p, true = xp.exp(logs), self._one_hot(y, u)
+        xp, there = array_namespace(u), {"device": u.device}
+        none = xp.asarray(-xp.inf, dtype=u.dtype, **there)
+        logs = xp.where(self._used(u) > 0, self._split(u), none)
+        logs = logs - xp.max(logs, axis=-1, keepdims=True)
+        logs = logs - xp.log(xp.sum(xp.exp(logs), axis=-1, keepdims=True))
+        true = y[:, :, None] == xp.arange(self.width, dtype=y.dtype, **there)
+        p, true = xp.exp(logs), xp.astype(true, u.dtype)
         loss = -xp.sum(xp.where(true > 0, logs, xp.zeros_like(logs)), axis=-1)
         curvature = p
         if cautious is not None:
-            wide = cautious[:: cautious.shape[0] // loss.shape[1]][None, :, None]
-            curvature = xp.where(wide, self._cautious_curvature(loss[:, :, None], p, true), p)
+            # a true class below 1/2 gets a probability with its average curvature on the way there
+            wide = loss[:, :, None]
+            wrong = wide > CAUTIOUS_LOSS
+            safe = xp.where(wrong, wide, xp.ones_like(wide))
+            own = xp.exp(-safe)
+            now = 0.5 * (1 - xp.sqrt(1 - 4 * (0.5 - own) / (safe + xp.log1p(-own))))
+            changed = xp.where(true > 0, now, p * ((1 - now) / (1 - own)))
+            far = cautious[:: cautious.shape[0] // loss.shape[1]][None, :, None]
+            curvature = xp.where(far & wrong, changed, p)
         return loss, self._join(p - true), self._join(curvature)
-
-    def _cautious_curvature(self, loss: Array, p: Array, true: Array) -> Array:
-        """Return probabilities for the curvature of problems far from their optimum.
-
-        A true class below 1/2 gets one with its average curvature on the way there.
-        """
-        xp = array_namespace(p)
-        wrong = loss > CAUTIOUS_LOSS
-        safe = xp.where(wrong, loss, xp.ones_like(loss))
-        own = xp.exp(-safe)
-        odds = safe + xp.log1p(-own)
-        now = 0.5 * (1 - xp.sqrt(1 - 4 * (0.5 - own) / odds))
-        changed = xp.where(true > 0, now, p * ((1 - now) / (1 - own)))
-        return xp.where(wrong, changed, p)
 
     def response(self, curvature: Array, v: Array) -> Array:
         """Multiply with ``diag(p) - p p'``."""

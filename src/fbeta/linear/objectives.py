@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,20 +22,12 @@ if TYPE_CHECKING:
     from fbeta.linear.compiled import Compiled
     from fbeta.linear.design import Design
 
-__all__ = [
-    "Binary",
-    "LinearModel",
-    "LinearScores",
-    "Objective",
-    "has_kernels",
-    "round_coefficients",
-]
-
 TINY = 1e-150  # added to Hessians in one coordinate, which may be zero
 CAUTIOUS_LOSS = 0.75  # beyond which a row is cautious: its class has a probability below 1/2
 # share of the objective of a model that predicts nothing which is added to objectives: where all
 # is predicted with certainty, relative decreases need not be pursued
 FLOOR_SHARE = 1e-4
+HAS_TRITON = find_spec("triton") is not None
 MAX_SCORE_ROUNDING = 1e-4  # change of a score by rounding coefficients that is tolerated
 
 
@@ -106,10 +97,6 @@ class Objective(ABC):
             f, g, diagonal = weight * f, weight * g, weight * diagonal
         value, total = (xp.astype(xp.sum(a, axis=0), xp.float64) for a in (f, diagonal))
         return value, g, h, total
-
-    def slopes(self, y: Array, u: Array) -> tuple[Array, Array]:
-        """Return losses and gradients only."""
-        return self.evaluate(y, u, None)[:2]
 
     @abstractmethod
     def response(self, curvature: Array, v: Array) -> Array:
@@ -253,20 +240,15 @@ class Binary(Objective):
         return solved[np.argsort(-self.mean[solved], kind="stable")]
 
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
-        """Return some columns of a sparse array on the host, dense."""
-        if self.rows is not None:
-            return self._fold_targets(design, targets, problems)
+        """Return some columns of a sparse array on the host, or of one for each fold, dense."""
         xp, device = design.xp, design.device
-        # 0 and 1 are exact in any type: accelerators, whose memory is scarce, get the smallest
-        small = is_accelerator(device) and bool((targets.data == 1).all())
-        dtype = xp.float32 if small and design.holds_in(xp.float32) else xp.float64
-        return dense_columns(xp, device, targets[:, problems], dtype)
-
-    def _fold_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
-        """Return some columns of the targets of several folds, one matrix each."""
-        xp, device, start, plain = design.xp, design.device, 0, Binary(self.loss)
-        parts, order = [], []
-        for own, matrix in zip(self.rows or (), targets, strict=True):
+        if self.rows is None:
+            # 0 and 1 are exact in any type: accelerators, whose memory is scarce, get the smallest
+            small = is_accelerator(device) and bool((targets.data == 1).all())
+            dtype = xp.float32 if small and design.holds_in(xp.float32) else xp.float64
+            return dense_columns(xp, device, targets[:, problems], dtype)
+        start, plain, parts, order = 0, Binary(self.loss), [], []
+        for own, matrix in zip(self.rows, targets, strict=True):
             mine = np.flatnonzero((problems >= start) & (problems < start + matrix.shape[1]))
             dense = plain.batch_targets(design, matrix, problems[mine] - start)
             absent = xp.full_like(dense[:1, :], xp.nan)
@@ -303,14 +285,9 @@ class Binary(Objective):
         return self.loss.inverse_link(scores)
 
 
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
 def has_kernels(array: Array) -> bool:
     """Tell whether an array is where kernels of Triton run: on CUDA, where it is installed."""
-    return getattr(array.device, "type", None) == "cuda" and _has_triton()
+    return getattr(array.device, "type", None) == "cuda" and HAS_TRITON
 
 
 def round_coefficients(

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from fbeta._array import Array, take, to_numpy
 from fbeta.linear.batch import TINY, Evaluation, ProblemBatch, RowTiles, take_problems
 
-__all__ = ["PRECONDITIONERS", "Diagonal", "Eliminating", "Factorised", "Preconditioner"]
-
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
@@ -108,7 +106,16 @@ class Eliminating(Preconditioner):
         D = batch.penalty + design.spread * at.curvature_sum
         D = xp.where(design.penalised > 0, xp.clip(D, TINY, None), xp.zeros_like(D))
         kept = xp.where(D > 0, D, xp.ones_like(D))
-        smallest, single = cls._smallest_eigenvalue(batch, at, D, kept)
+        smallest, single = xp.zeros_like(at.value), True
+        if batch.dtype == xp.float64:  # else nothing is certified
+            largest = xp.clip(batch.largest(xp.max(D, axis=0)), TINY, None)
+            smallest = xp.clip(batch.alpha / largest, None, 1.0)
+            sizes = design.moments[1] * at.curvature_sum / kept
+            error = PRODUCT_ERROR_ULPS * batch.largest(xp.max(sizes, axis=0))
+            eps = [float(xp.finfo(t).eps) for t in (batch.light_tiles.dtype, batch.dtype)]
+            single = bool(xp.all(error * eps[0] <= MAX_ERROR_SHARE * smallest))
+            sound = error * eps[1] <= MAX_ERROR_SHARE * smallest
+            smallest = xp.where(sound, smallest, xp.zeros_like(smallest))
         tiles = batch.light_tiles if single else batch.tiles
         means, small = cls._means(batch, at, tiles)
         # the coordinate of the intercept is not of the diagonal part
@@ -117,22 +124,6 @@ class Eliminating(Preconditioner):
             again = [made._dots(means[k, :, :] / D) for k in range(batch.width)]
             small = small + xp.stack(again, axis=-1)
         return replace(made, small=_inverses(xp, batch.objective.regular(small)))
-
-    @staticmethod
-    def _smallest_eigenvalue(
-        batch: ProblemBatch, at: Evaluation, D: Array, kept: Array
-    ) -> tuple[Array, bool]:
-        """Return the lower end of the spectrum, and whether single precision can tell it from 0."""
-        xp, square = batch.xp, batch.design.moments[1]
-        if batch.dtype != xp.float64:  # nothing is certified there
-            return xp.zeros_like(at.value), True
-        largest = xp.clip(batch.largest(xp.max(D, axis=0)), TINY, None)
-        smallest = xp.clip(batch.alpha / largest, None, 1.0)
-        error = PRODUCT_ERROR_ULPS * batch.largest(xp.max(square * at.curvature_sum / kept, axis=0))
-        eps = [float(xp.finfo(t).eps) for t in (batch.light_tiles.dtype, batch.dtype)]
-        single = bool(xp.all(error * eps[0] <= MAX_ERROR_SHARE * smallest))
-        sound = error * eps[1] <= MAX_ERROR_SHARE * smallest
-        return xp.where(sound, smallest, xp.zeros_like(smallest)), single
 
     @staticmethod
     def _means(batch: ProblemBatch, at: Evaluation, tiles: RowTiles) -> tuple[Array, Array]:
@@ -269,14 +260,24 @@ class Factorised(Preconditioner):
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
         """Make one for a point, or keep that of problems for which it took few steps."""
+        xp, m, curvature = batch.xp, at.value.shape[0], at.curvature
         if before is None:
-            every = np.arange(at.value.shape[0])
-            inverses, sound = _inverse_hessians(batch, at, every)
-            made = cls(batch, sound, False, inverses, sound, at.curvature)
-        else:
-            made = replace(before, batch=batch)
-            made._renew(at, np.flatnonzero(to_numpy(steps) > MAX_STALE_STEPS))
-        made.smallest = made.sound * batch.least_ratio(at.curvature, made.curvature)
+            inverses, sound = _inverse_hessians(batch, at, np.arange(m))
+            return cls(batch, sound, False, inverses, sound, curvature)
+        made: Self = replace(before, batch=batch)
+        stale = to_numpy(steps) > MAX_STALE_STEPS
+        if stale.any():
+            source = np.where(stale, m - 1 + np.cumsum(stale), np.arange(m))
+            index = xp.asarray(source, device=batch.design.device)
+            new = _inverse_hessians(batch, at, np.flatnonzero(stale))
+            pairs = zip((made.inverses, made.sound), new, strict=True)
+            made.inverses, made.sound = (take(xp, xp.concat(a), index) for a in pairs)
+            renewed, both = index >= m, zip(curvature, made.curvature, strict=True)
+            wide = batch.spread(renewed)
+            made.curvature = [xp.where(wide, now, old) for now, old in both]
+            if made.squares is not None:
+                made.squares = [xp.where(renewed, xp.nan, own) for own in made.squares]
+        made.smallest = made.sound * batch.least_ratio(curvature, made.curvature)
         return made
 
     @classmethod
@@ -284,24 +285,6 @@ class Factorised(Preconditioner):
         """Return one with Hessians factorised at this point for some problems, bool (m,)."""
         steps = batch.xp.astype(problems, batch.xp.int64) * (MAX_STALE_STEPS + 1)
         return cls.build(batch, at, before, steps)
-
-    def _renew(self, at: Evaluation, problems: NDArray[np.intp]) -> None:
-        """Factorise the Hessians of some problems."""
-        if not len(problems):
-            return
-        xp, there = self.batch.xp, {"device": self.batch.design.device}
-        source = np.arange(self.sound.shape[0])
-        source[problems] = len(source) + np.arange(len(problems))
-        index = xp.asarray(source, **there)
-        new = _inverse_hessians(self.batch, at, problems)
-        pairs = zip((self.inverses, self.sound), new, strict=True)
-        self.inverses, self.sound = (take(xp, xp.concat(a), index) for a in pairs)
-        renewed = index >= len(source)
-        both = zip(at.curvature, self.curvature, strict=True)
-        wide = self.batch.spread(renewed)
-        self.curvature = [xp.where(wide, now, old) for now, old in both]
-        if self.squares is not None:
-            self.squares = [xp.where(renewed, xp.nan, own) for own in self.squares]
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""

@@ -21,16 +21,6 @@ from fbeta.linear.preconditioners import PRECONDITIONERS
 from fbeta.losses import MIN_PARALLEL_SCORES, LinearProbabilities, LogisticLoss, Loss, take_along
 from fbeta.statistics.encoding import constant_values, distinct_columns
 
-__all__ = [
-    "LinearLearner",
-    "LinearProblems",
-    "Problems",
-    "Solution",
-    "SolverLearner",
-    "distinct_targets",
-    "independent_start",
-]
-
 MEMORY_BYTES = 1 << 30  # of working memory, for the batches that are solved at the same time
 BATCH_COLUMNS = 160  # columns of a batch: enough for matrix products at full speed
 MIN_SINGLE_ENTRIES = 1 << 16  # entries of X below which single precision saves nothing
@@ -123,18 +113,14 @@ class Problems:
         if len(left):
             results = n_iter, converged, abandoned & self.inverts
             ArrayRun(self, W, *results, alpha, tol, max_iter, cold).solve(left)
-        return Solution(W, n_iter, converged & self._resolved(W), self)
-
-    def _resolved(self, W: Array) -> NDArray[np.bool_]:
-        """Tell for each problem whether the rounding of X hardly changes its scores, (m,)."""
-        matrix, xp = self.design.matrix, self.design.xp
-        if sp.issparse(matrix) or matrix.dtype == xp.float64 or not len(self):
-            return np.ones(len(self), np.bool_)
-        # large X in single precision was centred or rotated
-        largest = xp.maximum(xp.max(matrix, axis=0), -xp.min(matrix, axis=0))
-        change = to_numpy(xp.astype(largest, xp.float64) @ xp.abs(W))
-        change = change * float(xp.finfo(matrix.dtype).eps)
-        return np.maximum.reduceat(change, self.first[:-1]) <= MAX_X_ROUNDING
+        matrix = self.design.matrix
+        if not sp.issparse(matrix) and matrix.dtype != xp.float64 and len(self):
+            # large X in single precision was centred or rotated: that must hardly change scores
+            largest = xp.maximum(xp.max(matrix, axis=0), -xp.min(matrix, axis=0))
+            change = to_numpy(xp.astype(largest, xp.float64) @ xp.abs(W))
+            change = change * float(xp.finfo(matrix.dtype).eps)
+            converged &= np.maximum.reduceat(change, self.first[:-1]) <= MAX_X_ROUNDING
+        return Solution(W, n_iter, converged, self)
 
     def max_steps(self, width: int, factorised: bool = False) -> int:
         """Return the steps of a direction at which a factorisation would have been cheaper."""
