@@ -60,7 +60,12 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
     sizes = [int(k) for k in np.unique(Y.sum(axis=1)) if k > 0]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        head = _make_head(cell.method, Y.shape[1], sizes)
+        if cell.method in ("joint", "cardinality"):
+            kind = JointHead if cell.method == "joint" else CardinalityHead
+            head: Any = kind(WIDTH, Y.shape[1], sizes)
+        else:
+            losses = {"soft-f1": soft_f1_loss, "asymmetric": asymmetric_loss}
+            head = CutHead(WIDTH, Y.shape[1], losses.get(cell.method, binary_loss))
         body = two_layers(X.shape[1], WIDTH, DROPOUT)
         network = nn.Sequential(OrderedDict(body=body, head=head))
         epochs, _ = train(settings, network, X, Y, None, seed, None)
@@ -74,13 +79,6 @@ def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str,
         head.tune(logits(held[0]), torch.from_numpy(held[1]).to(device))
     labels = head.decode(logits(X_test), 1.0).cpu().numpy()
     return {"score": fbeta_score(Y_test.astype(int), labels), "epochs": epochs}
-
-
-def _make_head(method: str, s: int, sizes: list[int]) -> Any:
-    if method in ("joint", "cardinality"):
-        return (JointHead if method == "joint" else CardinalityHead)(WIDTH, s, sizes)
-    losses = {"soft-f1": soft_f1_loss, "asymmetric": asymmetric_loss}
-    return CutHead(WIDTH, s, losses.get(method, binary_loss))
 
 
 def _dense(part: Any) -> NDArray[Any]:

@@ -165,7 +165,15 @@ def maximise_on_simplex(H: Array, b: Array, start: Array) -> Array:
     jitter = RELATIVE_JITTER * max(float(np.trace(H)) / len(b), np.finfo(np.float64).tiny)
     for _ in range(20 * len(b) + 100):  # rounding may make active sets cycle
         index = np.flatnonzero(free)
-        target, multiplier = _stationary(H[np.ix_(index, index)], b[index], jitter)
+        # with sum 1, but without the signs; the multiplier is that of the sum
+        k = len(index)
+        system = np.ones((k + 1, k + 1))
+        system[:k, :k], system[k, k] = H[np.ix_(index, index)] + jitter * np.eye(k), 0.0
+        try:
+            solution = np.linalg.solve(system, np.append(b[index], 1.0))
+        except np.linalg.LinAlgError:
+            solution = np.linalg.lstsq(system, np.append(b[index], 1.0), rcond=None)[0]
+        target, multiplier = solution[:k], float(solution[k])
         if (target > 0).all():
             a = np.zeros(len(b))
             a[index] = target
@@ -187,15 +195,3 @@ def maximise_on_simplex(H: Array, b: Array, start: Array) -> Array:
         a[index] = np.maximum(moved, 0.0)
         free[index[leave]] = False
     return np.asarray(a / a.sum())
-
-
-def _stationary(H: Array, b: Array, jitter: float) -> tuple[Array, float]:
-    """Maximise with sum 1 but without the signs; also return the multiplier of the sum."""
-    k = len(b)
-    system = np.ones((k + 1, k + 1))
-    system[:k, :k], system[k, k] = H + jitter * np.eye(k), 0.0
-    try:
-        solution = np.linalg.solve(system, np.append(b, 1.0))
-    except np.linalg.LinAlgError:
-        solution = np.linalg.lstsq(system, np.append(b, 1.0), rcond=None)[0]
-    return solution[:k], float(solution[k])

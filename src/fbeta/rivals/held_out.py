@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,15 @@ def split_rows(
     fraction = check_number("validation_fraction", fraction, strict=True)
     if fraction >= 1:
         raise ValueError(f"validation_fraction must be below 1, got {fraction!r}")
-    key = check_random_state(random_state).bytes(16)
-    distinct, which = np.unique(_digests(X, key), return_inverse=True)
+    key, rows = check_random_state(random_state).bytes(16), sp.csr_array(X, copy=True)
+    rows.eliminate_zeros()
+    rows.sort_indices()
+    columns, data = rows.indices.astype(np.int64), rows.data.astype(np.float64)
+    digests = np.empty(X.shape[0], dtype=np.uint64)
+    for i, (start, stop) in enumerate(pairwise(rows.indptr)):
+        row = columns[start:stop].tobytes() + data[start:stop].tobytes()
+        digests[i] = int.from_bytes(blake2b(row, key=key, digest_size=8).digest(), "little")
+    distinct, which = np.unique(digests, return_inverse=True)
     if len(distinct) < 2:
         raise ValueError(
             f"n_samples = 1 distinct row in X (of {X.shape[0]}): two are needed to choose on other "
@@ -72,19 +80,6 @@ def split_rows(
     chosen = before < fraction * share.sum()
     chosen[0], chosen[-1] = True, False
     return np.flatnonzero(~chosen[which]), np.flatnonzero(chosen[which])
-
-
-def _digests(X: Any, key: bytes) -> NDArray[np.uint64]:
-    """Return a keyed hash of each row, equal for equal rows."""
-    X = sp.csr_array(X, copy=True)
-    X.eliminate_zeros()
-    X.sort_indices()
-    columns, data = X.indices.astype(np.int64), X.data.astype(np.float64)
-    out = np.empty(X.shape[0], dtype=np.uint64)
-    for i, (start, stop) in enumerate(zip(X.indptr[:-1], X.indptr[1:], strict=True)):
-        row = columns[start:stop].tobytes() + data[start:stop].tobytes()
-        out[i] = int.from_bytes(blake2b(row, key=key, digest_size=8).digest(), "little")
-    return out
 
 
 @dataclass(frozen=True)
@@ -302,7 +297,16 @@ class CostSensitiveRelevance(HeldOutClassifier):
                 raise ValueError(
                     f"grid must hold numbers above 0 and below {high:g}, got {self.grid!r}"
                 )
-        models = self._fit_path(X, Y.tocsc(), weight, grid)
+        solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
+        design = Design.of(X, weight, intercept=solver.fit_intercept)
+        alpha, start, targets = check_number("alpha", self.alpha), None, Y.tocsc()
+        models: list[LinearProbabilities] = []
+        for t in grid:  # from the solution for the t before
+            problems = LinearProblems(design, targets, CostedLogistic(1 + self.beta**2 - t, t))
+            solution = problems.solve(alpha, start=start, tol=solver.tol, max_iter=solver.max_iter)
+            problems.warn_if_not_converged(solution, alpha, solver.max_iter)
+            start = solution.W
+            models.append(problems.model(solution))
         options: dict[str, Any] = {"average": self.average, "sample_weight": share}
         values = [
             averaged_fbeta(truth, m.scores(held)[:, m.problem] > 0, self.beta, **options)
@@ -317,18 +321,3 @@ class CostSensitiveRelevance(HeldOutClassifier):
         n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
         self._model = CostedModel(coef, intercept, grid[best], float(self.beta), n_iter)
         self._rule = ScoreThresholds(float(self.beta))
-
-    def _fit_path(
-        self, X: Any, targets: sp.csc_array, weight: Weight, grid: NDArray[np.float64]
-    ) -> list[LinearProbabilities]:
-        """Fit to labels of shape (n, s), for each t from the solution for the t before."""
-        solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
-        design = Design.of(X, weight, intercept=solver.fit_intercept)
-        alpha, start, models = check_number("alpha", self.alpha), None, []
-        for t in grid:
-            problems = LinearProblems(design, targets, CostedLogistic(1 + self.beta**2 - t, t))
-            solution = problems.solve(alpha, start=start, tol=solver.tol, max_iter=solver.max_iter)
-            problems.warn_if_not_converged(solution, alpha, solver.max_iter)
-            start = solution.W
-            models.append(problems.model(solution))
-        return models

@@ -31,18 +31,6 @@ RIDGE_ALPHAS = np.logspace(-3, 4, 8)  # among which the regression of thresholds
 MAX_SCORE = 1e140  # sums of squares of scores stay finite
 
 
-def fit_thresholds(scores: Array, Y: NDArray[np.int8], how: str, beta: float) -> ScoreThresholds:
-    """Fit to the best thresholds of the rows, or find the best one for all."""
-    if how == "regression" and len(Y) > 1:
-        # each row by itself, as elsewhere each label by itself
-        best = best_thresholds(scores.T, Y.T, beta, average="macro")
-        model = RidgeCV(RIDGE_ALPHAS).fit(ordered_scores(scores), best)
-        return ScoreThresholds(beta, model.coef_, float(model.intercept_))
-    average = "micro" if how == "micro" else "instance"
-    best = best_thresholds(scores, Y, beta, average=average)
-    return ScoreThresholds(beta, np.zeros(2 * scores.shape[1]), float(best))
-
-
 @dataclass(eq=False, repr=False)
 class Limo(MultiLabelClassifier):
     """Label-wise and instance-wise margin optimisation (Wu and Zhou, 2017).
@@ -139,7 +127,16 @@ class Limo(MultiLabelClassifier):
             scores, beta = self._model.scores(X), float(self.beta)
         if not np.abs(scores).max() < MAX_SCORE:  # also where it is NaN
             raise ValueError("the scores overflow: increase alpha or alpha_instance")
-        self._rule = fit_thresholds(scores, Y.toarray(), self.threshold, beta)
+        truth = Y.toarray()
+        if self.threshold == "regression" and len(truth) > 1:
+            # each row by itself, as elsewhere each label by itself
+            best = best_thresholds(scores.T, truth.T, beta, average="macro")
+            model = RidgeCV(RIDGE_ALPHAS).fit(ordered_scores(scores), best)
+            self._rule = ScoreThresholds(beta, model.coef_, float(model.intercept_))
+        else:
+            average = "micro" if self.threshold == "micro" else "instance"
+            best = best_thresholds(scores, truth, beta, average=average)
+            self._rule = ScoreThresholds(beta, np.zeros(2 * scores.shape[1]), float(best))
 
     def alpha_path(
         self, shared: Any, Y: Indicator, weight: Weight, rows: Rows, alphas: Alphas
@@ -205,7 +202,11 @@ def limo_path(
     d = scaler.n_features_in_
     iterates = _Iterates(random.normal(0.0, d**-0.5, (Y.shape[1], d)), len(strength), eta)
     gains = eta / np.array([strength, strength_instance])
-    steps, transposed = _steps_of_epoch(Y, variant), sp.csr_array(Y.T)
+    size, transposed = np.diff(Y.indptr), sp.csr_array(Y.T)
+    mixed = (size > 0) & (size < Y.shape[1])
+    size = size[mixed] if variant != "instance" and mixed.any() else size
+    # the number of rows with pairs times the mean number of their labels
+    steps = len(size) * max(1, round(float(size.mean())))
     for _ in range(check_count("epochs", epochs)):
         labels = _draw_pairs(random, Y, steps if variant != "instance" else 0)
         instances = _draw_pairs(random, transposed, steps if variant != "label" else 0)
@@ -219,15 +220,6 @@ def limo_path(
                 j, a, b = instance_pair
                 iterates.widen(j, row(a), j, row(b), gains[1])
     return np.ascontiguousarray(iterates.average() / scaler.scale_)
-
-
-def _steps_of_epoch(Y: Indicator, variant: str) -> int:
-    """Return the number of rows with pairs times the mean number of their labels, rounded."""
-    size = np.diff(Y.indptr)
-    mixed = (size > 0) & (size < Y.shape[1])
-    if variant != "instance" and mixed.any():
-        size = size[mixed]
-    return len(size) * max(1, round(float(size.mean())))
 
 
 def _draw_pairs(random: Any, Y: Indicator, count: int) -> Pairs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -225,25 +226,22 @@ class MacroFSvm(BundleClassifier):
         s = Y.shape[1]
         coef, intercept = np.zeros((s, X.shape[1])), np.zeros(s)
         objective, gap, n_iter = np.zeros(s), np.zeros(s), 0
-        for j, column in enumerate(Y.T.toarray()):
-            if column.min() == column.max():
-                intercept[j] = np.inf if column[0] else -np.inf
-                continue
-            found = self._fit_column(X, column[None, :])
-            coef[j], intercept[j] = found.x[:-1], self.fit_intercept * found.x[-1]
-            objective[j], gap[j], n_iter = found.fun, found.gap, max(n_iter, found.nit)
-        return BundleModel(coef, intercept, objective, gap, n_iter)
+        n, constant = X.shape[0], float(self.fit_intercept)
+        penalty = np.full(X.shape[1] + 1, float(self.alpha))
 
-    def _fit_column(self, X: Any, y: NDArray[np.int8]) -> Any:
-        """Fit the machine for one label, whose column is given as a row of shape (1, n)."""
-        n, constant = y.shape[1], float(self.fit_intercept)
-
-        def oracle(w: Array) -> tuple[float, Array]:
+        def oracle(w: Array, y: NDArray[np.int8]) -> tuple[float, Array]:
             scores = linear_scores(X, w[None, :], constant).T
             # the rows take the place of labels, and the loss counts n times
             labeling, values = most_violated(scores / n, y, self.beta)
             gradient = linear_gradient(X, (labeling - y).T.astype(np.float64), constant)
             return float(n * values[0] - (scores * y).sum()), gradient[0]
 
-        penalty = np.full(X.shape[1] + 1, float(self.alpha))
-        return minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)
+        for j, column in enumerate(Y.T.toarray()):
+            if column.min() == column.max():
+                intercept[j] = np.inf if column[0] else -np.inf
+                continue
+            own = partial(oracle, y=column[None, :])
+            found = minimise(own, penalty, tol=self.tol, max_iter=self.max_iter)
+            coef[j], intercept[j] = found.x[:-1], self.fit_intercept * found.x[-1]
+            objective[j], gap[j], n_iter = found.fun, found.gap, max(n_iter, found.nit)
+        return BundleModel(coef, intercept, objective, gap, n_iter)
