@@ -90,23 +90,22 @@ def _indicators(Y_true: Any, Y_pred: Any) -> tuple[Indicator, Indicator, Indicat
 
 def _sizes(Y_true: Any, Y_pred: Any) -> tuple[Array, Array, Array]:
     """Return ``|y & yhat|``, ``|y|`` and ``|yhat|`` of each row, each of shape (n,)."""
-    if _are_plain(Y_true, Y_pred):  # such label sets need not become a sparse matrix
+    if (
+        isinstance(Y_true, sp.csr_array)
+        and type(Y_pred) is np.ndarray
+        and Y_true.dtype == np.int8
+        and Y_pred.dtype in (np.bool_, np.int8)
+        and Y_pred.shape == Y_true.shape
+        and Y_true.has_canonical_format
+        and (Y_true.data == 1).all()
+        and Y_pred.view(np.uint8).max(initial=0) <= 1
+    ):  # such label sets need not become a sparse matrix
         true = np.diff(Y_true.indptr)
         rows = np.repeat(np.arange(len(true)), true)
         return np.bincount(rows, Y_pred[rows, Y_true.indices], len(true)), true, Y_pred.sum(axis=1)
     counts = (np.asarray(m.sum(axis=1, dtype=np.float64)) for m in _indicators(Y_true, Y_pred))
     both, true, pred = counts
     return both, true, pred
-
-
-def _are_plain(Y: Any, labels: Any) -> bool:
-    """Return whether Y is an indicator of an estimator, and labels a 0/1 array like it."""
-    if not isinstance(Y, sp.csr_array) or type(labels) is not np.ndarray or Y.dtype != np.int8:
-        return False
-    if labels.shape != Y.shape or labels.dtype not in (np.bool_, np.int8):
-        return False
-    distinct = bool(Y.has_canonical_format) and bool((Y.data == 1).all())
-    return distinct and bool(labels.view(np.uint8).max(initial=0) <= 1)
 
 
 def _mean(values: Array, sample_weight: ArrayLike | None) -> float:

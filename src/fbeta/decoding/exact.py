@@ -160,7 +160,14 @@ def decode(
     form = form_of_statistics(statistics)
     if names is not None and len(names) != form.shape[1]:
         raise ValueError(f"names has {len(names)} names, but there are {form.shape[1]} labels")
-    goal = _check_goal(get_measure(measure, beta), min_labels, max_labels, form.shape[1])
+    kind, s = get_measure(measure, beta), form.shape[1]
+    low = check_count("min_labels", min_labels, low=0)
+    high = s if max_labels is None else min(check_count("max_labels", max_labels, low=0), s)
+    if low > s:
+        raise ValueError(f"min_labels is {low}, but there are only {s} labels")
+    if low > high:
+        raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
+    goal = Goal(kind, low, high, s)
     with without_gradients(form.place[0]):
         found = None
         if measure == "fbeta" and isinstance(form, Dense) and form.shape[0]:
@@ -170,16 +177,6 @@ def decode(
         sets = sp.csr_array(labels if sp.issparse(labels) else to_numpy(labels))
         labels = [[names[j] for j in row] for row in np.split(sets.indices, sets.indptr[1:-1])]
     return (labels, expected) if return_expected else labels
-
-
-def _check_goal(measure: Measure, low: int, high: int | None, s: int) -> Goal:
-    low = check_count("min_labels", low, low=0)
-    high = s if high is None else min(check_count("max_labels", high, low=0), s)
-    if low > s:
-        raise ValueError(f"min_labels is {low}, but there are only {s} labels")
-    if low > high:
-        raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
-    return Goal(measure, low, high, s)
 
 
 def _search(form: Form, goal: Goal) -> tuple[Array, Array]:
@@ -221,7 +218,10 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
     elif goal.measure.bounded:
         size, value = _IntervalSearch(block, tables, goal).run()
     else:
-        size, value = _search_every_size(block, tables, goal)
+        sizes = range(goal.low, goal.high + 1)
+        scores = (xp.matmul(tables[0][size, :], block.joint) for size in sizes)
+        hits = [_largest_sum(xp, own, size)[0] for own, size in zip(scores, sizes, strict=True)]
+        size, value = _choose_among(block, tables[1], goal, xp.stack(hits, axis=0))
     weights = xp.take(tables[0], size, axis=0)
     # a product of matrices may round equal labels differently, and the first is to come first
     scores = xp.sum(weights[:, :, None] * block.joint, axis=1)
@@ -244,16 +244,6 @@ def _search_one_order(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, 
     b = A[:, 0] / A[one, 0] if host.size else xp.zeros_like(B[:, 0])
     hits = xp.permute_dims(totals * b, (1, 0))
     return _choose_among(block, B, goal, hits[goal.low : goal.high + 1, :])
-
-
-def _search_every_size(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
-    """Find the best sizes where nothing is known of the measure."""
-    xp = block.place[0]
-    hits = [
-        _largest_sum(xp, xp.matmul(tables[0][size, :], block.joint), size)[0]
-        for size in range(goal.low, goal.high + 1)
-    ]
-    return _choose_among(block, tables[1], goal, xp.stack(hits, axis=0))
 
 
 def _choose_among(block: Dense, B: Array, goal: Goal, hits: Array) -> tuple[Array, Array]:
@@ -306,7 +296,10 @@ class _IntervalSearch:
         """Return the best sizes and their values."""
         xp, rows, high = self.xp, self.rows, self.goal.high
         total = xp.sum(self.block.joint, axis=2)
-        starts, intervals = _first_sizes(self.goal), []
+        starts, intervals, size = [], [], max(self.goal.low, 1)
+        while size <= high:
+            starts.append(size)
+            size = max(size + 1, size * 3 // 2)
         for start, end in pairwise([*starts, high + 1]):
             bound = xp.matmul(xp.take(total, rows, axis=0), self.A[start, :])
             (rows,) = self._open(rows, bound > self._best(rows) * (1 + self.tie), rows)
@@ -370,15 +363,6 @@ class _IntervalSearch:
         spread = spread_rows(self.xp, value, rows, self.block.shape[0], -np.inf)
         self.values[size] = spread
         self.best = self.xp.maximum(self.best, spread)
-
-
-def _first_sizes(goal: Goal) -> list[int]:
-    """Return the sizes to be tried first: each 1.5 times the one before."""
-    sizes, size = [], max(goal.low, 1)
-    while size <= goal.high:
-        sizes.append(size)
-        size = max(size + 1, size * 3 // 2)
-    return sizes
 
 
 def exact_decode(

@@ -118,7 +118,15 @@ def _read_predictions(form: Form, labels: Any) -> Array:
 def _hits(form: Form, yhat: Array) -> tuple[Array, tuple[Array, ...]]:
     """Return the sizes of predictions, (n,); q_0, P(|y| = k), k, and the expected hits, (n, K)."""
     if isinstance(form, Sparse):
-        return np.diff(yhat.indptr), _hits_of_listed(form, yhat)
+        (lists, used), size = form.padded(), np.diff(yhat.indptr)
+        chosen = np.zeros_like(used)
+        chosen[used] = is_present(form.P, yhat)
+        empty, sizes, cardinalities, hits = _hits_of_factored(lists, chosen)
+        unlisted = size - chosen.sum(axis=1)
+        if unlisted.any():  # they share what the listed ones leave
+            rest = np.maximum(cardinalities * sizes - _hits_of_factored(lists, used)[3], 0.0)
+            hits = hits + rest * (unlisted / np.maximum(form.shape[1] - form.listed(), 1))[:, None]
+        return size, (empty, sizes, cardinalities, hits)
     xp = form.place[0]
     size = xp.sum(astype(xp, yhat, xp.arange(0, device=yhat.device).dtype), axis=1)
     if isinstance(form, Factored):
@@ -142,19 +150,6 @@ def _hits_of_factored(form: Factored, yhat: Array) -> tuple[Array, ...]:
     cardinalities = np.arange(law.first, law.first + law.weights.shape[0])
     sizes, hits = (xp.permute_dims(array, (1, 0)) for array in (law.weights, hits))
     return law.empty, sizes, cardinalities, hits
-
-
-def _hits_of_listed(form: Sparse, yhat: Any) -> tuple[Array, ...]:
-    """Return the hits of predictions (n, s): unlisted labels share what the listed ones leave."""
-    lists, used = form.padded()
-    chosen = np.zeros_like(used)
-    chosen[used] = is_present(form.P, yhat)
-    empty, sizes, cardinalities, hits = _hits_of_factored(lists, chosen)
-    unlisted = np.diff(yhat.indptr) - chosen.sum(axis=1)
-    if unlisted.any():
-        rest = np.maximum(cardinalities * sizes - _hits_of_factored(lists, used)[3], 0.0)
-        hits = hits + rest * (unlisted / np.maximum(form.shape[1] - form.listed(), 1))[:, None]
-    return empty, sizes, cardinalities, hits
 
 
 def cut_at_half(output: Estimates, beta: float) -> Any:

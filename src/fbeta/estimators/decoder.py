@@ -161,14 +161,14 @@ class FBetaDecoder(StatisticsClassifier):
         """Match the columns of a data frame by name: in fit with those of y, later with those."""
         if not is_table(X):
             return X
-        table = as_table(X, "P")
+        names, values, *_ = as_table(X, "P")
         if reset:
-            labels, names = (list(map(str, part)) for part in (self.classes_, table.names))
-            matched = sorted(labels) == sorted(names)
-            self.feature_names_in_ = np.array(labels if matched else names, dtype=object)
+            labels, found = (list(map(str, part)) for part in (self.classes_, names))
+            matched = sorted(labels) == sorted(found)
+            self.feature_names_in_ = np.array(labels if matched else found, dtype=object)
         expected = getattr(self, "feature_names_in_", None)
-        order = None if expected is None else column_order(table.names, expected, "P")
-        return table.values if order is None else table.values[:, order]
+        order = None if expected is None else column_order(names, expected, "P")
+        return values if order is None else values[:, order]
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         if X.shape[1] == 2 and self._label_form.kind == "single":

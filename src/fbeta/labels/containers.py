@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,6 @@ LIBRARIES = {"polars": "polars", "pyarrow": "data"}
 _SETS = (set, frozenset, list, tuple, np.ndarray)  # types that a label set may have
 # between names where label sets are kept as strings; a comma may also belong to a name
 _DELIMITERS = ";|,"
-
-
-class FrameColumns(NamedTuple):
-    """The columns of a data frame. A type is NumPy's where NumPy has it, else the library's."""
-
-    names: NDArray[Any]  # (s,)
-    values: NDArray[Any]  # (n, s)
-    dtypes: tuple[Any, ...]
-    library: str = ""  # one of LIBRARIES, or empty for pandas
 
 
 def library_of(data: Any) -> str:
@@ -47,8 +38,11 @@ def is_table(data: Any) -> bool:
     return hasattr(type(data), "columns") and (hasattr(data, "iloc") or bool(library_of(data)))
 
 
-def as_table(data: Any, name: str) -> FrameColumns:
-    """Read a data frame, whose columns must have unique names; messages call it ``name``."""
+def as_table(data: Any, name: str) -> tuple[NDArray[Any], NDArray[Any], tuple[Any, ...], str]:
+    """Return names (s,), values (n, s), types and library of a data frame, ``name`` in messages.
+
+    Names must be unique. Types are NumPy's where NumPy has them; an empty library is pandas.
+    """
     library = library_of(data)
     if hasattr(data, "collect"):
         raise ValueError(f"{name} is a {type(data).__name__}: pass {name}.collect()")
@@ -63,7 +57,7 @@ def as_table(data: Any, name: str) -> FrameColumns:
         values = np.asarray(data)
         pairs = zip(data.dtypes, values.T, strict=True)
         types = (text_type(cells) if dtype is np.dtype(object) else dtype for dtype, cells in pairs)
-        return FrameColumns(np.asarray(data.columns), values, tuple(types))
+        return np.asarray(data.columns), values, tuple(types), library
     polars = library == "polars"
     series, attribute = (data.get_columns(), "dtype") if polars else (data.columns, "type")
     columns = [np.asarray(column.to_numpy()) for column in series]
@@ -72,7 +66,7 @@ def as_table(data: Any, name: str) -> FrameColumns:
         for cells, column in zip(columns, series, strict=True)
     )
     values = np.column_stack(columns) if columns else np.zeros((len(data), 0))
-    return FrameColumns(np.array(names, dtype=object), values, tuple(types), library)
+    return np.array(names, dtype=object), values, tuple(types), library
 
 
 def text_type(cells: NDArray[Any], otherwise: Any = object) -> np.dtype[Any]:

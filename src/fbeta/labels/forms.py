@@ -101,7 +101,12 @@ class LabelForm:
                 raise ValueError(
                     f"{name} is {other}, which does not match {self} ({known}): they must agree"
                 )
-            return self._read_classes(values, name, known, unseen)
+            # compared as Python objects: NumPy would take the number 1 for the string "1"
+            strange = sorted(set(values.tolist()) - set(self.classes.tolist()), key=str)
+            if strange and not (unseen and len(self.classes) == 1):
+                raise ValueError(f"{name} has classes that were not {known}: {strange}")
+            columns = [values == own for own in (self.classes[-1], *strange)]
+            return sp.csr_array(np.stack(columns, axis=1).astype(np.int8))
         unseen = unseen and self.kind == "sets"
         if other.kind == "sets":
             classes = self.classes.tolist()
@@ -127,14 +132,6 @@ class LabelForm:
             entries = np.ones(len(flat), np.int8), (flat % s).astype(index_type), starts
             return sp.csr_array(entries, shape=(n, s))
         return sp.csr_array(values).astype(np.int8)
-
-    def _read_classes(self, y: NDArray[Any], name: str, known: str, unseen: bool) -> Indicator:
-        # compared as Python objects: NumPy would take the number 1 for the string "1"
-        unknown = sorted(set(y.tolist()) - set(self.classes.tolist()), key=str)
-        if unknown and not (unseen and len(self.classes) == 1):
-            raise ValueError(f"{name} has classes that were not {known}: {unknown}")
-        columns = [y == self.classes[-1], *(y == other for other in unknown)]
-        return sp.csr_array(np.stack(columns, axis=1).astype(np.int8))
 
     def _by_name(self, other: LabelForm) -> bool:
         """Return whether the columns of two matrices or data frames are matched by name."""
@@ -293,16 +290,15 @@ def _parse_matrix(array: NDArray[Any], name: str) -> tuple[LabelForm, NDArray[np
 
 
 def _parse_frame(Y: Any, name: str) -> tuple[LabelForm, NDArray[np.bool_]]:
-    table = as_table(Y, name)
-    if table.values.dtype.kind == "O" and len(table.values):
-        for label, cell in zip(table.names, table.values[0], strict=True):
+    names, values, dtypes, library = as_table(Y, name)
+    if values.dtype.kind == "O" and len(values):
+        for label, cell in zip(names, values[0], strict=True):
             if np.ndim(cell) or isinstance(cell, (list, tuple, set, frozenset)):
                 raise ValueError(
                     f"the column {label!r} of {name} holds label sets, not 0 and 1: pass the "
                     f"column alone, {name}[{label!r}]"
                 )
-    form = LabelForm("frame", table.names, table.dtypes, table.library)
-    return form, _as_binary(table.values, name)
+    return LabelForm("frame", names, dtypes, library), _as_binary(values, name)
 
 
 def _parse_sets(
@@ -327,7 +323,7 @@ def _one_column(Y: Any) -> Any:
     """Return the column of a matrix, data frame or nested list that has only one."""
     values = Y.toarray() if sp.issparse(Y) else Y
     if not isinstance(Y, np.ndarray) and is_table(Y):
-        values = as_table(Y, "y").values
+        values = as_table(Y, "y")[1]
     if isinstance(values, np.ndarray):
         return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else Y
     nested = isinstance(Y, list | tuple) and Y

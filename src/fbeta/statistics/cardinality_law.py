@@ -60,10 +60,12 @@ def law_of_sizes(
     high, error = _two_sum(own, high)
     middle, error = _two_sum(middle, error)
     parts: tuple[Array, ...] = (high, middle, low + error + ratios)
-    top = nothing[0, :]
-    for _ in range(REFERENCE_CHANGES):
-        parts, reference = _relative_to_top(xp, parts, possible)
-        top = top + reference
+    top, places = nothing[0, :], xp.arange(K + 1, device=potentials.device)[:, None]
+    for _ in range(REFERENCE_CHANGES):  # subtract the largest
+        is_top = places == xp.argmax(_total(xp, parts, possible), axis=0)[None, :]
+        own = [xp.sum(xp.where(is_top, part, xp.zeros_like(part)), axis=0) for part in parts]
+        parts = tuple(part - off for part, off in zip(parts, own, strict=True))
+        top = top + (own[0] + (own[1] + own[2]))
     logs = _total(xp, parts, possible)
     log_total = xp.log(xp.sum(xp.exp(logs), axis=0))
     return SizeLaw(logs - log_total, ratios, top + log_total, relative)
@@ -72,17 +74,6 @@ def law_of_sizes(
 def _total(xp: Any, parts: tuple[Array, ...], possible: Array) -> Array:
     total = parts[0] + (parts[1] + parts[2])
     return xp.where(possible, total, xp.full_like(total, -xp.inf))
-
-
-def _relative_to_top(
-    xp: Any, parts: tuple[Array, ...], possible: Array
-) -> tuple[tuple[Array, ...], Array]:
-    """Subtract from numbers, given in parts, the largest, and return that too, (n,)."""
-    top = xp.argmax(_total(xp, parts, possible), axis=0)[None, :]
-    is_top = xp.arange(possible.shape[0], device=top.device)[:, None] == top
-    own = [xp.sum(xp.where(is_top, part, xp.zeros_like(part)), axis=0) for part in parts]
-    moved = tuple(part - off for part, off in zip(parts, own, strict=True))
-    return moved, own[0] + (own[1] + own[2])
 
 
 def _sums_of_first(xp: Any, terms: Array) -> tuple[Array, Array]:

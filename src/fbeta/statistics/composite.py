@@ -267,11 +267,17 @@ def concatenate(forms: Sequence[Any]) -> Form:
     first, xp = forms[0], forms[0].place[0]
     if len(forms) == 1:
         return cast(Form, first)
-    sizes = [getattr(form, "sizes", None) for form in forms]
+    sizes: list[Any] = [getattr(form, "sizes", None) for form in forms]
     kinds = {(type(form), getattr(form, "log_odds", False)) for form in forms}
     sized = {size is not None for size in sizes}
     if len(kinds) == len(sized) == 1 and isinstance(first, Factored | Sparse):
-        joined = None if sizes[0] is None else _join_sizes(xp, sizes)
+        joined = None
+        if sizes[0] is not None:  # with zeros for the sizes that some lack
+            width, like = max(part.shape[1] for part in sizes), sizes[0]
+            shapes = [(part.shape[0], width - part.shape[1]) for part in sizes]
+            none = [xp.zeros(shape, dtype=like.dtype, device=like.device) for shape in shapes]
+            pairs = zip(sizes, none, strict=True)
+            joined = xp.concat([xp.concat(pair, axis=1) for pair in pairs], axis=0)
         if isinstance(first, Factored):
             return Factored(xp.concat([form.P for form in forms]), joined, first.log_odds)
         unlisted = [
@@ -302,14 +308,3 @@ def _check_alike(forms: Sequence[Any], same_rows: bool) -> None:
             raise ValueError(f"parts[{i}] has {form.shape[0]} rows, but parts[0] has {n}")
         if form.place != place:
             raise ValueError(f"parts[{i}] is of another library or on another device than parts[0]")
-
-
-def _join_sizes(xp: Any, sizes: Sequence[Array]) -> Array:
-    """Join laws of the number of labels, (n, m + 1) each, with zeros for the sizes they lack."""
-    width = max(int(part.shape[1]) for part in sizes)
-    pads = [(part.shape[0], width - part.shape[1]) for part in sizes]
-    padded = [
-        xp.concat([part, xp.zeros(pad, dtype=part.dtype, device=part.device)], axis=1)
-        for part, pad in zip(sizes, pads, strict=True)
-    ]
-    return xp.concat(padded, axis=0)

@@ -28,16 +28,6 @@ NEGLIGIBLE_LOG_PROBABILITY = 58.0
 LABELS_PER_WINDOW = 16  # labels that share one window of sizes
 
 
-def scaled_odds(xp: Any, P: Array) -> Array:
-    """Return ``p / (1 - p)`` times a constant, so that p = 0, p = 1 and sums stay in range."""
-    info = xp.finfo(P.dtype)
-    least, most = float(info.smallest_normal) * 2**20, float(info.max) / 2**20
-    inside = (P > 0) & (P < 1)
-    safe = xp.where(inside, P, xp.full_like(P, 0.5))
-    outside = xp.where(P > 0, xp.full_like(P, most), xp.full_like(P, least))
-    return xp.where(inside, safe * float(info.max) ** 0.5 / (1 - safe), outside)
-
-
 def size_ratios(xp: Any, odds: Array, K: int) -> Array:
     """Return ``R_k / R_{k-1}`` for k in 1..K, of shape (K, n), of positive odds of shape (s, n).
 
@@ -211,10 +201,18 @@ class ConditionalLaw:
                 yield sizes, self._possible(labels, sizes, q)
 
     def odds(self, labels: Array) -> Array:
-        """Return the odds of labels that are not far apart, up to a factor."""
-        xp = self.xp
+        """Return the odds of labels that are not far apart, up to a factor.
+
+        With it p = 0, p = 1 and sums stay in range.
+        """
+        xp, info = self.xp, self.xp.finfo(labels.dtype)
         if self.shift is None:
-            return scaled_odds(xp, labels)
+            least, most = float(info.smallest_normal) * 2**20, float(info.max) / 2**20
+            inside = (labels > 0) & (labels < 1)
+            safe = xp.where(inside, labels, xp.full_like(labels, 0.5))
+            ends = (xp.full_like(labels, end) for end in (most, least))
+            odds = safe * float(info.max) ** 0.5 / (1 - safe)
+            return xp.where(inside, odds, xp.where(labels > 0, *ends))
         z = labels - self.shift
         if self.certain is not None:  # infinite ones are beyond the others, and stay in range
             z = xp.clip(z, -MAX_LOG_ODDS_SPREAD, MAX_LOG_ODDS_SPREAD)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -199,25 +198,20 @@ def read_matrix(P: Any) -> Array:
     A list of two columns for each label, as scikit-learn's forests give it, is read too.
     """
     if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
-        P = _presence(P)
+        for j, p in enumerate(P):
+            if p.shape[1] != 2:
+                raise ValueError(
+                    f"P[{j}] must have shape (n, 2), the probabilities that label {j} is absent "
+                    f"and present, got {tuple(p.shape)}"
+                )
+            if p.shape[0] != P[0].shape[0]:
+                raise ValueError(f"P[{j}] has {p.shape[0]} rows, but P[0] has {P[0].shape[0]}")
+        xp, _ = namespace_and_device(**{f"P[{j}]": p for j, p in enumerate(P)})
+        P = xp.stack([p[:, 1] for p in P], axis=1)
     P = as_floats("P", P)
     if P.ndim != 2 or P.shape[1] == 0:
         raise ValueError(f"P must have shape (n, s) with s >= 1, got {tuple(P.shape)}")
     return P
-
-
-def _presence(P: Sequence[Any]) -> Array:
-    """Return the last of the two columns of each label."""
-    for j, p in enumerate(P):
-        if p.shape[1] != 2:
-            raise ValueError(
-                f"P[{j}] must have shape (n, 2), the probabilities that label {j} is absent and "
-                f"present, got {tuple(p.shape)}"
-            )
-        if p.shape[0] != P[0].shape[0]:
-            raise ValueError(f"P[{j}] has {p.shape[0]} rows, but P[0] has {P[0].shape[0]}")
-    xp, _ = namespace_and_device(**{f"P[{j}]": p for j, p in enumerate(P)})
-    return xp.stack([p[:, 1] for p in P], axis=1)
 
 
 def read_sizes(sizes: Any, P: Any) -> Array:
