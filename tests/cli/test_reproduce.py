@@ -136,9 +136,9 @@ def test_failures_are_told_where_all_cells_fail(
 def test_demo(tmp_path: Path, run: Run) -> None:
     code, out, err = run("demo", "-o", tmp_path / "demo")
     assert (code, err) == (0, "")
-    rows = rows_of(tmp_path / "demo" / "convergence.csv")
+    rows = rows_of(tmp_path / "demo" / "figure1.csv")
     assert float(rows[-1]["regret"]) < 0.001 < float(rows[0]["regret"])
-    assert (tmp_path / "demo" / "convergence.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "demo" / "figure1.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "demo" / "tickets.html").read_text(encoding="utf-8")
     assert "warranty" in page
     assert out.count("$ fbeta ") == 2

@@ -10,22 +10,15 @@ from typing import Any
 
 import typer
 
-from fbeta._files import make_folder, to_csv, write_text
+from fbeta._files import to_csv, write_text
 from fbeta.cli import options as o
 from fbeta.cli.app import app, command, print_table, progress_bar, run, show_help, stderr
 from fbeta.datasets import list_datasets
 from fbeta.experiments import benchmark
-from fbeta.experiments.cells import Cell, Record, grid
-from fbeta.experiments.report import (
-    Output,
-    available_datasets,
-    convergence_charts,
-    run_and_write,
-    write_report,
-)
-from fbeta.experiments.tables import NETWORKS, convergence_rows
+from fbeta.experiments.cells import Cell, grid
+from fbeta.experiments.report import Output, available_datasets, run_and_write, write_report
+from fbeta.experiments.tables import NETWORKS
 from fbeta.methods import METHODS
-from fbeta.report.charts import save_picture
 
 N_TRAIN, N_TEST = 1_500, 500  # tickets of the demo
 NEXT = """Next, with a table of your own, whose column "tags" holds names such as a;b;c:
@@ -198,31 +191,9 @@ def demo(
     seed: int = o.option("Of the samples.", default=0, min=0),
 ) -> None:
     """Watch F_1 converge to the Bayes optimum, and fit a table of text and tags."""
-    make_folder(output)
-    _draw_convergence(output, seed)
+    _run(benchmark.convergence_cells(seeds=[seed]), benchmark.compute_convergence, output, False)
     _fit_tickets(output, seed)
     typer.echo(NEXT)
-
-
-def _draw_convergence(output: Path, seed: int) -> None:
-    """Run Figure 1 of the paper with one sample of each size."""
-    cells = benchmark.convergence_cells(seeds=[seed])
-    records = []
-    with progress_bar(len(cells), "fits") as progress:
-        bar = progress.task_ids[0]
-        for cell in cells:
-            progress.update(bar, description=f"n = {cell.parameters['n_train']:,}")
-            records.append(Record.now(cell, benchmark.compute_convergence(cell), 0.0))
-            progress.advance(bar)
-    rows = [[n, *values] for n, _, *values in convergence_rows(records)]
-    print_table(
-        "Convergence to the Bayes-optimal F_1 (6 labels, 100 features, 15,000 test points)",
-        ["n", "F_1 on test labels", "F_1 expected", "exact regret", "Bayes optimum"],
-        [[f"{n:,}", *(f"{value:.5f}" for value in values)] for n, *values in rows[1:]],
-    )
-    write_text(output / "convergence.csv", to_csv(rows))
-    save_picture(convergence_charts(records), output / "convergence.png")
-    typer.echo(f"wrote {output / 'convergence.png'} and {output / 'convergence.csv'}")
 
 
 def _fit_tickets(output: Path, seed: int) -> None:

@@ -51,7 +51,7 @@ _BETAS = (
 )
 # of experiments with one table: its title, the function that makes it, and digits after the point
 _TABLES: dict[str, tuple[str, Callable[..., list[list[Any]]], int]] = {
-    "figure1": ("Convergence to the Bayes optimum", convergence_rows, 5),
+    "figure1": ("F_1 on test labels, expected F_1, regret, Bayes optimum", convergence_rows, 5),
     "networks": ("A two-layer network", network_rows, 4),
     "auto": ("The automatic classifier on the test sets", auto_rows, 4),
 }

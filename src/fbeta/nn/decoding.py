@@ -59,10 +59,8 @@ def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) 
     ----------
     logits : tensor of shape (n, s + 1 + K)
         As for :func:`fbeta.nn.functional.cardinality_loss`.
-    n_labels : int
-        Number of labels s.
-    cardinalities : int or sequence of K int
-        Sizes; a number K stands for 1..K.
+    n_labels, cardinalities
+        As for :func:`joint_statistics`.
 
     Returns
     -------
@@ -185,10 +183,8 @@ def decode_cardinality(
     ----------
     logits : tensor of shape (n, s + 1 + K)
         As for :func:`fbeta.nn.functional.cardinality_loss`.
-    n_labels : int
-        Number of labels s.
-    cardinalities : int or sequence of K int
-        Sizes; a number K stands for 1..K.
+    n_labels, cardinalities
+        As for :func:`joint_statistics`.
     beta, min_labels, max_labels, return_expected
         As for :func:`decode`.
 

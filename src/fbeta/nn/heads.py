@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -76,7 +75,7 @@ class CardinalityLoss(JointLoss):
     _function = staticmethod(F.cardinality_loss)
 
 
-class _Head(nn.Module, ABC):
+class _Head(nn.Module):
     """A linear layer to logits, the loss of these, their statistics and the decode."""
 
     sizes: Tensor
@@ -84,6 +83,10 @@ class _Head(nn.Module, ABC):
     _width: Callable[[int, int], int]  # number of logits, from those of labels and of sizes
     _loss: Callable[..., Tensor]
     _statistics: Callable[..., Statistics]
+    # logits of the frequencies of labels and sizes in Y, of shape (n_logits,)
+    _initial_bias: Callable[[Tensor], Tensor]
+    # from logits and what is allowed to logits under which no other labels occur
+    _forbid: Callable[[Tensor, Tensor], Tensor]
 
     def __init__(
         self, in_features: int, n_labels: int, cardinalities: Sizes, **options: Any
@@ -138,14 +141,6 @@ class _Head(nn.Module, ABC):
     def n_logits(self) -> int:
         """How many logits an instance has."""
         return self._width(self.n_labels, len(self.cardinalities))
-
-    @abstractmethod
-    def _initial_bias(self, Y: Tensor) -> Tensor:
-        """Return logits of the frequencies of labels and sizes in Y, of shape (n_logits,)."""
-
-    @abstractmethod
-    def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        """Return logits under which labels that are not allowed do not occur."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of features of shape (..., in_features)."""

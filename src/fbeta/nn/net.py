@@ -261,12 +261,8 @@ class FBetaNet(StatisticsClassifier):
         Parameters
         ----------
         X : array-like or tensor of shape (n, ...)
-        y : labels of n instances
-            In the same form in each call.
-        classes : sequence, optional
-            Names of all labels, where y holds label sets and the first call does not have them all.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances.
+        y, classes, sample_weight
+            As for :meth:`fbeta.FBetaReduction.partial_fit`.
 
         Returns
         -------
