@@ -167,12 +167,12 @@ class Cardinality(Objective):
         log_total, kept = np.empty(n), np.empty((n, kept_width))
         mean = kept[:, -self.width :]
         # where numbers are out of range, logarithms of Z are NaN
-        if not (self._run("evaluate", u, log_total, kept) and np.isfinite(log_total).all()):
+        if not (self.sweep("evaluate", u, log_total, kept) and np.isfinite(log_total).all()):
             log_total, mean, kept = map_rows(xp, work, self._tasks(u))
         loss = log_total - xp.sum(xp.where(y > 0, u, xp.zeros_like(u)), axis=1)
         return loss[:, None], mean - y, kept
 
-    def _run(self, name: str, *arrays: Array) -> bool:
+    def sweep(self, name: str, *arrays: Array) -> bool:
         """Run a compiled sweep over the rows of arrays, on threads where that pays, if it can."""
         laws = size_laws(self.n_labels, self.sizes)
         if laws is None or not all(isinstance(a, np.ndarray) for a in arrays):
@@ -180,7 +180,7 @@ class Cardinality(Objective):
         sweep, n = getattr(laws, name), len(arrays[0])
         own = [np.ascontiguousarray(a, np.float64) for a in arrays]
         parts = n * self.n_labels * (int(self.sizes[-1]) + 1) // MIN_THREAD_CELLS
-        rows = -(-n // max(1, min(n_threads(), parts)))
+        rows = -(-max(n, 1) // max(1, min(n_threads(), parts)))
         rows += -rows % COMPILED_ROWS
         tasks = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
         run_threaded(lambda t: sweep(t.stop - t.start, *(a[t] for a in own)), tasks)
@@ -207,7 +207,7 @@ class Cardinality(Objective):
             return (labels_first(xp, out),)
 
         out = np.empty(v.shape)
-        done = v.dtype == xp.float64 and self._run("multiply", curvature, v, out)
+        done = v.dtype == xp.float64 and self.sweep("multiply", curvature, v, out)
         return out if done else map_rows(xp, work, self._tasks(v))[0]
 
     def diagonal(self, curvature: Array) -> Array:

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from fbeta._array import Array
 from fbeta._threads import map_rows, row_tasks
-from fbeta.linear.compiled import size_laws
+from fbeta.linear.cardinality import Cardinality
 from fbeta.nn._inputs import is_tracing, size_tensor, widest
 from fbeta.statistics.cardinality_law import (
     expected_labels,
@@ -30,8 +30,6 @@ from fbeta.statistics.conditional_bernoulli import INFINITE_LOG_ODDS
 SHIFT_STEPS, MAX_FACTOR = 3, 1e30  # of the search for the shift of scores, which need not be exact
 # what products of probabilities are accurate for: the least P(k labels), and the largest logit
 MIN_LAW, MAX_LOGIT = 1e-280, 1e4
-
-MIN_THREAD_CELLS = 1 << 21  # pairs of a label and a size below which threads do not pay
 
 
 def expectations(
@@ -70,21 +68,10 @@ def _sweep(logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return ``ln Z``, (n,), NaN where it is not known, and expected labels and sizes, compiled."""
     n, width = logits.shape
     s = width - 1 - len(sizes)
-    laws = size_laws(s, np.array([0, *sizes]))
-    if laws is None:
-        return torch.full((n,), torch.nan, dtype=logits.dtype), torch.empty_like(logits)
-
-    def work(rows: slice) -> tuple[Array, Array]:
-        u = np.ascontiguousarray(logits[rows].numpy())
-        log_partition, kept = np.empty(len(u)), np.empty((len(u), width + 2 * s + len(sizes) + 1))
-        laws.evaluate(len(u), u, log_partition, kept)
-        return log_partition, kept[:, -width:]
-
-    tasks = [slice(n)]
-    if n * s * (1 + max(sizes, default=0)) >= MIN_THREAD_CELLS:
-        tasks = row_tasks((np, None), n, _row_bytes(s, sizes))
-    found = map_rows(np, work, tasks) if len(tasks) > 1 else work(tasks[0])
-    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    log_partition, kept = np.full(n, np.nan), np.empty((n, width + 2 * s + len(sizes) + 1))
+    law = Cardinality(s, np.array([0, *sizes]))
+    law.sweep("evaluate", logits.numpy(), log_partition, kept)
+    return torch.from_numpy(log_partition), torch.from_numpy(kept[:, -width:])
 
 
 def _careful_expectations(
