@@ -62,15 +62,12 @@ PARTS |= {
 
 @dataclass(frozen=True)
 class Method:
-    """A title for tables, the name of the class among ``PARTS``, and what differs from defaults.
-
-    ``follows_beta`` says whether its predictions depend on beta at all.
-    """
+    """A title for tables, the name of the class among ``PARTS``, and what differs from defaults."""
 
     title: str
     estimator: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    follows_beta: bool = True
+    follows_beta: bool = True  # whether its predictions depend on beta at all
 
 
 #: Every method that experiments and the command line know by name.

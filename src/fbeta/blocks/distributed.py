@@ -32,11 +32,7 @@ def is_dask(X: Any) -> bool:
 
 
 def open_source(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
-    """Return where rows come from if they are not arrays in memory; None if they are.
-
-    X is a RowBlocks, a memory map, a collection of Dask, a RowSource, or anything else; y and
-    sample_weight are for X that does not hold them itself.
-    """
+    """Return where rows come from, or None for arrays; y and sample_weight are for X without."""
     if isinstance(X, RowBlocks):
         if y is not None or sample_weight is not None:
             raise TypeError("the blocks hold labels and weights themselves: pass X alone")
@@ -142,8 +138,13 @@ class Distributed(RowSource):
     def form(self) -> LabelForm:
         """Return the form of the labels, for which each chunk is asked."""
         if self._form is None:
+
+            def find(number: int, Y: Any) -> LabelForm | None:
+                some = Y.shape[0] if hasattr(Y, "shape") else len(Y)
+                return form_of_block(Block(f"chunk {number}", 0, None, Y)) if some else None
+
             labels = [(number, Y) for number, _, Y, _ in self._parts]
-            found = self.dask.compute(*self._on_each(_form_of_chunk, labels))
+            found = self.dask.compute(*self._on_each(find, labels))
             forms = [form for form in found if form is not None]
             if not forms:
                 raise ValueError("X has no rows: at least one is required")
@@ -154,7 +155,16 @@ class Distributed(RowSource):
 
     def scan(self, *, by_size: bool) -> None:
         """Check the chunks, count their labels, and pick the rows to be held."""
-        check = partial(_check_chunk, form=self.form(), n_features=self._n_features)
+        form, d = self.form(), self._n_features  # the source is not sent to the rows
+
+        def check(number: int, X: Any, Y: Any, weight: Any) -> CheckedRows:
+            if not X.shape[0]:
+                none = sp.csr_array((0, form.n_labels), dtype=np.int8)
+                return CheckedRows(np.zeros((0, d)), none, None, np.zeros(0, np.uint64))
+            weight = weight.to_numpy() if hasattr(weight, "to_numpy") else weight
+            block = Block(f"chunk {number}", 0, X, Y, weight)
+            return check_block(block, form, number * MAX_CHUNK_ROWS, d, finite=True)
+
         self._rows = list(self.dask.persist(*self._on_each(check, self._parts)))
         self._parts = []
         super().scan(by_size=by_size)
@@ -211,25 +221,6 @@ def _identity(value: Any) -> Any:
 def _run(work: Callable[..., Any], *values: Any) -> Any:
     with one_blas_thread():
         return work(*values)
-
-
-def _form_of_chunk(number: int, Y: Any) -> LabelForm | None:
-    """Return the form of the labels of a chunk; None where it has no rows."""
-    if not (Y.shape[0] if hasattr(Y, "shape") else len(Y)):
-        return None
-    return form_of_block(Block(f"chunk {number}", 0, None, Y))
-
-
-def _check_chunk(
-    number: int, X: Any, Y: Any, weight: Any, form: LabelForm, n_features: int
-) -> CheckedRows:
-    """Check a chunk and number its rows."""
-    if not X.shape[0]:
-        none = sp.csr_array((0, form.n_labels), dtype=np.int8)
-        return CheckedRows(np.zeros((0, n_features)), none, None, np.zeros(0, np.uint64))
-    weight = weight.to_numpy() if hasattr(weight, "to_numpy") else weight
-    block = Block(f"chunk {number}", 0, X, Y, weight)
-    return check_block(block, form, number * MAX_CHUNK_ROWS, n_features, finite=True)
 
 
 def _spread(value: Any) -> None:
@@ -303,13 +294,7 @@ def _ask(work: Callable[[Any], Any], X: Any) -> Any:
 
 
 class DaskStatistics:
-    """Label statistics of the rows of a Dask collection, which are computed when asked for.
-
-    Parameters
-    ----------
-    parts : list of Delayed
-        :class:`fbeta.LabelStatistics` of each chunk of rows.
-    """
+    """Label statistics of each chunk of a Dask collection, as Delayed, computed when asked for."""
 
     def __init__(self, parts: list[Any]) -> None:
         self.parts = parts
@@ -337,7 +322,12 @@ class DaskStatistics:
         return lambda parts: LabelStatistics.concatenate([q for q in parts if q is not None]), ()
 
     def __dask_postpersist__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _rebuild_statistics, (self.__dask_keys__(),)
+        from dask.delayed import Delayed
+
+        def rebuild(graph: Any, keys: list[Any], **_: Any) -> DaskStatistics:
+            return DaskStatistics([Delayed(key, graph) for key in keys])
+
+        return rebuild, (self.__dask_keys__(),)
 
     def compute(self, **options: Any) -> LabelStatistics:
         """Return the statistics of all rows."""
@@ -350,9 +340,3 @@ class DaskStatistics:
         import dask
 
         return dask.persist(self, **options)[0]  # type: ignore[no-any-return]
-
-
-def _rebuild_statistics(graph: Any, keys: list[Any], **_: Any) -> DaskStatistics:
-    from dask.delayed import Delayed
-
-    return DaskStatistics([Delayed(key, graph) for key in keys])

@@ -29,10 +29,7 @@ _EXTENT_ROWS = 4096  # of a block in the pass that finds the features and labels
 
 
 def open_files(path: Any, **options: Any) -> tuple[list[Part], dict[str, Any]]:
-    """Find the files of a folder and how to read them: see :meth:`RowBlocks.read`.
-
-    Returns the parts, and ``feature_names``, ``label_names`` or ``classes`` where files have them.
-    """
+    """Return the parts of :meth:`RowBlocks.read`, and names of features, labels or classes."""
     files = list_files(path)
     if all(file.suffix.lower() in _NUMPY_SUFFIXES for file in files):
         return _numpy(files, path, **options), {}
@@ -240,7 +237,14 @@ class BlockResults:
         with write_atomically(path) as part:
             writer = None
             for values in self:
-                table = _arrow_table(arrow, values)
+                if hasattr(values, "iloc"):
+                    table = arrow.Table.from_pandas(values, preserve_index=False)
+                elif isinstance(values, list):
+                    table = arrow.table({"labels": arrow.array([sorted(row) for row in values])})
+                else:
+                    dense = values.toarray() if sp.issparse(values) else values
+                    columns = enumerate(np.atleast_2d(dense.T))
+                    table = arrow.table({str(j): column for j, column in columns})
                 if writer is None:
                     writer = parquet.ParquetWriter(part, table.schema)
                 writer.write_table(table.cast(writer.schema))
@@ -252,15 +256,6 @@ class BlockResults:
         """Return the answers for all rows as one array."""
         blocks = [v.toarray() if sp.issparse(v) else np.asarray(v) for v in self]
         return np.concatenate(blocks).astype(dtype) if dtype else np.concatenate(blocks)
-
-
-def _arrow_table(arrow: Any, values: Any) -> Any:
-    if hasattr(values, "iloc"):
-        return arrow.Table.from_pandas(values, preserve_index=False)
-    if isinstance(values, list):
-        return arrow.table({"labels": arrow.array([sorted(row) for row in values])})
-    columns = np.atleast_2d((values.toarray() if sp.issparse(values) else values).T)
-    return arrow.table({str(j): column for j, column in enumerate(columns)})
 
 
 def _save(values: Any, stem: Path) -> Path:

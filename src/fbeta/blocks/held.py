@@ -66,10 +66,7 @@ class TrialPoint:
 def merge_points(
     points: Sequence[TrialPoint],
 ) -> tuple[list[TrialPoint], list[tuple[int, NDArray[np.intp]]]]:
-    """Merge points that count the same rows, so that one product with X serves them together.
-
-    Returns the merged points, and for each point where it went: which of these, and its problems.
-    """
+    """Merge points that count the same rows; return these, and where each and its problems went."""
     merged: list[TrialPoint] = []
     places: list[tuple[int, NDArray[np.intp]]] = [(0, np.zeros(0, np.intp))] * len(points)
     by_fold: dict[int, list[int]] = {}

@@ -56,11 +56,7 @@ def scan(source: RowSource, learner: Any, make_code: Callable[[Indicator], Code]
 
 
 class BlockProblems:
-    """The problems of a code over the rows of a source, after its first pass.
-
-    For cross-validation ``cv`` is the number of folds. Objectives and gradients of trial points are
-    evaluated in passes over all rows.
-    """
+    """The problems of a code over the rows of a source, in ``cv`` folds where that is given."""
 
     purpose = "a fit to blocks of rows"
     requires: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -77,7 +73,11 @@ class BlockProblems:
         self.objective: Objective = learner.make_objective(code.targets(none))
         self.problem = self.distinct = np.arange(code.width())
         if self.objective.separates_columns:
-            self.problem, self.distinct = _distinct(code, summary.tally)
+            tally, sums = summary.tally, cast(Any, code).column_sums
+            keys = np.stack([sums(tally.sizes, tally.keys[:, seed]) for seed in (0, 1)])
+            _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            self.problem, self.distinct = np.argsort(order)[which.reshape(-1)], first[order]
         self.targets = partial(distinct_targets, code=code, distinct=self.distinct)
         tallies = [summary.tally]
         if cv is not None:
@@ -148,10 +148,7 @@ class BlockProblems:
         return np.asarray(means).reshape(self.n_folds, len(alphas)).T
 
     def _solve(self, folds: Sequence[int], alphas: Sequence[float], path: Any) -> list[GroupState]:
-        """Solve for some folds (-1 for all rows) and alphas, in passes that all of them share.
-
-        The states are written to a path after each pass, and read if there is one at the start.
-        """
+        """Solve for folds (-1 for all rows) and alphas; states of a pass are kept in a file."""
         n_folds = 0 if folds[0] < 0 else len(folds)
         fingerprint = self.summary.fingerprint() | {
             "the parameters": f"{self.learner!r} {list(alphas)} {n_folds}",
@@ -265,14 +262,6 @@ class BlockProblems:
             return LinearModel(coef, offset, n_iter, converged, self.objective)
         model = LinearProbabilities(coef, offset, self.problem, n_iter, converged, loss)
         return model.unfold() if getattr(self.learner, "unfold", False) else model
-
-
-def _distinct(code: Any, tally: Tally) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return for each target the distinct one it equals, and where each of these comes first."""
-    keys = np.stack([code.column_sums(tally.sizes, tally.keys[:, seed]) for seed in (0, 1)])
-    _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return np.argsort(order)[which.reshape(-1)], first[order]
 
 
 def distinct_targets(Y: Indicator, code: Code, distinct: NDArray[np.intp]) -> sp.csr_array:

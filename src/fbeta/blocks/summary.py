@@ -21,10 +21,7 @@ _POSITION_SEED = 3  # of the bits that tell where a row is
 
 
 def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
-    """Return 64 pseudo-random bits for each row, (n,), which depend on its number and a seed only.
-
-    The finaliser of SplitMix64: rows have the same bits however they are dealt into blocks.
-    """
+    """Return 64 bits for each row, (n,), by its number and a seed alone: SplitMix64's finaliser."""
     with np.errstate(over="ignore"):
         z = (ids + np.uint64(1)) * np.uint64(_KEYS[0]) + np.uint64(seed) * np.uint64(_KEYS[1])
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -118,10 +115,7 @@ class CheckedRows:
         return CheckedRows(self.X[rows], self.Y[rows], weight, self.ids[rows], fold)
 
     def checksum(self) -> tuple[int, ...]:
-        """Return numbers that change if any entry does, or rows change their places.
-
-        Sums of the bits of all entries, and of the first feature and the labels by their places.
-        """
+        """Return sums of the bits of all entries, and of some by their places."""
         X, Y, sums = self.X, self.Y, []
         for values in (Y.indptr, X.data, X.indices) if sp.issparse(X) else (Y.indptr, X):
             flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)

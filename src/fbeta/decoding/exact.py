@@ -208,10 +208,7 @@ def _tables(measure: Measure, block: Dense) -> Tables:
 
 
 def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
-    """Find the best label sets under any statistics.
-
-    Returns shape (n, s), (n,).
-    """
+    """Find the best label sets, (n, s), and their values, (n,), under any statistics."""
     xp = block.place[0]
     if goal.measure.separable:
         size, value = _search_one_order(block, tables, goal)
@@ -259,10 +256,7 @@ def _sizes_of(block: Dense) -> tuple[Array, Array]:
 
 
 def _largest_sum(xp: Any, scores: Array, size: int) -> tuple[Array, Array]:
-    """Return the sum of the largest ``size`` scores of each row, and the next largest.
-
-    NumPy's scores are sorted in place.
-    """
+    """Return the sum of the largest scores, and the next; NumPy's are sorted in place."""
     s = scores.shape[1]
     if xp is np:
         if size < s:

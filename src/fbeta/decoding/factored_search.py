@@ -53,10 +53,7 @@ def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
 
 
 def search_sparse(form: Sparse, goal: Goal) -> tuple[Any, NDArray[np.float64]]:
-    """Return the best label sets, a csr_array of shape (n, s), and their values, (n,).
-
-    Sets hold listed labels alone: a row that lists fewer labels than the least number gets all.
-    """
+    """Return the best sets of listed labels, csr (n, s), all of short lists, and values, (n,)."""
     if not form.shape[0]:
         return sp.csr_array(form.shape, dtype=np.int8), np.zeros(0)
     listed, first = form.listed(), form.P.indptr

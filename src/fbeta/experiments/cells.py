@@ -111,7 +111,14 @@ class Record:
             found = content.pop("format")
             if found == RECORD_FORMAT:
                 names = {key: str(content[key]) for key in ("experiment", "dataset", "method")}
-                _check_fields(content, _NEEDED.get(names["experiment"], {}))
+                for path, kinds in _NEEDED.get(names["experiment"], {}).items():
+                    value, (part, _, words) = content, path.partition(" ")
+                    for key in path.split():
+                        if not isinstance(value, dict) or key not in value:
+                            raise ValueError(f"its {part} lacks {words!r}")
+                        value = value[key]
+                    if not isinstance(value, kinds):
+                        raise ValueError(f"its {part} has {value!r} for {words!r}")
                 return cls(
                     Cell(**names, parameters=dict(content["parameters"])),
                     dict(content["result"]),
@@ -126,19 +133,6 @@ class Record:
                 "remove the file to run this cell again"
             ) from error
         raise ResultError(f"{source}: expected results of format {RECORD_FORMAT}, found {found!r}")
-
-
-def _check_fields(content: Any, needed: Mapping[str, Any]) -> None:
-    """Raise where a field is absent or of another kind."""
-    for path, kinds in needed.items():
-        value: Any = content
-        name, _, words = path.partition(" ")
-        for key in path.split():
-            if not isinstance(value, dict) or key not in value:
-                raise ValueError(f"its {name} lacks {words!r}")
-            value = value[key]
-        if not isinstance(value, kinds):
-            raise ValueError(f"its {name} has {value!r} for {words!r}")
 
 
 def describe_machine(cpuinfo: str = "/proc/cpuinfo") -> dict[str, str]:
@@ -205,10 +199,7 @@ class ResultStore:
 
     @contextmanager
     def claim(self, cell: Cell) -> Iterator[bool]:
-        """Yield whether this run may compute a cell: no other run holds its lock.
-
-        The cell may have finished in the meantime, so look for its record after the claim.
-        """
+        """Yield whether no other run holds the lock of a cell; it may have finished before."""
         path = self._path(cell, ".lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:

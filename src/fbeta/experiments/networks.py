@@ -35,10 +35,7 @@ _GAMMA, _MARGIN = 4.0, 0.05
 
 
 def compute_network(cell: Cell, data: Dataset, device: str = "cpu") -> dict[str, Any]:
-    """Train a network on a data set with a split; return its F_1 on the test rows and its epochs.
-
-    The cell has the parameters ``seed``, ``batch``, ``epochs`` and ``patience``.
-    """
+    """Train a network on a data set with a split; return F_1 on the test rows, and the epochs."""
     X, Y, X_test, Y_test = (_dense(part) for part in data.split)
     if not sp.issparse(data.X):
         scaler = StandardScaler().fit(X)

@@ -39,6 +39,10 @@ _MARKS = (
     f"Small: the number of the paper; = within {PAPER_TOLERANCE:g} of it, ▲ ours is above, ▼ ours "
     "is below. Bold is the best of ours."
 )
+_CONVERGENCE = (
+    "Synthetic data whose law is known and for which linear models suffice: the expected "
+    "F-measure of the predictions is computed exactly, as the mean over the seeds."
+)
 _SCORES = "Our scores as bars; a vertical mark is the number of the paper."
 _CALIBRATION = (
     f"{CALIBRATION} Once by the statistics of the models alone, and once after calibration on "
@@ -95,10 +99,7 @@ def run_and_write(
     folder: Path,
     progress: Progress,
 ) -> tuple[dict[str, Any], Output]:
-    """Run the cells of one experiment, and write its tables and figures, and the report on it.
-
-    Also returns the numbers of ``cells`` with a result and of those ``computed``, and ``failures``.
-    """
+    """Run an experiment, write its tables, figures and report, and return counts and failures."""
     store, output = ResultStore(make_folder(folder)), Output()
     records, computed, failures = run_cells(cells, compute, store, progress)
     if records:
@@ -237,9 +238,21 @@ def html_report(store: ResultStore) -> str:
     figure1, table2 = store.records("figure1"), store.records("table2")
     if not figure1 and not table2:
         raise ResultError(f"{store.folder}: there are no results to report")
-    sections = [_convergence_section(figure1)] if figure1 else []
+    sections = []
+    if figure1:
+        title, make, digits = _TABLES["figure1"]
+        lines = [[as_text(value, digits) for value in row] for row in make(figure1)[1:]]
+        head = ["n", "seeds", "on test labels", "expected", "regret", "Bayes optimum"]
+        content = figures(convergence_charts(figure1)) + html_table(head, lines)
+        sections.append(section(title, _CONVERGENCE, content))
+
+    def write(entry: Entry, is_best: bool) -> str:
+        ours = f"<b>{entry.score:.4f}</b>" if is_best else f"{entry.score:.4f}"
+        sign = {"=": "=", "+": "▲", "-": "▼", "": ""}[entry.mark]
+        return ours if not sign else f"{ours} <small>{entry.paper:.4f} {sign}</small>"
+
     for table in score_tables(table2):
-        rows = [[escape(title), *cells] for title, *cells in table.lines(_entry)]
+        rows = [[escape(title), *cells] for title, *cells in table.lines(write)]
         sections.append(
             section(
                 f"F_{table.protocol['beta']:g} by data set and method",
@@ -257,26 +270,6 @@ def html_report(store: ResultStore) -> str:
         sections += _left_out_sections(table2, store.left_out())
     sections.append(_origin_section([*figure1, *table2]))
     return page("Results of fbeta", "\n".join(sections))
-
-
-def _convergence_section(records: Sequence[Record]) -> str:
-    title, make, digits = _TABLES["figure1"]
-    rows = [[as_text(value, digits) for value in row] for row in make(records)[1:]]
-    head = ["n", "seeds", "on test labels", "expected", "regret", "Bayes optimum"]
-    return section(
-        title,
-        "Synthetic data whose law is known and for which linear models suffice: the expected "
-        "F-measure of the predictions is computed exactly, as the mean over the seeds.",
-        figures(convergence_charts(records)) + html_table(head, rows),
-    )
-
-
-def _entry(entry: Entry, is_best: bool) -> str:
-    ours = f"<b>{entry.score:.4f}</b>" if is_best else f"{entry.score:.4f}"
-    if entry.paper is None:
-        return ours
-    sign = {"=": "=", "+": "▲", "-": "▼"}[entry.mark]
-    return f"{ours} <small>{entry.paper:.4f} {sign}</small>"
 
 
 def _beta_sections(table: ScoreTable) -> list[str]:

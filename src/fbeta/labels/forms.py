@@ -11,7 +11,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from fbeta._array import Array, array_namespace, check_unmasked, is_tensor, to_numpy
+from fbeta._array import (
+    Array,
+    array_namespace,
+    check_unmasked,
+    dense_to_csr,
+    is_tensor,
+    to_numpy,
+)
 from fbeta.labels.containers import (
     LIBRARIES,
     as_table,
@@ -40,12 +47,9 @@ SPARSE = {
 
 @dataclass(frozen=True)
 class LabelForm:
-    """The form in which a user keeps labels: read one way, written back the same way.
+    """The form in which a user keeps labels: read one way, written back the same way."""
 
-    ``"single"`` is a 1-D binary target: one label, present or not.
-    """
-
-    kind: Kind
+    kind: Kind  # "single" is a 1-D binary target: one label, present or not
     classes: NDArray[Any]  # (s,) names, numbers from 0 for matrices; "single": one or two classes
     # of the array, or one per column for a data frame; the type of label sets; the type of a column
     # of Polars or Arrow where its rows do not show it; else None
@@ -125,12 +129,8 @@ class LabelForm:
                 f"{name} has {other.n_labels} labels, but {self.n_labels} were {known}: they "
                 f"must agree (shape {values.shape})"
             )
-        if isinstance(values, np.ndarray):  # twice as fast as SciPy's constructor
-            n, s = values.shape
-            flat, index_type = np.flatnonzero(values), np.intp if values.size >= 2**31 else np.int32
-            starts = np.searchsorted(flat, s * np.arange(n + 1)).astype(index_type)
-            entries = np.ones(len(flat), np.int8), (flat % s).astype(index_type), starts
-            return sp.csr_array(entries, shape=(n, s))
+        if isinstance(values, np.ndarray):
+            return dense_to_csr(values.view(np.int8))
         return sp.csr_array(values).astype(np.int8)
 
     def _by_name(self, other: LabelForm) -> bool:
@@ -247,10 +247,7 @@ def materialise(Y: Any) -> Any:
 
 
 def _parse(Y: Any, name: str, fitted: LabelForm | None = None) -> tuple[LabelForm, Any]:
-    """Return the form of labels, and their values as they are.
-
-    That is a list of Python sets, a 1-D array of classes, or a 0/1 matrix: booleans or CSR of int8.
-    """
+    """Return the form of labels, and values: Python sets, classes, or a 0/1 matrix or CSR."""
     Y, kind = materialise(Y), "" if fitted is None else fitted.kind
     if kind == "single":
         Y = _one_column(Y)
@@ -368,10 +365,7 @@ def _check_not_empty(shape: tuple[int, ...], name: str) -> None:
 
 
 def check_binary(values: Array, name: str, sparse: Indicator | None = None) -> None:
-    """Raise where an array of any library has a value besides 0 and 1, and say where.
-
-    The values are those of a matrix of shape (n, s), or the data of a sparse one.
-    """
+    """Raise where values, (n, s) or the data of a sparse matrix, are not 0 or 1, and say where."""
     xp = array_namespace(values)
     if xp.isdtype(values.dtype, "bool"):
         return

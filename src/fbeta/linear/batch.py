@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,11 +30,7 @@ SANDWICH_ENTRIES = 1 << 28  # entries of weighted rows that an accelerator multi
 
 
 class RowTiles:
-    """The rows of a design in tiles of ``size`` rows that fit the device's fastest memory.
-
-    Tiles are kept in the type of X, and converted to ``dtype``, that of the products, as they are
-    visited.
-    """
+    """The rows of a design in tiles of a ``size``, in the type of X; products in ``dtype``."""
 
     def __init__(self, design: Design, size: int, dtype: Any) -> None:
         self.design, self.dtype = design, dtype
@@ -81,40 +77,34 @@ class RowTiles:
 
     def sandwiches(self, weights: list[Array], *, positive: bool) -> Array:
         """Return ``Z' diag(weight) Z``, (k, p, p), for (rows, k) tiles of weights."""
-        xp, k, p = self.design.xp, weights[0].shape[1], self.design.matrix.shape[1]
+        design, xp, k = self.design, self.design.xp, weights[0].shape[1]
         rows = max(tile.shape[0] for tile in self.tiles)
         # one after the other a processor is fast enough, and multiplies by its own transpose
-        many = is_accelerator(self.design.device) and positive
-        size = max(1, SANDWICH_ENTRIES // (rows * p)) if many else 1
-        chunks = [slice(at, min(at + size, k)) for at in range(0, k, size)]
-        out = [self._sandwich([w[:, chunk] for w in weights], positive) for chunk in chunks]
+        many = is_accelerator(design.device) and positive
+        size = max(1, SANDWICH_ENTRIES // (rows * design.shape[1])) if many else 1
+        out = []
+        for at in range(0, k, size):
+            total: Array = 0.0
+            for tile, every in zip(self, weights, strict=True):
+                dense, weight = (
+                    tile.toarray() if sp.issparse(tile) else tile,
+                    every[:, at : at + size],
+                )
+                if weight.shape[1] > 1:
+                    half = dense[None, :, :] * xp.sqrt(weight).T[:, :, None]
+                    total = total + xp.matrix_transpose(half) @ half
+                    continue
+                # a product of a matrix with its own transpose costs half
+                half = dense * xp.sqrt(weight) if positive else dense
+                total = total + (half.T @ (half if positive else weight * dense))[None, :, :]
+            if design.shifted:
+                total = design.backward(design.backward(total[0, :, :]).T).T[None, :, :]
+            out.append(total)
         return xp.concat(out)
 
-    def _sandwich(self, weights: list[Array], positive: bool) -> Array:
-        xp = self.design.xp
-        total: Array = 0.0
-        for tile, weight in zip(self, weights, strict=True):
-            dense = tile.toarray() if sp.issparse(tile) else tile
-            if weight.shape[1] > 1:
-                half = dense[None, :, :] * xp.sqrt(weight).T[:, :, None]
-                total = total + xp.matrix_transpose(half) @ half
-                continue
-            # a product of a matrix with its own transpose costs half
-            half = dense * xp.sqrt(weight) if positive else dense
-            total = total + (half.T @ (half if positive else weight * dense))[None, :, :]
-        if not self.design.shifted:
-            return total
-        return self.design.backward(self.design.backward(total[0, :, :]).T).T[None, :, :]
 
-
-@dataclass
-class Losses:
-    """Sums of the losses (m,), residuals and curvature ((rows, M) tiles), sums of its diagonal."""
-
-    value: Array
-    residuals: list[Array]
-    curvature: list[Array]
-    curvature_sum: Array
+#: Sums of the losses (m,), residuals and curvature ((rows, M) tiles), sums of its diagonal.
+Losses: TypeAlias = tuple[Array, list[Array], list[Array], Array]
 
 
 @dataclass
@@ -201,15 +191,15 @@ class ProblemBatch:
             value, total = value + f, total + diagonal
             residuals.append(g)
             curvature.append(xp.astype(h, self.light_tiles.dtype, copy=False))
-        return Losses(value, residuals, curvature, total)
+        return value, residuals, curvature, total
 
     def evaluation(self, W: Array, losses: Losses) -> Evaluation:
         """Add the penalty of W, (p, M), and map the residuals back to its coordinates."""
-        xp = self.xp
-        value = 0.5 * self.total(xp.sum(self.penalty * W * W, axis=0)) + losses.value
-        pull = xp.astype(self.tiles.adjoint(losses.residuals), xp.float64, copy=False)
+        xp, (value, residuals, *curvature) = self.xp, losses
+        value = 0.5 * self.total(xp.sum(self.penalty * W * W, axis=0)) + value
+        pull = xp.astype(self.tiles.adjoint(residuals), xp.float64, copy=False)
         gradient = self.objective.project(pull + self.penalty * W)
-        return Evaluation(W, value, gradient, losses.curvature, losses.curvature_sum)
+        return Evaluation(W, value, gradient, *curvature)
 
     def evaluate(self, W: Array, cautious: Array | None = None) -> Evaluation:
         """Evaluate everything at W, (p, M)."""
@@ -221,10 +211,10 @@ class ProblemBatch:
         pairs = zip(scores, changes, strict=True)
         return [multiply_add(self.xp, u, wide, v) for u, v in pairs]
 
-    def slope(self, losses: Losses, changes: list[Array]) -> Array:
+    def slope(self, residuals: list[Array], changes: list[Array]) -> Array:
         """Return the slope of the losses along a change of the scores, (m,)."""
         xp = self.xp
-        pairs = zip(losses.residuals, changes, strict=True)
+        pairs = zip(residuals, changes, strict=True)
         total = xp.astype(sum(xp.sum(g * v, axis=0) for g, v in pairs), xp.float64)
         return total if self.width == 1 else xp.sum(xp.reshape(total, (-1, self.width)), axis=-1)
 
@@ -272,16 +262,6 @@ class ProblemBatch:
     def largest(self, values: Array) -> Array:
         """Take the largest over the columns of each problem: (m c,) to (m,)."""
         return self.xp.max(self.xp.reshape(values, (-1, self.width)), axis=-1)
-
-    def least_ratio(self, new: list[Array], old: list[Array]) -> Array:
-        """Return the smallest ratio of new to old curvature of each problem, (m,), at most 1."""
-        xp, shares = self.xp, []
-        for a, b in zip(new, old, strict=True):
-            a, b = xp.astype(a, xp.float64), xp.astype(b, xp.float64)
-            share = xp.where(b > 0, a / xp.where(b > 0, b, xp.ones_like(b)), xp.ones_like(b))
-            shares.append(xp.min(share, axis=0))
-        least = xp.min(xp.stack(shares), axis=0)
-        return xp.clip(-self.largest(-least), 0.0, 1.0)
 
 
 def columns_of(xp: Any, problems: Array, width: int) -> Array:

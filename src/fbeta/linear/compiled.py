@@ -162,10 +162,7 @@ class Compiled:
         cold: bool,
         max_steps: Callable[[int], int],
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Solve problems with at most ``WIDEST`` columns, those that take longest first.
-
-        Shapes: ``W`` (p, M), ``n_iter`` (m,); returns (m,), (m,).
-        """
+        """Solve problems from W, (p, M); return which are certified, and hard, (m,)."""
         points = np.asfortranarray(W)
         used, status = np.zeros((2, len(self.counts)), dtype=np.intc)
         converged = np.ones(len(self.counts), dtype=np.bool_)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fbeta._array import Array, array_namespace, astype, take_rows
+from fbeta._array import Array, array_namespace, astype, dense_to_csr, take_rows
 from fbeta._threads import one_blas_thread
 from fbeta.linear.batch import RowTiles
 from fbeta.linear.objectives import round_coefficients
@@ -91,7 +91,7 @@ class Design:
     def _of_sparse(
         cls, X: Any, weight: Array | None, intercept: bool, max_abs: float, complete: bool
     ) -> Design:
-        dtype, X = X.dtype, sp.csr_array(X) if sp.issparse(X) else _without_zeros(X)
+        dtype, X = X.dtype, sp.csr_array(X) if sp.issparse(X) else dense_to_csr(X)
         X, selection = (X, None) if complete else _used_columns(X)
         penalised = np.ones((X.shape[1] + intercept, 1))
         column = None if weight is None else weight.astype(X.dtype)[:, None]
@@ -317,15 +317,6 @@ def check_squares(max_abs: float, limit: float, shape: tuple[int, int]) -> None:
     """Refuse X, of (n, d) values up to ``max_abs``, if a sum of their squares may reach a limit."""
     if max_abs > (limit / max(1, shape[0] * shape[1])) ** 0.5:
         raise ValueError(f"X has values up to {max_abs:.1g}, whose squares overflow: scale X")
-
-
-def _without_zeros(X: Array) -> Any:
-    """Return dense X, (n, d), as csr_array; SciPy takes several times as long."""
-    (n, d), places = X.shape, np.flatnonzero(X != 0)
-    small = max(len(places), d) <= np.iinfo(np.intc).max
-    start, indices = np.searchsorted(places, d * np.arange(n + 1)), places % d
-    parts = (own.astype(np.intc) if small else own for own in (indices, start))
-    return sp.csr_array((X.reshape(-1)[places], *parts), shape=(n, d))
 
 
 def _used_columns(X: Any) -> tuple[Any, Any]:

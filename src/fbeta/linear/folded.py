@@ -67,11 +67,7 @@ def folded_paths(
     loss: Loss,
     **settings: Any,
 ) -> list[Path] | None:
-    """Return the path of each fold, which advance together, where that is faster; None elsewhere.
-
-    A path that is closed leaves the problems of the others alone. ``settings`` are those of
-    :func:`solve_path`.
-    """
+    """Return the paths of folds, which advance together, where that is faster; None elsewhere."""
     columns = sum(own.shape[1] for own in targets)
     many = shared.shape[0] * columns > MAX_FOLDED_SCORES
     if not is_accelerator(shared.device) or many or len(rows) < 2 or not columns:

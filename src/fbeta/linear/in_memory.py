@@ -121,10 +121,7 @@ class ArrayOracle(Oracle):
             self.preconditioner = self.preconditioner.take(problems)
 
     def _search_line(self, state: State) -> tuple[Array, list[Array], Losses]:
-        """Find for each problem a step that the rule accepts, (m,), with its scores and losses.
-
-        The slope grows with the step; up to where it vanishes the objective falls.
-        """
+        """Find steps that the rule accepts, (m,), with scores and losses; slopes rise with them."""
         batch, xp = self.batch, self.batch.xp
         rule = EXACT_STEP_RULE if batch.objective.exact_steps else self.rule
         W, direction, scores, value = state.W, state.direction, self.scores, state.value
@@ -141,8 +138,8 @@ class ArrayOracle(Oracle):
         for _ in range(MAX_LINE_SEARCH_TRIALS):
             trial = batch.along(scores, changes, step)
             losses = batch.losses(trial, state.cautious)
-            now = pull + step * bend + batch.slope(losses, changes)
-            change = losses.value - start + step * pull + 0.5 * step**2 * bend
+            now = pull + step * bend + batch.slope(losses[1], changes)
+            change = losses[0] - start + step * pull + 0.5 * step**2 * bend
             good = rule.accepts(first, now, change, step, error)
             if bool(xp.all(good)):
                 return step, trial, losses

@@ -95,28 +95,15 @@ def solve_path(
     """
     known: list[tuple[float, Array]] = []
     for alpha in sorted(set(alphas), reverse=True):
-        start = extrapolate(known, alpha)
+        start = known[-1][1] if known else None
+        if len(known) > 1 and alpha > 0:  # divided differences in ln alpha
+            t, W = [float(np.log(a)) for a, _ in known], [w for _, w in known]
+            ahead, slope = float(np.log(alpha)) - t[-1], (W[-1] - W[-2]) / (t[-1] - t[-2])
+            start = W[-1] + ahead * slope
+            if len(known) == 3:
+                before = (W[-2] - W[-3]) / (t[-2] - t[-3])
+                bend = (slope - before) / (t[-1] - t[-3])
+                start += SECOND_ORDER_SHARE * ahead * (float(np.log(alpha)) - t[-2]) * bend
         solution = problems.solve(alpha, start, tol=tol, max_iter=max_iter)
         known = [*known[-2:], (alpha, solution.W)]
         yield alpha, solution
-
-
-def extrapolate(known: list[tuple[float, Array]], alpha: float) -> Array | None:
-    """Continue up to three solutions (alpha, W), the strongest first, to ``alpha``.
-
-    By divided differences in ``ln alpha``; None where no solution is known.
-    """
-    if not known:
-        return None
-    if len(known) == 1 or alpha == 0:
-        return known[-1][1]
-    t = [float(np.log(a)) for a, _ in known]
-    W = [w for _, w in known]
-    ahead = float(np.log(alpha)) - t[-1]
-    slope = (W[-1] - W[-2]) / (t[-1] - t[-2])
-    out = W[-1] + ahead * slope
-    if len(known) == 3:
-        before = (W[-2] - W[-3]) / (t[-2] - t[-3])
-        bend = (slope - before) / (t[-1] - t[-3])
-        out = out + SECOND_ORDER_SHARE * ahead * (float(np.log(alpha)) - t[-2]) * bend
-    return out

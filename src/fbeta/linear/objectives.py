@@ -293,10 +293,7 @@ def has_kernels(array: Array) -> bool:
 def round_coefficients(
     coef: Array, intercept: Array, dtype: Any, max_abs: float
 ) -> tuple[Any, Any]:
-    """Return coefficients (d, m) and intercepts (m,), (m, d) and (m,), in the type of X.
-
-    Or in double precision where rounding would change scores of X, with values up to ``max_abs``.
-    """
+    """Return (m, d) coefficients and intercepts, in the type of X unless scores change by it."""
     xp = array_namespace(coef)
     if dtype != xp.float64:
         sizes = xp.sum(xp.abs(coef), axis=0)

@@ -277,7 +277,13 @@ class Factorised(Preconditioner):
             made.curvature = [xp.where(wide, now, old) for now, old in both]
             if made.squares is not None:
                 made.squares = [xp.where(renewed, xp.nan, own) for own in made.squares]
-        made.smallest = made.sound * batch.least_ratio(curvature, made.curvature)
+        shares = []
+        for pair in zip(curvature, made.curvature, strict=True):
+            now, old = (xp.astype(a, xp.float64) for a in pair)
+            share = xp.where(old > 0, now / xp.where(old > 0, old, xp.ones_like(old)), 1.0)
+            shares.append(xp.min(share, axis=0))
+        least = -batch.largest(-xp.min(xp.stack(shares), axis=0))
+        made.smallest = made.sound * xp.clip(least, 0.0, 1.0)
         return made
 
     @classmethod

@@ -279,10 +279,7 @@ def distinct_targets(
 def independent_start(
     design: Design, targets: Any, alpha: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Fit a logistic regression to each column of targets, (n, M), roughly.
-
-    Returns the coefficients, (p, M), and the values of constant columns, NaN elsewhere.
-    """
+    """Return rough logistic regressions, (p, M), of targets, and the constant ones or NaN, (M,)."""
     problems = LinearProblems(design, sp.csc_array(targets), LogisticLoss())
     W = to_numpy(problems.solve(alpha, tol=START_TOL).W)[:, problems.problem]
     return W, problems.constant[problems.problem]

@@ -58,10 +58,7 @@ def enumerate_sets(B: NDArray[Any], chain: NDArray[Any]) -> Candidates:
 
 
 def search_beam(B: NDArray[Any], chain: NDArray[Any], width: int) -> Candidates:
-    """Keep the ``width`` most probable beginnings of each instance, label by label.
-
-    The weights are the probabilities divided by their sum. Arguments as for :func:`enumerate_sets`.
-    """
+    """Keep the ``width`` most probable beginnings, label by label; weights are their shares."""
     n, s = B.shape
     sets = np.zeros((n, 1, s), dtype=np.bool_)
     probability = np.ones((n, 1))

@@ -133,10 +133,7 @@ class SubmodularMultiLabel(BundleClassifier):
 
 
 def cooccurrence(Y: Indicator, weight: Array | None = None) -> tuple[Pairs, Array]:
-    """Return the pairs of labels u < v that occur together in Y (n, s), and how often, (E,) each.
-
-    The numbers of rows, by weight, are divided by the largest one.
-    """
+    """Return the pairs of labels u < v in Y (n, s), and their weights relative to the largest."""
     Y = Y.astype(np.float64)
     weighted = Y if weight is None else sp.diags_array(weight) @ Y
     upper = sp.csr_array(sp.triu(Y.T @ weighted, k=1))
@@ -241,7 +238,15 @@ def maximise_pairwise(unary: Array, pairs: Pairs, attraction: Array) -> Sets:
     """
     s = unary.shape[1]
     A = _symmetric(pairs, attraction, s)
-    lower, upper = (_closure(unary, A, start) for start in (False, True))
+
+    def close(sets: Sets) -> Sets:  # labels that gain from the present set, until none changes
+        while True:
+            update = unary + sets @ A > 0
+            if (update == sets).all():
+                return sets
+            sets = update
+
+    lower, upper = (close(np.full(unary.shape, start)) for start in (False, True))
     rows = np.flatnonzero((lower != upper).any(axis=1))
     chunk = max(1, MAX_EDGES // (s + 2 * len(attraction)))
     for start in range(0, len(rows), chunk):
@@ -253,16 +258,6 @@ def maximise_pairwise(unary: Array, pairs: Pairs, attraction: Array) -> Sets:
 def _symmetric(pairs: Pairs, attraction: Array, s: int) -> sp.csr_array:
     half = sp.coo_array((attraction, pairs), shape=(s, s))
     return sp.csr_array(half + half.T)
-
-
-def _closure(unary: Array, A: sp.csr_array, start: bool) -> Sets:
-    """Set every label that gains from the present set, until no label changes."""
-    sets = np.full(unary.shape, start)
-    while True:
-        update = unary + sets @ A > 0
-        if (update == sets).all():
-            return sets
-        sets = update
 
 
 def _minimum_cut(unary: Array, pairs: Pairs, attraction: Array) -> Sets:

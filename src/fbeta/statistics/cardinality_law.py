@@ -40,10 +40,7 @@ class SizeLaw(NamedTuple):
 def law_of_sizes(
     xp: Any, descending: Array, potentials: Array, *, only_sizes: bool = False
 ) -> SizeLaw:
-    """Return the law of the number of labels, right at any finite scores and potentials.
-
-    Shapes: ``descending`` (s, n), ``potentials`` (1 + K, n).
-    """
+    """Return the law of sizes by any finite ``descending`` (s, n), ``potentials`` (1 + K, n)."""
     K = potentials.shape[0] - 1
     nothing = xp.zeros_like(potentials[:1, :])
     beyond = 0 if only_sizes else margin(K, descending.shape[0])
@@ -92,10 +89,7 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def log_likelihood(xp: Any, descending: Array, observed: Array, law: SizeLaw) -> Array:
-    """Return ``ln P(y)`` of label sets, of shape (n,).
-
-    Shapes: ``descending`` (s, n), ``observed`` (s, n).
-    """
+    """Return ``ln P(y)``, (n,), of labels ``observed`` (s, n) with scores ``descending`` (s, n)."""
     K = law.log_ratios.shape[0] - 1
     so_far = cumulative_sum(xp, observed, axis=0)
     number = so_far[-1, :]

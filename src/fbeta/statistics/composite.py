@@ -212,10 +212,7 @@ def read_factors(P: Any, sizes: Any, unlisted: Any, log_odds: bool = False) -> F
 
 
 def lists_to_csr(indices: Any, values: Any, n_labels: int) -> Any:
-    """Return lists of labels and their values, (n, L) each, as a csr_array of shape (n, s).
-
-    A negative index stands for no label.
-    """
+    """Return lists of labels (negative for none) and values, (n, L) each, as csr_array (n, s)."""
     indices, values = np.asarray(indices), as_real("values", values)
     n_labels = check_count("n_labels", n_labels)
     if indices.ndim != 2 or indices.shape != values.shape:

@@ -76,10 +76,7 @@ def sums_of_first(xp: Any, values: Array) -> Array:
 def _sweep(
     xp: Any, like: Array, K: int, at_once: int, step: Callable[[int], Array], *, down: bool = False
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield slices of K sizes and the results of ``step``, (C, sizes, n), for sizes in one order.
-
-    The result of one step has the shape (C, n) and the type of ``like``.
-    """
+    """Yield slices of K sizes in one order, with results (C, n) of steps as (C, sizes, n)."""
     pieces = [slice(start, min(start + at_once, K)) for start in range(0, K, at_once)]
     for sizes in reversed(pieces) if down else pieces:
         numbers = range(sizes.start, sizes.stop)
@@ -201,10 +198,7 @@ class ConditionalLaw:
                 yield sizes, self._possible(labels, sizes, q)
 
     def odds(self, labels: Array) -> Array:
-        """Return the odds of labels that are not far apart, up to a factor.
-
-        With it p = 0, p = 1 and sums stay in range.
-        """
+        """Return odds of labels not far apart, times what keeps p = 0, p = 1 and sums in range."""
         xp, info = self.xp, self.xp.finfo(labels.dtype)
         if self.shift is None:
             least, most = float(info.smallest_normal) * 2**20, float(info.max) / 2**20
@@ -297,10 +291,7 @@ def probabilities(xp: Any, labels: Array, log_odds: bool) -> tuple[Array, Array]
 def independent_law(
     xp: Any, ascending: Array, log_odds: bool = False, others: Array | None = None
 ) -> IndependentLaw:
-    """Return the law of independent labels, (s, n), and others with a law of their number.
-
-    Shapes: ``others`` (1 + m, n).
-    """
+    """Return the law of independent labels, (s, n), with the law (1 + m, n) of how many others."""
     s, n = ascending.shape
     P, complement = probabilities(xp, ascending, log_odds)
     low, high = _windows(xp, P)
@@ -363,10 +354,7 @@ def distance_from_mean(xp: Any, variance: Array) -> Array:
 def conditional_law(
     xp: Any, P: Array, empty: Array, weights: Array, log_odds: bool = False
 ) -> ConditionalLaw:
-    """Return the law of labels that are independent given their number, P in rising order.
-
-    Shapes: ``P`` (s, n), ``empty`` (n,), ``weights`` (K, n).
-    """
+    """Return the law of labels P (s, n), rising, given the sizes: empty (n,), weights (K, n)."""
     s, K = P.shape[0], weights.shape[0]
     width = K + margin(K, s) if K else 0
     least, most = LOG_ODDS_RANGE if log_odds else (0.0, 1.0)

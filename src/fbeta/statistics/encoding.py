@@ -193,10 +193,7 @@ def as_floats(name: str, values: Any) -> Array:
 
 
 def read_matrix(P: Any) -> Array:
-    """Return probabilities or logits of labels, of shape (n, s), in a floating type.
-
-    A list of two columns for each label, as scikit-learn's forests give it, is read too.
-    """
+    """Return probabilities or logits, (n, s), as floats; scikit-learn's lists of (n, 2) too."""
     if isinstance(P, (list, tuple)) and P and all(getattr(p, "ndim", 0) == 2 for p in P):
         for j, p in enumerate(P):
             if p.shape[1] != 2:
