@@ -192,15 +192,19 @@ def label_importances(
     }
 
 
+def split_fitted(estimator: Any) -> tuple[list[Any], Any]:
+    """Return the fitted transformers before a classifier, its own encoder last, and it itself."""
+    *steps, last = (step for _, step in getattr(estimator, "steps", [("", estimator)]))
+    last = getattr(last, "best_estimator_", last)
+    encoder = getattr(last, "table_encoder_", None)
+    return steps if encoder is None else [*steps, encoder], last
+
+
 def _features(model: Any, X: Any) -> tuple[Any, list[str], Any]:
     """Return the features that the classifier sees, their names, and the classifier."""
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    *encoders, classifier = [step for _, step in getattr(model, "steps", [("", model)])]
-    encoders = [step for step in encoders if step not in (None, "passthrough")]
-    classifier = getattr(classifier, "best_estimator_", classifier)
-    if getattr(classifier, "table_encoder_", None) is not None:
-        encoders.append(classifier.table_encoder_)
-    for step in encoders:
+    steps, classifier = split_fitted(model)
+    for step in (step for step in steps if step not in (None, "passthrough")):
         X = step.transform(X)
         same = names is not None and len(names) == X.shape[1]
         if hasattr(step, "get_feature_names_out") and not same:

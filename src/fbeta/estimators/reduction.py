@@ -211,16 +211,7 @@ class FBetaReduction(StatisticsClassifier):
 
     def _make_learner(self) -> Learner:
         check_classifier(self.estimator, "predict_proba", "decision_function")
-        return FunctionLearner(self._fit_each)
-
-    def _fit_each(
-        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
-    ) -> ClassifierModel:
-        weights = fit_weights(self.estimator, weight)
-        place, first = distinct_columns(targets)
-        distinct = targets[:, first]
-        estimators = _fit_columns(self.estimator, X, distinct, weights, self.n_jobs)
-        return ClassifierModel(estimators, constant_values(distinct), place, self.n_jobs)
+        return FunctionLearner(partial(_fit_copies, self, None, str))
 
 
 @dataclass(eq=False, repr=False)
@@ -300,7 +291,7 @@ class SizedClassifier(LinearParameters, StatisticsClassifier):
                 raise ValueError("max_listed is for logistic regression: estimator must be None")
         if self.estimator is not None:
             check_classifier(self.estimator, "predict_proba")
-            return FunctionLearner(self._fit_copies)
+            return FunctionLearner(partial(_fit_copies, self))
         solver = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
         if self.max_listed is None:
             return solver
@@ -319,36 +310,33 @@ class SizedClassifier(LinearParameters, StatisticsClassifier):
             return super()._output(X)
         return self._code.estimates(log_odds(X))
 
-    def _fit_copies(
-        self, code: Code, name: Any, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any
-    ) -> ClassifierModel:
-        """Fit to labels and, where there are more columns, to which size each row has."""
-        weights = fit_weights(self.estimator, weight)
-        labels, sizes = targets[:, : code.n_labels], targets[:, code.n_labels :]
-        place, first = distinct_columns(labels)
-        distinct = labels[:, first]
-        constant = constant_values(distinct)
-        varies = np.flatnonzero(np.isnan(constant))
-        together = len(varies) > 1 and bool(get_tags(self.estimator).classifier_tags.multi_label)
-        if together:
-            Y = distinct[:, varies].toarray().astype(np.int8)
-            fitted = [clone(self.estimator).fit(X, Y, **weights)]
-        else:
-            fitted = _fit_columns(self.estimator, X, distinct, weights, self.n_jobs)
-        size = None
-        if sizes.shape[1] > 1:
-            which = np.asarray(sizes.toarray().argmax(axis=1))
-            size = clone(self.estimator).fit(X, which, **weights)
-        return ClassifierModel(fitted, constant, place, 1, together, size, sizes.shape[1])
 
-
-def _fit_columns(
-    estimator: Any, X: Any, targets: sp.csc_array, weights: dict[str, Any], n_jobs: int | None
-) -> list[Any]:
-    """Fit a copy of a classifier to each column of targets (n, m)."""
-    columns = (targets[:, [c]].toarray()[:, 0] for c in range(targets.shape[1]))
-    fit = delayed(_fit_one)
-    return list(Parallel(n_jobs=n_jobs)(fit(estimator, X, column, weights) for column in columns))
+def _fit_copies(
+    own: Any, code: Code | None, name: Any, X: Any, targets: sp.csc_array, weight: Weight, _: Any
+) -> ClassifierModel:
+    """Fit copies of a classifier to each target or, with a code, to its labels and the sizes."""
+    weights = fit_weights(own.estimator, weight)
+    s = targets.shape[1] if code is None else code.n_labels
+    labels, sizes = targets[:, :s], targets[:, s:]
+    place, first = distinct_columns(labels)
+    distinct = labels[:, first]
+    constant = constant_values(distinct)
+    varies = np.flatnonzero(np.isnan(constant))
+    takes_all = code is not None and get_tags(own.estimator).classifier_tags.multi_label
+    together = bool(takes_all) and len(varies) > 1
+    if together:
+        Y = distinct[:, varies].toarray().astype(np.int8)
+        fitted = [clone(own.estimator).fit(X, Y, **weights)]
+    else:
+        columns = (distinct[:, [c]].toarray()[:, 0] for c in range(len(constant)))
+        calls = (delayed(_fit_one)(own.estimator, X, column, weights) for column in columns)
+        fitted = list(Parallel(n_jobs=own.n_jobs)(calls))
+    size = None
+    if sizes.shape[1] > 1:
+        which = np.asarray(sizes.toarray().argmax(axis=1))
+        size = clone(own.estimator).fit(X, which, **weights)
+    jobs = own.n_jobs if code is None else 1
+    return ClassifierModel(fitted, constant, place, jobs, together, size, sizes.shape[1])
 
 
 def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str, Any]) -> Any:

@@ -28,6 +28,7 @@ from fbeta._files import write_atomically
 from fbeta.datasets import TableEncoder
 from fbeta.decoding.exact import exact_decode
 from fbeta.estimators.base import Decisions
+from fbeta.estimators.features import split_fitted
 from fbeta.methods import part_name
 from fbeta.statistics.codes import MarginalCode
 from fbeta.storage.archive import (
@@ -147,9 +148,8 @@ class StoredModel:
 
     def blank_row(self) -> Any:
         """Return one row without values, of shape (1, d), to try the model with."""
-        first = self.estimator[0] if isinstance(self.estimator, Pipeline) else self.estimator
-        # a search keeps the encoder in its best estimator
-        first = getattr(getattr(first, "best_estimator_", first), "table_encoder_", first)
+        steps, last = split_fitted(self.estimator)
+        first = steps[0] if steps else last
         if isinstance(first, TableEncoder):
             return np.full((1, first.n_features_in_), None, dtype=object)
         shape = (1, int(self.estimator.n_features_in_))
@@ -357,7 +357,7 @@ def _read_content(content: Any, bound: int) -> StoredModel:
     if not 0 <= n_features <= bound // 64:
         # each has a coefficient in the file, with whose size the bound grows
         raise ValueError(f"it claims to have {n_features} features")
-    classifier = getattr(stored.classifier, "best_estimator_", stored.classifier)
+    classifier = split_fitted(estimator)[1]
     code = getattr(classifier, "code", None)
     # statistics of one row; independent labels stay factored
     sizes = () if isinstance(code, MarginalCode) else getattr(code, "cardinalities", ())

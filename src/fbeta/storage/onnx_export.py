@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta import __version__
@@ -17,6 +16,7 @@ from fbeta.datasets import TableEncoder
 from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.average import AverageModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
+from fbeta.estimators.features import split_fitted
 from fbeta.estimators.forest import ForestModel, NeighboursModel, SizedSetsCode
 from fbeta.estimators.recalibration import Recalibration
 from fbeta.estimators.statistics_base import StatisticsClassifier
@@ -95,7 +95,7 @@ def to_onnx(
         raise ValueError(f"features must be 'float64' or 'float32', got {features!r}")
     check_is_fitted(estimator)
     g = Graph()
-    steps, classifier = _parts(estimator)
+    steps, classifier = split_fitted(estimator)
     _check(classifier)
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", None)
@@ -129,15 +129,6 @@ def to_onnx(
         "category_names": columns.get("categories") or None,
     }
     return _model(g, classifier, widths, features, metadata)
-
-
-def _parts(estimator: Any) -> tuple[list[Any], Any]:
-    """Return the transformers before a classifier, and the classifier."""
-    pipeline = estimator.steps if isinstance(estimator, Pipeline) else [("", estimator)]
-    *steps, last = (step for _, step in pipeline)
-    last = getattr(last, "best_estimator_", last)
-    encoder = getattr(last, "table_encoder_", None)
-    return steps if encoder is None else [*steps, encoder], last
 
 
 def _check(classifier: Any) -> None:
@@ -236,7 +227,7 @@ def _average(g: Graph, model: AverageModel, X: Value) -> tuple[Value, Value, Any
     seen = [transform(g, mapping, X) for mapping in model.maps]
     parts = []
     for member, place in zip(model.members, model.places, strict=True):
-        steps, classifier = _parts(member)
+        steps, classifier = split_fitted(member)
         _check(classifier)
         own = seen[place]
         for step in steps:

@@ -269,8 +269,15 @@ def transform(g: Graph, step: Any, X: Value) -> Any:
             for _, inner in step.steps:
                 X = transform(g, inner, X)
             return X
-        case StandardScaler() | MinMaxScaler() | MaxAbsScaler():
-            return _scale(step, X)
+        case StandardScaler():
+            scale = np.ones(step.n_features_in_) if step.scale_ is None else 1 / step.scale_
+            return X * scale + (-step.mean_ * scale if step.with_mean else 0 * scale)
+        case MinMaxScaler():
+            scaled = X * step.scale_ + step.min_
+            return scaled.clip(*step.feature_range) if step.clip else scaled
+        case MaxAbsScaler():
+            scaled = X * (1 / step.scale_)
+            return scaled.clip(-1.0, 1.0) if getattr(step, "clip", False) else scaled
         case SimpleImputer() if np.isnan(step.missing_values):
             gaps, kept = g.op("IsNaN", X), np.flatnonzero(~np.isnan(step.statistics_))
             marked = [] if step.indicator_ is None else step.indicator_.features_
@@ -292,20 +299,6 @@ def transform(g: Graph, step: Any, X: Value) -> Any:
         "MaxAbsScaler or MinMaxScaler before the classifier, a table of numbers, categories and "
         "dates, or the feature maps of FBetaAuto"
     )
-
-
-def _scale(scaler: Any, X: Value) -> Value:
-    """Return scaled features; every scaler is ``x a + b``."""
-    ones = np.ones(scaler.n_features_in_)
-    if isinstance(scaler, StandardScaler):
-        scale = ones if scaler.scale_ is None else 1 / scaler.scale_
-        shift = -(0 * ones if not scaler.with_mean else scaler.mean_) * scale
-    elif isinstance(scaler, MinMaxScaler):
-        scale, shift = scaler.scale_, scaler.min_
-    else:
-        scale, shift = 1 / scaler.scale_, 0 * ones
-    scaled = X * scale + shift
-    return scaled.clip(*scaler.feature_range) if getattr(scaler, "clip", False) else scaled
 
 
 def _unit_length(g: Graph, X: Value) -> Value:
