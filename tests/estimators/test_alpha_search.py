@@ -209,7 +209,7 @@ def test_statistics_of_rows_that_were_held_out(data, estimator):
     folds, alphas = make_folds(3, X, Y), [0.1, 10.0]
     estimator.set_params(tol=1e-10)
 
-    def look(fitted, held, rows):
+    def look(fitted, held, rows, seconds):
         (estimates,) = fitted.estimates(held, checked=True)
         found = fitted.decide(held, [2.0], checked=True)
         return rows, estimates.statistics(), found.labels[2.0]

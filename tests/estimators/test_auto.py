@@ -29,6 +29,7 @@ from fbeta import (
 from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.estimators import auto, members
 from fbeta.estimators import auto_search as searching
+from fbeta.estimators import folds as folding
 from fbeta.estimators.auto import feature_maps
 from fbeta.estimators.auto_search import Search
 from fbeta.estimators.average import Clock
@@ -266,11 +267,9 @@ def test_members_with_small_weights_are_dropped_where_fits_would_end_too_late(da
         search._try(("raw", model))
     given = np.array([0.5, 0.3, 0.2])
     monkeypatch.setattr(Search, "weights", lambda own: (given.copy(), 1.0))
-    # the two folds have as many training rows as there are; one alpha takes a share of the time
-    share = searching.ALPHA_SHARE * searching.REFIT_MARGIN
-    for seconds, count in ((3.0, 3), (10 / share / 2.5, 2), (1e9, 1)):
+    for seconds, count in ((3.0, 3), (4.0, 2), (1e9, 1)):
         search.found = {
-            pair: [replace(candidate, seconds=seconds) for candidate in some]
+            pair: [replace(c, row_seconds=seconds / len(data[0])) for c in some]
             for pair, some in search.found.items()
         }
         model = search.average()
@@ -291,11 +290,81 @@ def test_fits_to_all_rows_are_expected_once_for_both_kinds_of_a_forest(data):
     search.models = {**search.models, "forest": FBetaForest(n_estimators=3, random_state=0)}
     for model in ("forest", "sized"):
         search._try(("raw", model))
-    forest, _, linear, _ = (candidate.seconds for candidate in search.candidates)
-    # the two folds have as many training rows as there are
-    expected = searching.REFIT_MARGIN * (forest + 2 * searching.ALPHA_SHARE * linear)
-    assert search._refits(range(4)) == pytest.approx(expected)
-    assert search._refits([1]) == pytest.approx(searching.REFIT_MARGIN * forest)
+    forest, same, sized, independent = (candidate.row_seconds for candidate in search.candidates)
+    assert forest == same
+    assert search._refits(range(4)) == pytest.approx(forest + sized + independent)
+    assert search._refits([1]) == forest
+
+
+def test_the_time_of_a_fit_to_all_rows_is_that_of_the_best_alpha(data, monkeypatch):
+    X, Y = data[0], form_of(data[1]).read(data[1])
+    ((train, test), _) = make_folds(2, X, Y)
+    ticks = itertools.accumulate(itertools.count())  # the fits take 1, 3, 5, ... seconds
+    monkeypatch.setattr(folding, "perf_counter", lambda: float(next(ticks)))
+    trial = Trial(Y, None, [(train, test)], 1.0)
+    (quick,) = trial.try_out("", SizedClassifier(), X, [0.01, 1.0, 100.0])
+    took = {100.0: 1.0, 1.0: 3.0, 0.01: 5.0}
+    assert quick.path_seconds == sum(took.values())
+    cold = members.COLD_START * members.REFIT_MARGIN  # the fit starts at zero, the path does not
+    expected = cold * took[quick.estimator.alpha] / len(train)
+    assert quick.row_seconds == pytest.approx(expected)
+    ticks = itertools.count()
+    (forest,) = trial.try_out("", FBetaForest(n_estimators=3, random_state=0), X, None)
+    assert forest.row_seconds == pytest.approx(members.REFIT_MARGIN / len(train))
+
+
+class TimedPilot:
+    """A search of many rows whose first trial took the seconds that it is given."""
+
+    def __init__(self, monkeypatch, limit, **seconds):
+        monkeypatch.setattr(searching, "PILOT_ROWS", 50)
+        self.X, Y, _, _ = make_calibrated(2000, n_labels=2, n_features=6)
+        self.Y, self.told, plain = form_of(Y).read(Y), [], Trial.try_out
+        folds = [(np.arange(400, 2000), np.arange(400))]
+
+        def try_out(own, *args, **options):
+            first, *others = plain(own, *args, **options)
+            few = own.Y.shape[0] == 50
+            return [replace(first, **seconds) if few else first, *others]
+
+        monkeypatch.setattr(Trial, "try_out", try_out)
+        self.search = prepared(self.X, Y, Clock(lambda: 0.0, limit), fewer_folds=True)
+        self.search.trial = Trial(self.Y, None, folds, 1.0)
+        self.search.report = self.told.append
+
+
+def test_the_first_trial_has_as_many_rows_as_there_is_time_for(monkeypatch):
+    # 25 rows of training take 1 s, and as many that are held out 0.25 s; a fit to all rows 20 s
+    seconds = {"seconds": 1.25, "path_seconds": 1.0, "row_seconds": 0.01}
+    for limit, count in ((200.0, 1600), (70.0, 650), (25.0, 50)):
+        search = TimedPilot(monkeypatch, limit, **seconds).search
+        search._pilot()
+        ((train, test),) = search.trial.folds
+        assert (len(train), len(test)) == (count, 400)
+        assert len(np.unique(train)) == count
+        assert train.min() >= 400
+        # 16 times as many rows are held out
+        assert search.expected["sized"] == pytest.approx(count / 25 + 4.0)
+        assert search._end_of_trials() == pytest.approx(min(0.9 * limit, limit - 20.0))
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("row_seconds", "rows"), [(0.002, 2000), (0.01, 1000), (1.0, 50)])
+def test_a_first_model_is_fitted_to_the_rows_that_there_is_time_for(monkeypatch, row_seconds, rows):
+    seconds = {"seconds": 1e6, "path_seconds": 1e6, "row_seconds": row_seconds}
+    timed = TimedPilot(monkeypatch, 10.0, **seconds)
+    timed.search.fewer_folds = False
+    model = timed.search.run(None)
+    assert not timed.search.found  # no trial of all rows was begun
+    assert "begin" not in [event.event for event in timed.told]
+    words = "all" if rows == 2000 else f"{rows} of 2000"
+    assert f"to {words} rows" in timed.told[-1].detail
+    taken = np.linspace(0, 2000, rows, endpoint=False).astype(int)
+    (member,), (mapping,) = model.members, model.maps
+    alone = SizedClassifier(alpha=member.alpha).fit(
+        mapping.transform(timed.X)[taken], timed.Y[taken]
+    )
+    np.testing.assert_array_equal(member.coef_, alone.coef_)
 
 
 def test_large_tables_hold_out_fewer_rows_where_these_have_many_statistics(monkeypatch):
@@ -315,9 +384,8 @@ def test_large_tables_hold_out_fewer_rows_where_these_have_many_statistics(monke
 def test_fewer_folds_are_used_where_time_is_short(monkeypatch):
     monkeypatch.setattr(searching, "PILOT_ROWS", 50)
     X, Y, _, _ = make_calibrated(200, n_labels=2, n_features=6)
-    for limit, count in ((1e9, 2), (10.0, 1)):
-        ticks = itertools.count()
-        search = prepared(X, Y, Clock(lambda ticks=ticks: float(next(ticks)), limit))
+    for limit, count in ((1e9, 2), (1e-9, 1)):
+        search = prepared(X, Y, Clock(limit=limit))
         search.fewer_folds = True
         search._pilot()
         assert len(search.trial.folds) == count

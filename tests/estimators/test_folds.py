@@ -145,7 +145,7 @@ def test_folds_are_followed_from_strong_to_weak(data):
     for estimator in (FBetaClassifier(), SizedClassifier()):
         seen.clear()
         found = over_folds(
-            lambda fitted, held, rows: len(rows), estimator, X, Y, folds=make_folds(3, X, Y),
+            lambda fitted, held, rows, _: len(rows), estimator, X, Y, folds=make_folds(3, X, Y),
             alphas=[0.1, 1.0, 10.0, 100.0], stop=stop,
         )  # fmt: skip
         assert [list(fold) for fold in found] == [[100.0, 10.0, 1.0]] * 3

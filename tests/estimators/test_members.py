@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from fbeta import FBetaForest, LabelStatistics
 from fbeta.estimators import members
 from fbeta.estimators.forest import NeighboursClassifier
-from fbeta.estimators.members import decoder_products, share_fit, stacked_weights
+from fbeta.estimators.members import decoder_products, fit_member, stacked_weights
 
 
 def what_a_decoder_sees(q, beta, largest):
@@ -62,7 +62,7 @@ def test_a_second_kind_of_candidate_shares_the_fit_of_the_first(kind):
     Y, _, _ = make(40, 4, 1, 1)
     options = {"n_estimators": 5, "random_state": 0} if kind is FBetaForest else {}
     fitted, sized = kind(**options).fit(X, Y), kind(labels="sized", **options)
-    shared = share_fit(fitted, sized, Y)
+    shared = fit_member(sized, X, Y, None, fitted)
     own = sized.fit(X, Y).predict_statistics(new)
     assert shared.model is fitted.model
     assert (shared.labels, fitted.labels) == ("sized", "sets")

@@ -227,7 +227,7 @@ class AlphaSearchCV(MultiLabelClassifier):
             values = fitted.decide(held, [beta], checked=True).expected.get(beta)
             return None if values is None else to_numpy(values)
 
-        def look(fitted: MultiLabelClassifier, held: Any, rows: Rows) -> HeldOutScores:
+        def look(fitted: MultiLabelClassifier, held: Any, rows: Rows, _: float) -> HeldOutScores:
             # a device takes longer for expected values than for the rest; one alpha needs them
             later = on_device and fitted.rule is not exact_decode
             found = fitted.decide(held, [beta], expected=not later, checked=True)
@@ -249,7 +249,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         best = self._rank(grid, folds.score_table(grid, found, shares))
         share = np.concatenate(shares)
         _warn_of_edge(grid, best, found, share)
-        achieved, given, _ = zip(*(fold[self.alpha_] for fold in found), strict=True)
+        achieved, given, *_ = zip(*(fold[self.alpha_] for fold in found), strict=True)
         self.calibration_, expected = None, [e() if callable(e) else e for e in given]
         if expected[0] is not None:
             both = np.concatenate(expected), np.concatenate(achieved)

@@ -200,15 +200,16 @@ class FBetaAuto(AverageClassifier):
     cardinality model. What is expected to take longer than there is time, with its fit to all rows,
     is not begun, by the time of the same model elsewhere, of a few trees, or of a fit to 400 rows.
     Below 200 rows there are fewer maps and trees, decades only, and every model over one map: noise
-    hides small gains. With more than 2000 rows and little time there are fewer folds.
+    hides small gains. With more than 2000 rows and little time, folds or their rows are fewer.
 
     Weights are those with which the average of the statistics of the held-out rows comes closest,
     in the squared error of what the decoder computes of them, to the labels; those below 0.02 are
     dropped, and the smallest ones where fits to all rows would end after the time limit. Where one
     candidate alone has an F_beta that is higher by more than two standard errors, it is taken
     alone. Of large data, as many rows are kept for this as fit into half a gigabyte. With a time
-    limit and more than 2000 rows, a first model is fitted to 2000 of them, and is what remains if
-    nothing else is ready in time. Models with more than a gigabyte of coefficients are left out.
+    limit and more than 2000 rows, a first model is chosen on 2000 of them: it is taken if nothing
+    else is ready in time. Where the last model that is left cannot be fitted to all rows in time,
+    it is fitted to fewer. Models with more than a gigabyte of coefficients are left out.
     X may be a tensor on any device (with ``array_api_dispatch`` of scikit-learn) that has no gaps:
     forests, nearest neighbours and label sets are then left out, on accelerators the cardinality
     model too, and the kernels are RBF kernels. Ctrl-C ends the search: see :meth:`fit`. From 2,000
@@ -347,23 +348,19 @@ def _default_cv(X: Any, Y: Indicator) -> Any:
 
 def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
     """Return pipelines by name, not fitted, for X (n, d) that may have gaps; likely ones first."""
-    gaps = [] if is_tensor(X) else _fill_gaps(X)
+    missing = not is_tensor(X) and bool(np.isnan(X.data if sp.issparse(X) else X).any())
+    gaps: list[Any] = ["passthrough"] if sp.issparse(X) else []
+    if missing or not (is_tensor(X) or sp.issparse(X)):
+        # medians, which take long, and columns that mark what was missing in training
+        strategy = "median" if missing or not is_large(X) else "mean"
+        gaps = [SimpleImputer(strategy=strategy, add_indicator=missing, keep_empty_features=True)]
     dense = _maps_of_tensors if is_tensor(X) else _maps_of_numbers
     maps = (_maps_of_counts if sp.issparse(X) else dense)(X, seed)
     found = {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
-    if not sp.issparse(X) and any(getattr(step, "add_indicator", False) for step in gaps):
+    if missing and not sp.issparse(X):
         filled = clone(gaps[0]).set_params(add_indicator=False)  # marks may be mere noise
         found["standardised, no marks"] = make_pipeline(filled, StandardScaler())
     return found
-
-
-def _fill_gaps(X: Any) -> list[Any]:
-    """Return what fills gaps: medians, and columns that mark what was missing in training."""
-    missing = bool(np.isnan(X.data if sp.issparse(X) else X).any())
-    if sp.issparse(X) and not missing:
-        return ["passthrough"]
-    strategy = "median" if missing or not is_large(X) else "mean"  # medians take long
-    return [SimpleImputer(strategy=strategy, add_indicator=missing, keep_empty_features=True)]
 
 
 def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:

@@ -15,8 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from fbeta._array import is_accelerator, is_tensor, namespace_and_device
 from fbeta._threads import check_cancelled, periodic_check
 from fbeta.estimators.average import AverageModel, Clock, Progress, Report
-from fbeta.estimators.folds import ALPHAS, make_folds
-from fbeta.estimators.members import Candidate, Trial, fit_member, kept_rows, share_fit
+from fbeta.estimators.folds import ALPHAS
+from fbeta.estimators.members import REFIT_MARGIN, Candidate, Trial, fit_member
+from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.codes import LabelSetCode
@@ -48,7 +49,6 @@ WIDTH_POWER = 0.7  # of the number of columns in the time of a model
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
 ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
-REFIT_MARGIN = 1.1  # of the expected time of fits to all rows
 # of the time limit that a probe may take; on accelerators the first one compiles kernels
 PROBE_SHARE, PROBE_SHARE_ACCELERATOR = 0.03, 0.15
 ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
@@ -88,7 +88,6 @@ class Search:
         return [candidate for some in self.found.values() for candidate in some]
 
     def _pairs(self) -> list[Pair]:
-        """Return the pair of each candidate."""
         return [pair for pair, some in self.found.items() for _ in some]
 
     def run(self, pairs: Iterable[Pair] | None = None, keep_errors: bool = False) -> AverageModel:
@@ -97,7 +96,7 @@ class Search:
             # a candidate that did not converge is still scored
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
-                if pairs is None and self.clock.limit is not None:
+                if pairs is None and self.clock.limit and self.trial.Y.shape[0] > PILOT_ROWS:
                     self._pilot()
                 for pair in self._order() if pairs is None else pairs:
                     if not self._try(pair, keep_errors):
@@ -113,37 +112,37 @@ class Search:
         self.report(Progress(name, event, score, best, clock.elapsed, clock.limit, detail))
 
     def _pilot(self) -> None:
-        """Fit a first model to some rows, as a fallback, and see how many folds can be used."""
-        if self.trial.Y.shape[0] <= PILOT_ROWS:
-            return
-        small, begin, trial = self._part(PILOT_ROWS), self.clock.now(), self.trial
+        """Try a first model on some rows, as a fallback, and see how many rows can be used."""
+        small, trial, limit = self._part(PILOT_ROWS), self.trial, self.clock.limit or np.inf
         try:
-            small._try((next(iter(self.maps)), QUICK), keep_errors=True)
+            small._try((next(iter(self.maps)), QUICK))
         except ValueError:
             return
-        rows = [len(trial.folds[0][0]), len(small.trial.folds[0][0])]
-        share = 1.0 if self._on_accelerator else rows[0] / rows[1]
-        seconds = max(1e-9, share * (self.clock.now() - begin))
-        count = max(1.0, QUICK_SHARE * float(self.clock.limit or np.inf) / seconds)
-        if self.fewer_folds and count < len(trial.folds):
-            folds = trial.folds[: int(count)]
-            kept = kept_rows(trial.Y, folds, np.random.RandomState(0))
-            self.trial = replace(trial, folds=folds, kept=kept)
-        self.fallback = small
+        self.fallback, quick = small, small.candidates[0]
+        (some, held), (train, test) = small.trial.folds[0], trial.folds[0]
+        share = 1.0 if self._on_accelerator else len(train) / len(some)
+        # fits take time by their rows, and decoding by the rows that are held out
+        fits = max(1e-9, share * quick.path_seconds)
+        reads = len(test) / len(held) * (quick.seconds - quick.path_seconds)
+        left = CANDIDATE_SHARE * (self._end_of_trials() - self.clock.elapsed) - reads
+        count, folds = QUICK_SHARE * limit / max(1e-9, share * quick.seconds), trial.folds
+        if self.fewer_folds and count < len(folds):
+            folds = folds[: max(1, int(count))]
+        most = max(PILOT_ROWS, int(min(1.0, left / fits) * len(train)))
+        if self.fewer_folds and len(folds) == 1 and most < len(train):
+            folds = [(train[np.arange(most) * len(train) // most], test)]
+            fits *= most / len(train)
+        self.trial = trial if folds is trial.folds else trial.over(folds)
+        self.expected[QUICK] = len(folds) * (fits + reads)
 
     @property
     def _on_accelerator(self) -> bool:
         return is_tensor(self.X) and is_accelerator(self.X.device)
 
     def _part(self, count: int) -> Search:
-        """Return the same search over evenly spaced rows, of which half are held out."""
-        rows = np.linspace(0, self.trial.Y.shape[0] - 1, count).astype(np.intp)
-        weight = None if self.trial.weight is None else self.trial.weight[rows]
-        X, Y = take_rows(self.X, rows), self.trial.Y[rows]
-        folds = make_folds(2, X, Y, weight)[:1]
-        kept = kept_rows(Y, folds, np.random.RandomState(0))
-        trial = Trial(Y, weight, folds, self.trial.beta, self.trial.n_jobs, kept)
-        clock = Clock(self.clock.now)
+        """Return the same search over evenly spaced rows, of which up to half are held out."""
+        rows, clock = np.arange(count) * self.trial.Y.shape[0] // count, Clock(self.clock.now)
+        X, trial = take_rows(self.X, rows), self.trial.take(rows)
         nothing: dict[Any, Any] = {"found": {}, "failed": {}, "seen": {}, "gram": None}
         return replace(self, X=X, trial=trial, clock=clock, report=lambda event: None, **nothing)
 
@@ -281,25 +280,23 @@ class Search:
         return repeats * (self.clock.now() - begin) * share
 
     def _refits(self, places: Iterable[int]) -> float:
-        """Return the expected seconds of fits of some candidates to all rows."""
-        pairs, fits = self._pairs(), {}
+        """Return the expected seconds of fits of some candidates, for each row of these fits."""
+        pairs, fits = self._pairs(), dict[Any, float]()
         for i in places:
             # one fit serves both kinds of a model without alphas
             kind = i if hasattr(self.candidates[i].estimator, "alpha") else -1
-            fits[kind, pairs[i]] = self.found[pairs[i]][0].seconds * self._refit_share(pairs[i])
-        return sum(fits.values())
+            fits[kind, pairs[i]] = self.candidates[i].row_seconds
+        return float(sum(fits.values()))
 
-    def _refit_share(self, pair: Pair) -> float:
-        """Return the share of a fit to all rows in the time of a trial."""
-        share = ALPHA_SHARE if hasattr(self.models[pair[1]], "alpha") else 1.0
-        trained = sum(len(train) for train, _ in self.trial.folds)
-        return float(REFIT_MARGIN * share * self.trial.Y.shape[0] / trained)
+    @property
+    def _scored(self) -> Search:
+        return self if self.found or self.fallback is None else self.fallback
 
     def _end_of_trials(self) -> float:
         """Return when the fits to all rows have to begin, by what those of the best will take."""
-        limit = self.clock.limit or np.inf
-        best = np.argsort([-candidate.score for candidate in self.candidates])[:6]
-        return min(TRIALS_SHARE * limit, limit - self._refits(best))
+        limit, own = self.clock.limit or np.inf, self._scored
+        best = np.argsort([-c.score for c in own.candidates])[: 6 if own is self else 1]
+        return float(min(TRIALS_SHARE * limit, limit - self.trial.Y.shape[0] * own._refits(best)))
 
     def _bytes(self, pair: Pair) -> float:
         """Return the size of the coefficients of a linear model over a map, about."""
@@ -315,7 +312,7 @@ class Search:
 
     def _leave_out(self, pair: Pair, why: str) -> bool:
         self.failed[pair] = why
-        self._tell(_name(pair), "left out", why)
+        self._tell(": ".join(filter(None, pair)), "left out", why)
         return True
 
     def _try(self, pair: Pair, keep_errors: bool = False) -> bool:
@@ -329,21 +326,24 @@ class Search:
         end = self._end_of_trials() if safe else np.inf
         if self.clock.elapsed >= end:
             return False
-        # the first candidate may take all the time: without it, the fallback is all there is
-        expected = self._seconds(pair) if self.found else 0.0
+        expected = self._seconds(pair) if self.found else self.expected.get(pair[1], 0.0)
         left = end - self.clock.elapsed
-        if expected * (1 + self._refit_share(pair)) > left:
-            return self._leave_out(pair, "it would take too long")
+        trained = sum(len(train) for train, _ in self.trial.folds)
+        refit = ALPHA_SHARE if hasattr(self.models[pair[1]], "alpha") else 1.0
+        refit *= REFIT_MARGIN * self.trial.Y.shape[0] / trained
+        if expected * (1 + refit if self.found else CANDIDATE_SHARE) > left:
+            return self._leave_out(pair, "it would take too long") and bool(self.found)
         share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected)) if self.found else left
         self.clock.deadline = self.clock.elapsed + share
-        self._tell(_name(pair), "begin")
+        name = ": ".join(filter(None, pair))
+        self._tell(name, "begin")
         try:
             with periodic_check(self.clock.check):
                 check_cancelled()
                 model, Z = self.models[pair[1]], self._features(pair[0])[1]
                 alphas = self.alphas if hasattr(model, "alpha") else None
                 more = {"kinds": self.kinds, "refine": self.refine and pair[1] not in SLOW_NAMES}
-                some = self.trial.try_out(_name(pair), model, Z, alphas, **more)
+                some = self.trial.try_out(name, model, Z, alphas, **more)
         except TimeoutError:
             return self._leave_out(pair, "it took too long") and self.clock.elapsed < end
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
@@ -370,46 +370,44 @@ class Search:
         return self.seen[name]
 
     def average(self) -> AverageModel:
-        """Choose weights, and fit what has one to all rows."""
-        if not self.found and self.fallback is not None:
-            return self.fallback.average()
-        pairs, candidates, Y = self._pairs(), self.candidates, self.trial.Y
-        weights, limit = self.weights()[0], self.clock.limit or np.inf
-        while self.clock.elapsed + self._refits(np.flatnonzero(weights)) > limit:
+        """Choose weights, and fit what has one to all rows, or to those that there is time for."""
+        own, n, limit = self._scored, self.trial.Y.shape[0], self.clock.limit or np.inf
+        weights = own.weights()[0]
+        while n * own._refits(np.flatnonzero(weights)) > limit - self.clock.elapsed:
             if np.count_nonzero(weights) == 1:
                 break
             weights[np.where(weights > 0, weights, np.inf).argmin()] = 0.0
         weights /= weights.sum()
-        chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: pairs[i][0])
-        names = list(dict.fromkeys(pairs[i][0] for i in chosen))
-        maps, members = {}, []
-        fitted: dict[Pair, Any] = {}
+        mixture = LabelStatistics.mixture([c.statistics for c in own.candidates], weights)
+        calibration, score = own.trial.calibration(mixture)
+        board: list[dict[str, Any]] = [
+            {"name": c.name, "score": c.score, "seconds": round(c.seconds, 3), "weight": float(w)}
+            for c, w in zip(own.candidates, weights, strict=True)
+        ]
+        board.sort(key=lambda row: -row["score"])
+        names = [pair[0] for pair in own._pairs()]
+        chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: names[i])
+        maps, members, Y = self._fit_members(chosen, weights)
+        places = [list(maps).index(names[i]) for i in chosen]
+        fitted = list(maps.values()), members, places, [float(weights[i]) for i in chosen]
+        return AverageModel(*fitted, calibration, score, board, observed_cardinalities(Y))
+
+    def _fit_members(
+        self, chosen: list[int], weights: NDArray[np.float64]
+    ) -> tuple[dict[str, Any], list[Any], Indicator]:
+        """Return the maps and models of candidates, and the labels of the rows of their fits."""
+        own, pairs, trial = self._scored, self._scored._pairs(), self.trial
+        left, n = (self.clock.limit or np.inf) - self.clock.elapsed, trial.Y.shape[0]
+        most = max(PILOT_ROWS, int(min(left / max(own._refits(chosen), 1e-12), n)))
+        rows = np.arange(most) * n // most if most < n else None
+        trial = trial if rows is None else trial.take(rows)
+        maps, members, fitted = {}, [], dict[Pair, Any]()
         for i in chosen:
             maps[pairs[i][0]], Z = self._features(pairs[i][0])
-            self._tell(candidates[i].name, "fit", f"to all rows, weight {weights[i]:.2f}")
-            member = candidates[i].estimator
-            if pairs[i] in fitted and not hasattr(member, "alpha"):
-                members.append(share_fit(fitted[pairs[i]], member, Y))
-            else:
-                members.append(fit_member(member, Z, Y, self.trial.weight))
-            fitted[pairs[i]] = members[-1]
-        board = [
-            {"name": c.name, "score": c.score, "seconds": round(c.seconds, 3), "weight": float(w)}
-            for c, w in zip(candidates, weights, strict=True)
-        ]
-        mixture = LabelStatistics.mixture([c.statistics for c in candidates], weights)
-        calibration, score = self.trial.calibration(mixture)
-        return AverageModel(
-            [maps[name] for name in names],
-            members,
-            [names.index(pairs[i][0]) for i in chosen],
-            [float(weights[i]) for i in chosen],
-            calibration,
-            score,
-            sorted(board, key=lambda row: -row["score"]),
-            observed_cardinalities(Y),
-        )
-
-
-def _name(pair: Pair) -> str:
-    return f"{pair[0]}: {pair[1]}" if pair[0] else pair[1]
+            words = f"to {f'{most} of {n}' if most < n else 'all'} rows, weight {weights[i]:.2f}"
+            self._tell(own.candidates[i].name, "fit", words)
+            Z, one = Z if rows is None else take_rows(Z, rows), fitted.get(pairs[i])
+            member = fit_member(own.candidates[i].estimator, Z, trial.Y, trial.weight, one)
+            fitted[pairs[i]] = member
+            members.append(member)
+        return maps, members, trial.Y

@@ -15,7 +15,7 @@ from sklearn import config_context
 from fbeta._array import host_copy, is_tensor, optional_import
 from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
 from fbeta.estimators.folds import Calibration
-from fbeta.estimators.members import statistics_of
+from fbeta.estimators.members import split_pipeline
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
@@ -87,8 +87,11 @@ class AverageModel:
     def statistics(self, X: Any) -> LabelStatistics:
         """Return the average of the statistics for n rows."""
         seen = [X if mapping is None else mapping.transform(X) for mapping in self.maps]
-        pairs = zip(self.members, self.places, strict=True)
-        parts = [statistics_of(member, seen[place]) for member, place in pairs]
+        parts = []
+        for member, place in zip(self.members, self.places, strict=True):
+            steps, last = split_pipeline(member)
+            Z = seen[place] if steps is None else steps.transform(seen[place])
+            parts.append(last.predict_statistics(Z))
         return LabelStatistics.mixture(parts, self.weights)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Integral
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -66,7 +67,7 @@ def make_folds(
 
 
 def over_folds(
-    look: Callable[[MultiLabelClassifier, Any, Rows], Found],
+    look: Callable[[MultiLabelClassifier, Any, Rows, float], Found],
     estimator: MultiLabelClassifier,
     X: Any,
     Y: Indicator,
@@ -79,8 +80,7 @@ def over_folds(
 ) -> list[dict[float, Found]]:
     """Return what ``look`` returns for the held-out rows of every fold, by alpha.
 
-    ``look`` is called with the fitted estimator, the held-out rows (``checked``) and their indices;
-    what ``stop`` returns for a fold with alphas and what was found, as :func:`pruning`.
+    It takes the fitted estimator, held-out rows (``checked``), their indices and the fit's seconds.
     """
     check_takes_weight(estimator, weight)
     shared = estimator.alpha_shared(X, weight)
@@ -91,11 +91,13 @@ def over_folds(
         path = path or estimator.alpha_path(shared, Y, weight, train, falling)
         held, is_over = take_rows(shared, test), None if stop is None else stop(fold)
         with closing(path):
+            begin = perf_counter()
             for alpha, fitted in path:
-                found = look(fitted, held, test)
+                found = look(fitted, held, test, perf_counter() - begin)
                 yield alpha, found
                 if is_over is not None and is_over(alpha, found):
                     break
+                begin = perf_counter()
 
     together = None
     if estimator.alpha_paths and is_accelerator(namespace_and_device(X=X)[1]):
@@ -117,6 +119,7 @@ class HeldOutScores(NamedTuple):
     # (n,), where the estimator expects something, or a function that computes it
     expected: NDArray[np.float64] | Callable[[], NDArray[np.float64] | None] | None
     statistics: LabelStatistics | None = None  # where they are kept
+    seconds: float = 0.0  # of the fit
 
 
 def row_shares(folds: Sequence[Fold], weight: Weight) -> list[NDArray[np.float64]]:
@@ -173,10 +176,7 @@ def constant_scores(
 def pruning(
     constant: NDArray[np.float64], weight: Weight
 ) -> Callable[[float, NDArray[np.float64]], bool]:
-    """Return what tells after each alpha, the strongest first, whether weaker ones are left out.
-
-    It is called with an alpha and scores of n rows; ``constant`` are theirs without features.
-    """
+    """Return what tells by an alpha and its scores, (n,), whether weaker ones are left out."""
     best: NDArray[np.float64] | None = None
     before, idle = np.inf, 0  # the last alpha that gained, and alphas since
 

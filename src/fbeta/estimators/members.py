@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from fbeta._array import concat, host_copy, to_numpy
-from fbeta._threads import check_cancelled
+from fbeta._threads import check_cancelled, n_threads
 from fbeta.decoding.exact import decode
 from fbeta.estimators import folds
 from fbeta.estimators.alpha_search import AlphaSearchCV
@@ -48,6 +48,11 @@ SECOND_KINDS = {"independent": {"sizes": "independent"}, "sized": {"labels": "si
 Readers = dict[str, Callable[[Any], LabelStatistics]]
 
 
+PILOT_NUMBERS, MIN_HELD_OUT = 1e7, 200  # to decode of some rows; rows that are held out of them
+COLD_START = 1.5  # time of a fit over that of a step of a path, which starts from the one before
+REFIT_MARGIN = 1.1  # of the expected time of fits to all rows
+
+
 @dataclass(frozen=True)
 class Candidate:
     """An estimator with its results on held-out rows."""
@@ -56,6 +61,8 @@ class Candidate:
     estimator: Any  # not fitted, with the best alpha
     score: float  # the mean over the folds of its F_beta
     seconds: float  # of the trial
+    path_seconds: float  # of its fits, for all alphas
+    row_seconds: float  # expected, of a fit with the best alpha, for each of its rows
     statistics: LabelStatistics  # of the held-out rows, dense, in single precision
 
 
@@ -70,6 +77,18 @@ class Trial:
     n_jobs: int | None = None
     kept: NDArray[np.bool_] | None = None  # (n,), the rows whose statistics are kept; None for all
 
+    def over(self, parts: Sequence[Fold]) -> Trial:
+        """Return the trial on other folds."""
+        return replace(self, folds=parts, kept=kept_rows(self.Y, parts, np.random.RandomState(0)))
+
+    def take(self, rows: Rows) -> Trial:
+        """Return the trial of some rows, of which half are held out, or as many as decode fast."""
+        weight = None if self.weight is None else self.weight[rows]
+        few = replace(self, Y=self.Y[rows], weight=weight)
+        train, test = folds.make_folds(2, None, few.Y, few.weight)[0]
+        numbers = few.Y.shape[1] * max(1, len(observed_cardinalities(few.Y)))
+        return few.over([(train, test[: max(MIN_HELD_OUT, int(PILOT_NUMBERS / numbers))])])
+
     def try_out(
         self,
         name: str,
@@ -77,13 +96,10 @@ class Trial:
         X: Any,
         alphas: Any,
         *,
-        kinds: bool = False,
-        refine: bool = False,
+        kinds: bool = False,  # whether there is a second candidate from the same fits
+        refine: bool = False,  # whether half decades beside the best alpha are tried
     ) -> list[Candidate]:
-        """Fit to the training rows of every fold, transformers too, and score the held-out rows.
-
-        ``kinds``: a second candidate from the same fits; ``refine``: half decades beside the best.
-        """
+        """Fit to the training rows of every fold, transformers too, and score the held-out rows."""
         begin = perf_counter()
         maps, last = split_pipeline(estimator)
         inner, grid = _search_space(last, alphas)
@@ -98,19 +114,23 @@ class Trial:
             found = [{**one, **other} for one, other in zip(found, again, strict=True)]
             grid = sorted({*grid, *beside})
         out, seconds = [], perf_counter() - begin
+        # folds share the threads, and a fit to all rows has all of them
+        threads, rows = min(len(found), n_threads()), sum(len(train) for train, _ in self.folds)
+        path = sum(scores[""].seconds for fold in found for scores in fold.values()) / threads
+        factor = REFIT_MARGIN * (COLD_START if hasattr(inner, "alpha") else 1.0) / (threads * rows)
         for kind in readers:
             alpha, score = self._best(grid, found, kind)
             chosen = clone(inner).set_params(**SECOND_KINDS.get(kind, {}))
             if alpha is not None:
                 chosen.set_params(alpha=alpha)
             if isinstance(estimator, Pipeline):
-                steps = clone(estimator).steps
-                chosen = Pipeline([*steps[:-1], (steps[-1][0], chosen)])
+                chosen = clone(estimator).set_params(**{estimator.steps[-1][0]: chosen})
             parts = [fold[alpha][kind].statistics for fold in found]
             words = f"{name}, {kind}" if kind else name
             joined = LabelStatistics.concatenate([part for part in parts if part is not None])
             joined = joined if isinstance(joined.form, Sparse) else joined.unfolded()
-            out.append(Candidate(words, chosen, score, seconds, joined))
+            row = factor * sum(fold[alpha][kind].seconds for fold in found)
+            out.append(Candidate(words, chosen, score, seconds, path, row, joined))
             seconds = 0.0
         return out
 
@@ -144,11 +164,11 @@ class Trial:
         if hasattr(inner, "alpha") and getattr(inner, "estimator", None) is None:
             X = validate_features(clone(inner), X, reset=True)
 
-        def scores(fitted: Any, held: Any, rows: Rows) -> dict[str, HeldOutScores]:
+        def scores(fitted: Any, held: Any, rows: Rows, spent: float) -> dict[str, HeldOutScores]:
             estimates: Iterable[Any] = fitted.estimates(held, checked=True)
             if len(readers) > 1:
                 estimates = list(estimates)
-            return {kind: self._read(map(of, estimates), rows) for kind, of in readers.items()}
+            return {k: self._read(map(of, estimates), rows, spent) for k, of in readers.items()}
 
         def stop(fold: Fold) -> Any:
             constant = folds.constant_scores(self.Y, *fold, self.beta, self.weight)
@@ -163,12 +183,13 @@ class Trial:
 
     def _fit_other(self, estimator: Any, X: Any, fold: Fold) -> HeldOutScores:
         """Fit an estimator that is not of this library, and score the held-out rows."""
-        train, test = fold
+        (train, test), begin = fold, perf_counter()
         weight = None if self.weight is None else self.weight[train]
         fitted = fit_member(estimator, take_rows(X, train), self.Y[train], weight)
-        return self._read([fitted.predict_statistics(take_rows(X, test))], test)
+        spent = perf_counter() - begin
+        return self._read([fitted.predict_statistics(take_rows(X, test))], test, spent)
 
-    def _read(self, parts: Iterable[LabelStatistics], rows: Rows) -> HeldOutScores:
+    def _read(self, parts: Iterable[LabelStatistics], rows: Rows, spent: float) -> HeldOutScores:
         """Decode statistics of the test rows of a fold, and keep some of them."""
         labels, small, start = [], [], 0
         kept = self._kept(rows)
@@ -181,7 +202,7 @@ class Trial:
             small.append(few if device is None else host_copy(few))
             start += len(part)
         achieved = fbeta_per_instance(self.Y[rows], concat(labels), self.beta)
-        return HeldOutScores(achieved, None, LabelStatistics.concatenate(small))
+        return HeldOutScores(achieved, None, LabelStatistics.concatenate(small), spent)
 
     def _kept(self, rows: Rows) -> NDArray[np.intp]:
         return np.arange(len(rows)) if self.kept is None else np.flatnonzero(self.kept[rows])
@@ -198,10 +219,7 @@ class Trial:
     def weights(
         self, candidates: Sequence[Candidate], known: NDArray[np.float64] | None = None
     ) -> tuple[NDArray[np.float64], float, NDArray[np.float64] | None]:
-        """Return weights of candidates, (m,), the F_beta of their average, and decoder_products.
-
-        ``known`` are the products of the first candidates.
-        """
+        """Return weights, (m,), the F_beta of the average, and decoder_products, some ``known``."""
         parts = [candidate.statistics for candidate in candidates]
         (rows, share), best = self.kept_rows(), int(np.argmax([c.score for c in candidates]))
         truth = self.Y[rows]
@@ -298,38 +316,25 @@ def _search_space(estimator: Any, alphas: Any) -> tuple[Any, list[Any]]:
     return estimator, list(alphas)
 
 
-def fit_member(estimator: Any, X: Any, Y: Indicator, weight: Weight) -> Any:
-    """Fit an estimator or pipeline to all rows."""
+def fit_member(estimator: Any, X: Any, Y: Indicator, weight: Weight, other: Any = None) -> Any:
+    """Fit an estimator or pipeline to all rows, or have it read the model of its other kind."""
+    if other is not None and not hasattr(estimator, "alpha"):
+        shared = copy(other).set_params(**estimator.get_params(deep=False))
+        return shared.adopt(estimator.plan(Y)[0], other.model)
     name = f"{estimator.steps[-1][0]}__" if isinstance(estimator, Pipeline) else ""
     weights = {} if weight is None else {f"{name}sample_weight": weight}
     labels = Y if isinstance(estimator, StatisticsClassifier) else Y.toarray()
     return clone(estimator).fit(X, labels, **weights)
 
 
-def share_fit(fitted: Any, estimator: Any, Y: Indicator) -> Any:
-    """Return an estimator with the fitted model of another one, which reads it in another way."""
-    other = copy(fitted).set_params(**estimator.get_params(deep=False))
-    return other.adopt(estimator.plan(Y)[0], fitted.model)
-
-
-def statistics_of(estimator: Any, X: Any) -> LabelStatistics:
-    """Return the label statistics of a fitted estimator or pipeline."""
-    maps, last = split_pipeline(estimator)
-    found: LabelStatistics = last.predict_statistics(X if maps is None else maps.transform(X))
-    return found
-
-
 def decoder_products(
     parts: Sequence[LabelStatistics],
     beta: float,
     share: NDArray[np.float64],
-    largest: int,
-    known: NDArray[np.float64] | None = None,
+    largest: int,  # size of a label set
+    known: NDArray[np.float64] | None = None,  # products of the first parts
 ) -> NDArray[np.float64]:
-    """Return inner products, (m, m), of what a decoder reads of m dense statistics of n rows.
-
-    ``largest`` is the size of the largest label set; ``known`` are the products of the first parts.
-    """
+    """Return inner products, (m, m), of what a decoder reads of m dense statistics of n rows."""
     n, m, start = len(parts[0]), len(parts), 0 if known is None else len(known)
     if known is not None and start == m:
         return known
@@ -356,11 +361,8 @@ def decoder_products(
 
 
 def stacked_weights(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return weights, (m,), not negative, with the sum 1, of the least squared error.
-
-    ``gram``, (1 + m, 1 + m), are the :func:`decoder_products` of true labels and m statistics. The
-    error is a proper score, convex, and far less noisy than the F_beta of decoded sets.
-    """
+    """Return weights, (m,), of least squared error, by products of labels and m statistics."""
+    # that error is a proper score, convex, and far less noisy than the F_beta of decoded sets
     m = len(gram) - 1
     scale = max(float(np.trace(gram[1:, 1:])) / m, 1e-300)
     lower = np.linalg.cholesky(gram[1:, 1:] / scale + RIDGE * np.eye(m))
