@@ -375,10 +375,12 @@ def test_sweeps_refuse_what_they_cannot_read():
     u, total, kept = np.zeros((2, 5)), np.zeros(2), np.zeros((2, 13))
     for sizes in ([-1, 0], [1, 1], [0, 4]):
         with pytest.raises(ValueError, match="must increase"):
-            compiled.size_laws(3, np.array(sizes)).evaluate(2, u, total, kept)
-    laws = compiled.size_laws(3, np.array([0, 1]))
+            compiled.size_sweep("evaluate", 3, np.array(sizes))(2, u, total, kept)
+    evaluate, multiply = (
+        compiled.size_sweep(name, 3, np.array([0, 1])) for name in ("evaluate", "multiply")
+    )
     for wrong in (u[:, :4], u.astype(np.float32), u[:, ::-1]):
         with pytest.raises(ValueError, match="10 contiguous numbers"):
-            laws.evaluate(2, wrong, total, kept)
+            evaluate(2, wrong, total, kept)
         with pytest.raises(ValueError, match="10 contiguous numbers"):
-            laws.multiply(2, kept, u, wrong)
+            multiply(2, kept, u, wrong)

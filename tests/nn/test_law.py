@@ -18,7 +18,7 @@ from ..statistics.test_cardinality_law import draw, enumerate_law  # noqa: E402
 def traced(request, monkeypatch):
     """Run the operations that are traced for a compiler or an export, where asked for."""
     if request.param == "without the compiled part":
-        monkeypatch.setattr("fbeta.linear.cardinality.size_laws", lambda *_: None)
+        monkeypatch.setattr("fbeta.linear.cardinality.size_sweep", lambda *_: None)
     if request.param == "as it is traced":
         for module in (decoding, _law):
             monkeypatch.setattr(module, "is_tracing", lambda: True)

@@ -100,39 +100,27 @@ class _PointSums:
         else:
             scores = np.matmul(tile, self.coef, out=self.buffers[0][: len(tile)])
         scores += self.offset
-        losses, residual, diagonal = self._evaluate(scores, part)
-        weight = self._weight(part, scores.dtype)
+        rows, objective, curved = self.rows, self.point.objective, self.inverse is not None
+        if self.quick:
+            losses, residual = self._binary(scores, part)
+            # that of the logistic loss, the only one that is quick where curvature is needed
+            diagonal = np.abs(residual) - residual * residual if curved else None
+        else:
+            y = self.targets[part].toarray()
+            losses, residual, curvature = objective.evaluate(y, scores, None)
+            diagonal = objective.diagonal(curvature) if curved else None
+        weight = None if rows.weight is None else rows.weight[part].astype(scores.dtype)[:, None]
+        if self.point.fold >= 0 and rows.fold is not None:  # rows that are held out have none
+            kept = (rows.fold[part] != self.point.fold).astype(scores.dtype)[:, None]
+            weight = kept if weight is None else weight * kept
         if weight is not None:
             losses, residual = losses * weight, residual * weight
-        if self.inverse is not None:
+        if diagonal is not None:
             diagonal = diagonal if weight is None else diagonal * weight
             self.shares[part] += diagonal @ self.inverse
         self.value += losses.sum(axis=0, dtype=np.float64)
         self.gradient += tile.T @ residual
         self.total += residual.sum(axis=0, dtype=np.float64)
-
-    def _evaluate(self, scores: Array, part: slice) -> tuple[Array, Array, Any]:
-        """Return losses, residuals, and the diagonal of the curvature where it is needed."""
-        objective = self.point.objective
-        if self.quick:
-            losses, residual = self._binary(scores, part)
-            # that of the logistic loss, the only one that is quick where curvature is needed
-            curved = self.inverse is not None
-            return losses, residual, np.abs(residual) - residual * residual if curved else None
-        y = self.targets[part].toarray()
-        if self.inverse is None:
-            return *objective.evaluate(y, scores, None)[:2], None
-        losses, residual, curvature = objective.evaluate(y, scores, None)
-        return losses, residual, objective.diagonal(curvature)
-
-    def _weight(self, part: slice, dtype: Any) -> Array | None:
-        """Return the weights of some rows, 0 where held out; None where all are 1."""
-        rows, fold = self.rows, self.point.fold
-        weight = None if rows.weight is None else rows.weight[part].astype(dtype)[:, None]
-        if fold < 0 or rows.fold is None:
-            return weight
-        kept = (rows.fold[part] != fold).astype(dtype)[:, None]
-        return kept if weight is None else weight * kept
 
     def _binary(self, scores: Array, part: slice) -> tuple[Array, Array]:
         """Evaluate a binary loss as if no target were 1, and again for the few that are."""

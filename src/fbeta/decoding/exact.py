@@ -211,14 +211,21 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
     """Find the best label sets, (n, s), and their values, (n,), under any statistics."""
     xp = block.place[0]
     if goal.measure.separable:
-        size, value = _search_one_order(block, tables, goal)
+        # A(k, l) = a(k) b(l): the labels have one order for all sizes
+        (A, B, host), one = tables, min(1, block.shape[1])
+        scores = sort_descending(xp, xp.matmul(A[one, :], block.joint))
+        totals = cumulative_sum(xp, scores, axis=1)
+        totals = xp.concat([xp.zeros_like(block.empty)[:, None], totals], axis=1)
+        b = A[:, 0] / A[one, 0] if host.size else xp.zeros_like(B[:, 0])
+        hits = xp.permute_dims(totals * b, (1, 0))[goal.low : goal.high + 1, :]
+        size, value = _choose_among(block, B, goal, hits)
     elif goal.measure.bounded:
         size, value = _IntervalSearch(block, tables, goal).run()
     else:
         sizes = range(goal.low, goal.high + 1)
-        scores = (xp.matmul(tables[0][size, :], block.joint) for size in sizes)
-        hits = [_largest_sum(xp, own, size)[0] for own, size in zip(scores, sizes, strict=True)]
-        size, value = _choose_among(block, tables[1], goal, xp.stack(hits, axis=0))
+        parts = (xp.matmul(tables[0][size, :], block.joint) for size in sizes)
+        sums = [_largest_sum(xp, own, size)[0] for own, size in zip(parts, sizes, strict=True)]
+        size, value = _choose_among(block, tables[1], goal, xp.stack(sums, axis=0))
     weights = xp.take(tables[0], size, axis=0)
     # a product of matrices may round equal labels differently, and the first is to come first
     scores = xp.sum(weights[:, :, None] * block.joint, axis=1)
@@ -229,18 +236,6 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
     threshold = xp.take(xp.reshape(sort_descending(xp, scores), (-1,)), place)
     near = tie(xp, scores.dtype) * xp.abs(threshold)
     return largest_labels(xp, scores, size, threshold - near, threshold + near), value
-
-
-def _search_one_order(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array]:
-    """Find the best sizes where ``A(k, l) = a(k) b(l)``: the labels have one order for all."""
-    xp, (A, B, host) = block.place[0], tables
-    one = min(1, block.shape[1])
-    scores = sort_descending(xp, xp.matmul(A[one, :], block.joint))
-    totals = cumulative_sum(xp, scores, axis=1)
-    totals = xp.concat([xp.zeros_like(block.empty)[:, None], totals], axis=1)
-    b = A[:, 0] / A[one, 0] if host.size else xp.zeros_like(B[:, 0])
-    hits = xp.permute_dims(totals * b, (1, 0))
-    return _choose_among(block, B, goal, hits[goal.low : goal.high + 1, :])
 
 
 def _choose_among(block: Dense, B: Array, goal: Goal, hits: Array) -> tuple[Array, Array]:

@@ -76,26 +76,7 @@ def expected_measure(
     [0.7]
     """
     form, measure = form_of_statistics(statistics), get_measure(measure, beta)
-    xp, s = form.place[0], form.shape[1]
-    chosen = _read_predictions(form, labels)
-
-    def work(rows: Any) -> tuple[Array]:
-        size, (empty, sizes, cardinalities, hits) = _hits(form.take(rows), chosen[rows, :])
-        values, place = np.unique(size, return_inverse=True) if xp is np else (range(s + 1), size)
-        A, B = (
-            xp.take(xp.asarray(table, dtype=hits.dtype, device=hits.device), place, axis=0)
-            for table in measure.tables(cardinalities, values, s)
-        )
-        law = xp.concat([empty[:, None], sizes], axis=1)
-        return (xp.sum(A * hits, axis=1) + xp.sum(B * law, axis=1),)
-
-    expected: NDArray[np.float64] = map_rows(xp, work, form.tasks())[0]
-    return expected
-
-
-def _read_predictions(form: Form, labels: Any) -> Array:
-    """Return predictions as booleans where the statistics are, those of listed labels as CSR."""
-    xp, device = form.place
+    (xp, device), s = form.place, form.shape[1]
     if isinstance(form, Sparse):
         labels = sp.csr_array(labels, copy=True)
         check_binary(labels.data, "labels", labels)
@@ -110,9 +91,21 @@ def _read_predictions(form: Form, labels: Any) -> Array:
         labels = read_dense(labels, form.shape[1], "labels")
     if tuple(labels.shape) != form.shape:
         raise ValueError(f"labels must have shape {form.shape}, got {tuple(labels.shape)}")
-    if isinstance(form, Sparse):
-        return labels.astype(np.bool_)
-    return astype(xp, as_array(xp, device, labels), xp.bool)
+    labels = labels if isinstance(form, Sparse) else as_array(xp, device, labels)
+    chosen = astype(xp, labels, xp.bool)
+
+    def work(rows: Any) -> tuple[Array]:
+        size, (empty, sizes, cardinalities, hits) = _hits(form.take(rows), chosen[rows, :])
+        values, place = np.unique(size, return_inverse=True) if xp is np else (range(s + 1), size)
+        A, B = (
+            xp.take(xp.asarray(table, dtype=hits.dtype, device=hits.device), place, axis=0)
+            for table in measure.tables(cardinalities, values, s)
+        )
+        law = xp.concat([empty[:, None], sizes], axis=1)
+        return (xp.sum(A * hits, axis=1) + xp.sum(B * law, axis=1),)
+
+    expected: NDArray[np.float64] = map_rows(xp, work, form.tasks())[0]
+    return expected
 
 
 def _hits(form: Form, yhat: Array) -> tuple[Array, tuple[Array, ...]]:

@@ -168,7 +168,16 @@ class _PrefixSearch:
         for start in range(0, high, width):
             stop = min(start + width, high)
             last = self._add(range(start + 1, stop + 1), at_once)
-            if stop < high and self._is_over(stop, last):
+            if stop == high or not self.goal.measure.bounded:
+                continue
+            # whether no larger set can be better in any row
+            A = self._tables(range(stop, stop + 2))[0]
+            end = self._tables(range(high, high + 1))[0]
+            longest = end[0, :, None] * (self.sums + (high - stop) * last)
+            bound = xp.maximum(A[0, :, None] * self.sums, longest)
+            k = xp.asarray(self.cardinalities, dtype=last.dtype, device=last.device)
+            bound = xp.minimum(bound, (A[1, :] * k)[:, None] * self.law.weights)
+            if bool(xp.all(xp.sum(bound, axis=0) <= self.best * (1 + tie(xp, last.dtype)))):
                 break
         values, scales = (xp.concat(parts, axis=0) for parts in (self.values, self.scales))
         return choose_size(xp, self.sizes, values, scales)
@@ -209,17 +218,3 @@ class _PrefixSearch:
             self.values.append(values[first:, :])
             self.scales.append(scales[first:, :])
             self.best = self.xp.maximum(self.best, self.xp.max(self.values[-1], axis=0))
-
-    def _is_over(self, size: int, last: Array) -> bool:
-        """Tell whether no larger set can be better in any row."""
-        xp, high = self.xp, self.goal.high
-        if not self.goal.measure.bounded:
-            return False
-        A, _ = self._tables(range(size, size + 2))
-        end = self._tables(range(high, high + 1))[0]
-        longest = end[0, :, None] * (self.sums + (high - size) * last)
-        bound = xp.maximum(A[0, :, None] * self.sums, longest)
-        k = xp.asarray(self.cardinalities, dtype=last.dtype, device=last.device)
-        bound = xp.minimum(bound, (A[1, :] * k)[:, None] * self.law.weights)
-        slack = 1 + tie(xp, last.dtype)
-        return bool(xp.all(xp.sum(bound, axis=0) <= self.best * slack))

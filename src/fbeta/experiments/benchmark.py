@@ -195,14 +195,13 @@ def auto_cells(
     *,
     seeds: Sequence[int] = (0,),
     time_limit: float | None = None,
-    beta: float = 1.0,
     cv: int = 5,
 ) -> list[Cell]:
     """List one fit for each data set and seed; limits are those of ``AUTO_SECONDS`` by default."""
     cells = []
     for name in datasets:
         limit = float(time_limit or AUTO_SECONDS.get(name, _DEFAULT_SECONDS))
-        cells += grid("auto", [name], ["auto"], seeds, beta=float(beta), cv=cv, time_limit=limit)
+        cells += grid("auto", [name], ["auto"], seeds, beta=1.0, cv=cv, time_limit=limit)
     return cells
 
 
@@ -264,14 +263,12 @@ def convergence_cells(
     sizes: Sequence[int] = SIZES,
     seeds: Sequence[int] = (0,),
     *,
-    beta: float = 1.0,
-    alpha: float = 1.0,
     n_labels: int = 6,
     n_features: int = 100,
     n_test: int = N_TEST,
 ) -> list[Cell]:
     """List one fit for each sample size and seed; law and test set stay the same."""
-    shared = {"alpha": float(alpha), "beta": float(beta), "n_test": n_test}
+    shared = {"alpha": 1.0, "beta": 1.0, "n_test": n_test}
     shared |= {"n_labels": n_labels, "n_features": n_features}
     runs = ({**shared, "n_train": int(n), "seed": int(seed)} for seed in seeds for n in sizes)
     return [Cell("figure1", "calibrated", "fbeta", run) for run in runs]

@@ -86,10 +86,8 @@ class RowTiles:
         for at in range(0, k, size):
             total: Array = 0.0
             for tile, every in zip(self, weights, strict=True):
-                dense, weight = (
-                    tile.toarray() if sp.issparse(tile) else tile,
-                    every[:, at : at + size],
-                )
+                dense = tile.toarray() if sp.issparse(tile) else tile
+                weight = every[:, at : min(at + size, k)]
                 if weight.shape[1] > 1:
                     half = dense[None, :, :] * xp.sqrt(weight).T[:, :, None]
                     total = total + xp.matrix_transpose(half) @ half

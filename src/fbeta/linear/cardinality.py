@@ -14,7 +14,7 @@ from scipy.special import log_softmax, logsumexp
 
 from fbeta._array import Array, array_namespace, namespace_and_device, to_numpy
 from fbeta._threads import map_rows, n_threads, row_tasks, run_threaded
-from fbeta.linear.compiled import size_laws
+from fbeta.linear.compiled import size_sweep
 from fbeta.linear.design import Design
 from fbeta.linear.objectives import LinearModel, Objective
 from fbeta.linear.problems import independent_start
@@ -174,10 +174,10 @@ class Cardinality(Objective):
 
     def sweep(self, name: str, *arrays: Array) -> bool:
         """Run a compiled sweep over the rows of arrays, on threads where that pays, if it can."""
-        laws = size_laws(self.n_labels, self.sizes)
-        if laws is None or not all(isinstance(a, np.ndarray) for a in arrays):
+        sweep = size_sweep(name, self.n_labels, self.sizes)
+        if sweep is None or not all(isinstance(a, np.ndarray) for a in arrays):
             return False
-        sweep, n = getattr(laws, name), len(arrays[0])
+        n = len(arrays[0])
         own = [np.ascontiguousarray(a, np.float64) for a in arrays]
         parts = n * self.n_labels * (int(self.sizes[-1]) + 1) // MIN_THREAD_CELLS
         rows = -(-max(n, 1) // max(1, min(n_threads(), parts)))

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,15 +72,10 @@ def is_compiled() -> bool:
     return _engine is not None
 
 
-def size_laws(n_labels: int, sizes: NDArray[np.intp]) -> Any:
-    """Return the compiled sweeps over labels and sizes, or None where they were not built."""
-    if not hasattr(_engine, "multiply_sizes"):
-        return None
-    evaluate, multiply = (
-        partial(sweep, n_labels, _flat(sizes, np.intc))
-        for sweep in (_engine.evaluate_sizes, _engine.multiply_sizes)
-    )
-    return SimpleNamespace(evaluate=evaluate, multiply=multiply)
+def size_sweep(name: str, n_labels: int, sizes: NDArray[np.intp]) -> Any:
+    """Return a compiled sweep over labels and sizes, or None where it was not built."""
+    sweep = getattr(_engine, f"{name}_sizes", None)
+    return None if sweep is None else partial(sweep, n_labels, _flat(sizes, np.intc))
 
 
 @dataclass(frozen=True)

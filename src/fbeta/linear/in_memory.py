@@ -21,7 +21,6 @@ from fbeta._threads import run_threaded
 from fbeta.linear.batch import Evaluation, Losses, ProblemBatch, take_problems
 from fbeta.linear.conjugate import FORCING, Directions, certified, conjugate_gradients
 from fbeta.linear.driver import Oracle, State, StepRule, effective_tol, minimise
-from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Factorised, Preconditioner
 
 if TYPE_CHECKING:
@@ -222,32 +221,31 @@ class ArrayRun:
         design, light = own.design, own.light
         objective = own.bound.take(names, narrow=True)
         targets = objective.batch_targets(design, own.targets, names)
-        start = self._gather(names, objective)
+        there = {"device": design.device}
+        places, used = self._places(names, design.columns(objective.width))
+        index = xp.asarray(np.minimum(places, self.W.shape[1] - 1), **there)
+        start = take(xp, self.W, index, axis=1)
+        # a stage before that diverged leaves nothing to start from
+        usable = xp.isfinite(start) & xp.asarray(used, **there)
+        start = xp.where(usable, start, xp.zeros_like(start))
         if rotate:
             light = design = own.design.orthogonal[0]
             start = self._rotate(start, to=True)
-        budget = xp.asarray(self.max_iter - self.n_iter[names], device=own.design.device)
-        max_steps = own.max_steps(objective.width, factorised)
-        settings: dict[str, Any] = {"floor": own.floor, "max_steps": max_steps}
-        settings["factorised"] = factorised
+        budget = xp.asarray(self.max_iter - self.n_iter[names], **there)
+        steps = own.max_steps(objective.width, factorised)
+        solve = partial(solve_batch, floor=own.floor, max_steps=steps, factorised=factorised)
         cold, taken = self.cold_start, 0 * budget
         # on processors the compiled part runs in single precision first
         single = light.matrix.dtype == xp.float32 and is_accelerator(design.device)
         if single and not factorised:
             batch = ProblemBatch(light, light, objective, targets, self.alpha, light.matrix.dtype)
-            start, taken, *_ = solve_batch(
-                batch,
-                start,
-                tol=SINGLE_SHARE * self.tol,
-                budget=budget,
-                cold_start=cold,
-                **settings,
-            )
+            tol = SINGLE_SHARE * self.tol
+            start, taken, *_ = solve(batch, start, tol=tol, budget=budget, cold_start=cold)
             cold = cold and not bool(xp.any(taken > 0))
         batch = ProblemBatch(design, light, objective, targets, self.alpha)
-        W, n_iter, converged, abandoned = solve_batch(
-            batch, start, tol=self.tol, budget=budget - taken, cold_start=cold, **settings
-        )
+        left = budget - taken
+        found = solve(batch, start, tol=self.tol, budget=left, cold_start=cold)
+        W, n_iter, converged, abandoned = found
         W = self._rotate(W, to=False) if rotate else W
         return W, n_iter + taken, converged, abandoned
 
@@ -263,14 +261,3 @@ class ArrayRun:
         own, place = self.problems, np.arange(width)
         used = place < np.diff(own.first)[names, None]
         return (own.first[names, None] + place).ravel(), used.ravel()
-
-    def _gather(self, names: NDArray[np.intp], objective: Objective) -> Array:
-        """Return the columns of some problems, filled up with zeros to the same width."""
-        W, design = self.W, self.problems.design
-        xp, there = design.xp, {"device": design.device}
-        places, used = self._places(names, design.columns(objective.width))
-        index = xp.asarray(np.minimum(places, W.shape[1] - 1), **there)
-        columns = take(xp, W, index, axis=1)
-        # a stage before that diverged leaves nothing to start from
-        usable = xp.isfinite(columns) & xp.asarray(used, **there)
-        return xp.where(usable, columns, xp.zeros_like(columns))

@@ -115,8 +115,19 @@ class _Bundle:
         """Return the minimiser, of shape (D,), and the minimum; forget planes long unused."""
         value, rises = self._value(self.weights), True
         while rises:
-            proposal = maximise_on_simplex(self._curvature(), self.offsets, self.weights)
-            weights, new = self._search(proposal)
+            # the negative Hessian of the dual at the present weights
+            active = self.gradients[: self.count, self.bounded]
+            active = active[:, self.weights @ active < 0]
+            curvature = self.gram + active @ active.T if len(self.bounded) else self.gram
+            proposal = maximise_on_simplex(curvature, self.offsets, self.weights)
+            # to the proposal, or as far towards it as the dual rises
+            step = 1.0
+            while step > RELATIVE_JITTER:
+                weights = self.weights + step * (proposal - self.weights)
+                new = self._value(weights)
+                if new >= value:
+                    break
+                step /= 2
             rises = len(self.bounded) > 0 and new > value + 1e-9 * abs(value)
             if new > value:
                 self.weights, value = weights, new
@@ -135,25 +146,6 @@ class _Bundle:
         slack = np.minimum(weights @ self.gradients[: self.count, self.bounded], 0.0)
         quadratic = weights @ self.gram @ weights + slack @ slack
         return float(self.offsets @ weights - quadratic / 2)
-
-    def _curvature(self) -> Array:
-        """Return the negative Hessian of the dual at the present weights."""
-        if not len(self.bounded):
-            return self.gram
-        active = self.gradients[: self.count, self.bounded]
-        active = active[:, self.weights @ active < 0]
-        return self.gram + active @ active.T
-
-    def _search(self, proposal: Array) -> tuple[Array, float]:
-        """Go to the proposal, or as far towards it as the dual rises."""
-        start, step = self._value(self.weights), 1.0
-        while step > RELATIVE_JITTER:
-            trial = self.weights + step * (proposal - self.weights)
-            value = self._value(trial)
-            if value >= start:
-                return trial, value
-            step /= 2
-        return self.weights, start
 
 
 def maximise_on_simplex(H: Array, b: Array, start: Array) -> Array:
