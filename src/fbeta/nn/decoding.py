@@ -262,7 +262,8 @@ def _decode_sized(logits: Tensor, goal: Settings, sizes: tuple[int, ...]) -> Fou
         scores = rows[:, :s].to(dtype)
         descending = _law.sort_scores(scores)[0]
         law, joint = find_joint(descending, rows[:, s:].to(dtype), sizes)
-        return _search_prefixes(scores, descending.T, law[0], joint, sizes, *goal)
+        q = Statistics(law[0], joint.permute(2, 0, 1), sizes)
+        return _search_prefixes(scores, descending.T, q, goal)
 
     return _in_chunks(work, s * max(len(sizes), 8), logits)
 
@@ -276,8 +277,7 @@ def _decode_independent(logits: Tensor, goal: Settings) -> Found:
 
     def work(rows: Tensor) -> Found:
         descending = rows.sort(1, descending=True).values
-        empty, joint, sizes = independent_statistics(descending)
-        return _search_prefixes(rows, descending, empty, joint.permute(1, 2, 0), sizes, *goal)
+        return _search_prefixes(rows, descending, independent_statistics(descending), goal)
 
     return _in_chunks(work, s * s, logits)
 
@@ -302,13 +302,13 @@ def _decode_dense(empty: Tensor, joint: Tensor, goal: Settings, sizes: tuple[int
         wide = torch.promote_types(joint.dtype, torch.float32)
         arrays = [part.detach().to(wide).numpy() for part in (empty, joint)]
         return _decode_on_host(LabelStatistics(arrays[0], arrays[1], sizes), goal)
-    beta, low, high = _inputs.read_goal(*goal, s, device)
+    goal = beta, low, high = _inputs.read_goal(*goal, s, device)
     if K and _inputs.fuses(joint, s) and not is_exporting():
         weights = _weights(sizes, s, beta, torch.float64, device)
         return _inputs.fused_search(
             empty, joint, weights, *(_scalar(part, device) for part in (low, high))
         )
-    work = partial(_search_dense, sizes=sizes, beta=beta, low=low, high=high)
+    work = partial(_search_dense, sizes=sizes, goal=goal)
     return _in_chunks(work, s * max(K, s), empty, joint)
 
 
@@ -319,10 +319,9 @@ def _scalar(value: Any, device: torch.device) -> Tensor:
     return torch.full((), float(value), dtype=torch.float64, device=device)
 
 
-def _search_dense(
-    empty: Tensor, joint: Tensor, sizes: tuple[int, ...], beta: Any, low: Any, high: Any
-) -> Found:
+def _search_dense(empty: Tensor, joint: Tensor, sizes: tuple[int, ...], goal: Settings) -> Found:
     """Find the best sets by the sums of the largest scores of every size."""
+    beta, low, high = goal
     dtype, device = widest(joint.device), joint.device
     empty, joint = empty.to(dtype), joint.to(dtype)
     weights = _weights(sizes, joint.shape[2], beta, dtype, device)
@@ -337,17 +336,10 @@ def _search_dense(
     return _largest_labels(final, last - near, last + near, size), value
 
 
-def _search_prefixes(
-    scores: Tensor,
-    descending: Tensor,
-    empty: Tensor,
-    joint: Tensor,
-    sizes: tuple[int, ...],
-    beta: Any,
-    low: Any,
-    high: Any,
-) -> Found:
-    """Find the best sets where one order of the labels serves all sizes; joint is (K, s, n)."""
+def _search_prefixes(scores: Tensor, descending: Tensor, q: Statistics, goal: Settings) -> Found:
+    """Find the best sets where one order of the labels serves all sizes; q has it."""
+    (empty, joint, sizes), (beta, low, high) = q, goal
+    joint = joint.permute(1, 2, 0)
     weights = _weights(sizes, scores.shape[1], beta, joint.dtype, joint.device)
     hits = (weights.T[:, :, None] * joint.cumsum(1)).sum(0)
     size, value = _choose(torch.cat([empty[None], hits]).T, low, high)
