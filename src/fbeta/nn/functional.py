@@ -35,7 +35,7 @@ check : bool
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -67,6 +67,8 @@ __all__ = [
 # labels of rows that are worked on at once on the processor, more where rows are short, and the
 # number of parts that many rows are divided into: intermediate results take 12 times their memory
 CHUNK_LABELS, SHORT_CHUNK_LABELS, SHORT_ROW, MIN_CHUNKS = 5 << 13, 5 << 16, 500, 32
+# sizes, whether targets are soft, and whether all are known to be 0/1 of a known size
+Kind: TypeAlias = tuple[tuple[int, ...], bool, bool]
 # logits that stand for the probabilities 0 and 1 within a row of targets that has others as well
 SURE_LOGIT = 45.0
 
@@ -111,7 +113,7 @@ def joint_loss(
     >>> round(float(joint_loss(torch.zeros(1, 5), torch.tensor([[1, 0]]), 2)), 4)
     3.4657
     """
-    z, y, sizes, leading, found_soft, exact = _read(
+    z, y, leading, (sizes, found_soft, exact) = _read(
         True, logits, target, cardinalities, label_mask, soft, overflow, check
     )
     s = y.shape[1]
@@ -190,17 +192,17 @@ def cardinality_loss(
     if observed is not None:
         target = torch.where(observed, target, torch.zeros_like(target))
         soft, overflow = False, True
-    z, y, sizes, leading, *kind = _read(
+    z, y, leading, kind = _read(
         False, logits, target, cardinalities, label_mask, soft, overflow, check
     )
     s = y.shape[1]
     if logit_adjustment is not None:
         z = torch.cat([z[:, :s] + logit_adjustment, z[:, s:]], dim=1)
     if label_mask is not None:
-        z = _inputs.forbid(z, label_mask.expand(*leading, s).reshape(-1, s), sizes)
+        z = _inputs.forbid(z, label_mask.expand(*leading, s).reshape(-1, s), kind[0])
     if observed is not None:
         observed = observed.expand(target.shape).reshape(-1, s)
-    loss: Tensor = _CardinalityLoss.apply(z, y, observed, sizes, *kind)[0]  # type: ignore[no-untyped-call]
+    loss: Tensor = _CardinalityLoss.apply(z, y, observed, kind)[0]  # type: ignore[no-untyped-call]
     return _reduce(loss, leading, logits, weight, reduction)
 
 
@@ -209,27 +211,21 @@ class _CardinalityLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        logits: Tensor,
-        target: Tensor,
-        observed: Tensor | None,
-        sizes: tuple[int, ...],
-        soft: bool,
-        exact: bool,
+        logits: Tensor, target: Tensor, observed: Tensor | None, kind: Kind
     ) -> tuple[Tensor, Tensor]:
-        n, s = target.shape
+        (n, s), (sizes, soft, exact) = target.shape, kind
         if observed is None and not soft and _inputs.fuses(logits, s):
             labels = target if exact else _inputs.hard_labels(target, sizes, torch.float64)
             return _inputs.fused_loss(logits, labels, sizes)
         labels_at_once = CHUNK_LABELS if s > SHORT_ROW else SHORT_CHUNK_LABELS
         rows = max(1, labels_at_once // s, n // MIN_CHUNKS)
         if n <= rows or logits.device.type != "cpu" or torch.compiler.is_compiling():
-            return _loss_and_residual(logits, target, observed, sizes, soft, exact)
+            return _loss_and_residual(logits, target, observed, kind)
         loss, residual = torch.empty(n, dtype=widest(logits.device)), torch.empty_like(logits)
         for i in range(0, n, rows):
             at = slice(i, i + rows)
             seen = None if observed is None else observed[at]
-            found = _loss_and_residual(logits[at], target[at], seen, sizes, soft, exact)
-            loss[at], residual[at] = found
+            loss[at], residual[at] = _loss_and_residual(logits[at], target[at], seen, kind)
         return loss, residual
 
     @staticmethod
@@ -243,7 +239,7 @@ class _CardinalityLoss(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Any, ...]:
         (residual,) = ctx.saved_tensors
         found = (residual * gradient[:, None].to(residual.dtype)).to(ctx.dtype)
-        return found, None, None, None, None, None
+        return found, None, None, None
 
     @staticmethod
     def vmap(info: Any, dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
@@ -260,14 +256,10 @@ class _CardinalityLoss(torch.autograd.Function):
 
 
 def _loss_and_residual(
-    logits: Tensor,
-    target: Tensor,
-    observed: Tensor | None,
-    sizes: tuple[int, ...],
-    soft: bool,
-    exact: bool,
+    logits: Tensor, target: Tensor, observed: Tensor | None, kind: Kind
 ) -> tuple[Tensor, Tensor]:
     """Return the cardinality loss of each row, (n,), and its gradient, (n, s + 1 + K)."""
+    sizes, soft, exact = kind
     of_sets, s = not soft and observed is None, target.shape[1]
     dtype = torch.promote_types(logits.dtype, torch.float32)
     of_set, log_partition, expected = _expectations(logits, sizes, target, of_sets)
@@ -338,11 +330,10 @@ def _read(
     soft: bool | None,
     overflow: bool,
     check: bool,
-) -> tuple[Tensor, Tensor, tuple[int, ...], torch.Size, bool, bool]:
+) -> tuple[Tensor, Tensor, torch.Size, Kind]:
     """Check logits and targets, and make one axis of all but the last.
 
-    Returns logits, (n, width), at least in single precision, the target, (n, s), the sizes, the
-    leading axes, whether targets are soft, and whether all are known to be 0/1 of a known size.
+    Returns logits, (n, width), at least in single precision, the target, (n, s), and the axes.
     """
     if not isinstance(target, Tensor) or target.ndim < 1 or not target.shape[-1]:
         got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
@@ -363,7 +354,7 @@ def _read(
         found = _inputs.check_rows(target, sizes, overflow=overflow, forbidden=forbidden, soft=soft)
     wide = z.to(torch.promote_types(z.dtype, torch.float32)).reshape(-1, z.shape[-1])
     exact = not found and check and not overflow
-    return wide, target.reshape(-1, s), sizes, leading, found, exact
+    return wide, target.reshape(-1, s), leading, (sizes, found, exact)
 
 
 def _reduce(
