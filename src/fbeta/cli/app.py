@@ -89,12 +89,6 @@ app = typer.Typer(
 )
 
 
-def _show_version(value: bool) -> None:
-    if value:
-        typer.echo(version_line())
-        raise typer.Exit
-
-
 def show_help(context: typer.Context) -> None:
     """Show the help of a group of commands where none was chosen: a question, not a mistake."""
     if context.invoked_subcommand is None:
@@ -102,13 +96,14 @@ def show_help(context: typer.Context) -> None:
         raise typer.Exit
 
 
-_VERSION = typer.Option(
-    False, "--version", callback=_show_version, is_eager=True, help="Show version."
-)
+_VERSION = typer.Option(False, "--version", help="Show version.")
 
 
 @app.callback()
 def _root(context: typer.Context, version: bool = _VERSION) -> None:
+    if version:
+        typer.echo(version_line())
+        raise typer.Exit
     show_help(context)
 
 

@@ -262,7 +262,14 @@ def _loss_and_residual(
     sizes, soft, exact = kind
     of_sets, s = not soft and observed is None, target.shape[1]
     dtype = torch.promote_types(logits.dtype, torch.float32)
-    of_set, log_partition, expected = _expectations(logits, sizes, target, of_sets)
+    if of_sets or not _inputs.fuses(logits, s):
+        own = target if of_sets else None
+        of_set, log_partition, expected = _law.expectations(logits, sizes, own)
+    else:  # by a kernel, for which no labels are observed
+        of_set, less = _inputs.fused_loss(logits, torch.zeros_like(target, dtype=torch.int8), sizes)
+        empty = torch.arange(logits.shape[1], device=logits.device) == s
+        log_partition = of_set + logits[:, s].to(of_set.dtype)
+        expected = less.to(of_set.dtype) + empty.to(of_set.dtype)
     if of_sets and exact:
         residual = expected.to(dtype)
         residual[:, :s].sub_(target.to(dtype))
@@ -285,19 +292,6 @@ def _loss_and_residual(
         # a difference of large numbers is left to rows of sizes that are not known
         loss = torch.where(torch.isfinite(of_set), of_set, loss)
     return loss, (expected - seen).to(dtype)
-
-
-def _expectations(
-    logits: Tensor, sizes: tuple[int, ...], target: Tensor, of_sets: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return as :func:`expectations`, by kernels where the targets are not needed."""
-    s = target.shape[1]
-    if of_sets or not _inputs.fuses(logits, s):
-        return _law.expectations(logits, sizes, target if of_sets else None)
-    empty = torch.zeros_like(target, dtype=torch.int8)
-    loss, residual = _inputs.fused_loss(logits, empty, sizes)
-    own = (torch.arange(logits.shape[1], device=logits.device) == s).to(loss.dtype)
-    return loss, loss + logits[:, s].to(loss.dtype), residual.to(loss.dtype) + own
 
 
 def _joint_moments(target: Tensor, sizes: tuple[int, ...]) -> Tensor:

@@ -308,7 +308,12 @@ def from_state(data: Any, leaves: Sequence[Any]) -> Any:
             made[:] = read(parts)
             return made
         case {"type": name}:
-            return _known_type(name)
+            if name in _PANDAS_TYPES:
+                pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
+                return pandas.api.types.pandas_dtype(name)
+            if name not in _LABEL_TYPES:
+                raise ModelFileError(f"it has labels of type {name!r}, which is not on the list")
+            return _LABEL_TYPES[name]
         case {"leaf": number}:
             return leaves[number]
         case {"fbeta": name, "version": version, "params": params, "state": state}:
@@ -363,12 +368,3 @@ def _type_name(value: Any) -> str | None:
         return next((name for name, known in _LABEL_TYPES.items() if known is value), None)
     from_pandas = type(value).__module__.partition(".")[0] == "pandas"
     return str(value) if from_pandas and str(value) in _PANDAS_TYPES else None
-
-
-def _known_type(name: Any) -> Any:
-    if name in _PANDAS_TYPES:
-        pandas = optional_import("pandas", "pandas", "labels in a DataFrame")
-        return pandas.api.types.pandas_dtype(name)
-    if name not in _LABEL_TYPES:
-        raise ModelFileError(f"it has labels of type {name!r}, which is not on the list")
-    return _LABEL_TYPES[name]
