@@ -364,9 +364,7 @@ def _read_content(content: Any, bound: int) -> StoredModel:
     if max(1, np.size(sizes)) * int(classifier.n_labels_) > bound // 64:
         # too large for a prediction that only checks the file
         return stored
-    row = stored.blank_row()
-    if stored.predict(row).shape != (1, n_labels):
+    (labels,) = stored.decide(stored.blank_row()).labels.values()
+    if labels.shape != (1, n_labels):
         raise ValueError(f"it has {n_labels} names for its labels")
-    if hasattr(stored.classifier, "expected_fbeta"):
-        stored.expected_fbeta(row)
     return stored
