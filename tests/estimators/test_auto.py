@@ -292,8 +292,11 @@ def test_fits_to_all_rows_are_expected_once_for_both_kinds_of_a_forest(data):
         search._try(("raw", model))
     forest, same, sized, independent = (candidate.row_seconds for candidate in search.candidates)
     assert forest == same
-    assert search._refits(range(4)) == pytest.approx(forest + sized + independent)
-    assert search._refits([1]) == forest
+    # the fits of the trial had half of the rows
+    growth = 2**searching.ROWS_POWER
+    every = 100 * growth * (forest + sized + independent)
+    assert search._refits(range(4), 100) == pytest.approx(every)
+    assert search._refits([1], 100) == pytest.approx(100 * growth * forest)
 
 
 def test_the_time_of_a_fit_to_all_rows_is_that_of_the_best_alpha(data, monkeypatch):
@@ -322,6 +325,8 @@ class TimedPilot:
         self.Y, self.told, plain = form_of(Y).read(Y), [], Trial.try_out
         folds = [(np.arange(400, 2000), np.arange(400))]
 
+        seconds["row_seconds"] *= (25 / 2000) ** searching.ROWS_POWER  # 25 rows were fitted
+
         def try_out(own, *args, **options):
             first, *others = plain(own, *args, **options)
             few = own.Y.shape[0] == 50
@@ -349,7 +354,7 @@ def test_the_first_trial_has_as_many_rows_as_there_is_time_for(monkeypatch):
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize(("row_seconds", "rows"), [(0.002, 2000), (0.01, 1000), (1.0, 50)])
+@pytest.mark.parametrize(("row_seconds", "rows"), [(0.002, 2000), (0.009999, 1000), (1.0, 50)])
 def test_a_first_model_is_fitted_to_the_rows_that_there_is_time_for(monkeypatch, row_seconds, rows):
     seconds = {"seconds": 1e6, "path_seconds": 1e6, "row_seconds": row_seconds}
     timed = TimedPilot(monkeypatch, 10.0, **seconds)

@@ -46,6 +46,7 @@ MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PILOT_ROWS = 2000  # of the first model, where there are more and time is short
 QUICK_SHARE = 0.06  # of the time limit that the quickest model may take on all folds
 WIDTH_POWER = 0.7  # of the number of columns in the time of a model
+ROWS_POWER = 0.1  # of the number of rows in the time of a fit for each row: more leave the caches
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
 ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
@@ -279,24 +280,23 @@ class Search:
             share *= all_sets.shape[0] / some.shape[0]
         return repeats * (self.clock.now() - begin) * share
 
-    def _refits(self, places: Iterable[int]) -> float:
-        """Return the expected seconds of fits of some candidates, for each row of these fits."""
+    def _refits(self, places: Iterable[int], n: int) -> float:
+        """Return the expected seconds of fits of some candidates to n rows."""
         pairs, fits = self._pairs(), dict[Any, float]()
         for i in places:
             # one fit serves both kinds of a model without alphas
             kind = i if hasattr(self.candidates[i].estimator, "alpha") else -1
             fits[kind, pairs[i]] = self.candidates[i].row_seconds
-        return float(sum(fits.values()))
+        return float(sum(fits.values()) * n * (n / len(self.trial.folds[0][0])) ** ROWS_POWER)
 
-    @property
     def _scored(self) -> Search:
         return self if self.found or self.fallback is None else self.fallback
 
     def _end_of_trials(self) -> float:
         """Return when the fits to all rows have to begin, by what those of the best will take."""
-        limit, own = self.clock.limit or np.inf, self._scored
+        limit, own = self.clock.limit or np.inf, self._scored()
         best = np.argsort([-c.score for c in own.candidates])[: 6 if own is self else 1]
-        return float(min(TRIALS_SHARE * limit, limit - self.trial.Y.shape[0] * own._refits(best)))
+        return float(min(TRIALS_SHARE * limit, limit - own._refits(best, self.trial.Y.shape[0])))
 
     def _bytes(self, pair: Pair) -> float:
         """Return the size of the coefficients of a linear model over a map, about."""
@@ -371,9 +371,9 @@ class Search:
 
     def average(self) -> AverageModel:
         """Choose weights, and fit what has one to all rows, or to those that there is time for."""
-        own, n, limit = self._scored, self.trial.Y.shape[0], self.clock.limit or np.inf
+        own, n, limit = self._scored(), self.trial.Y.shape[0], self.clock.limit or np.inf
         weights = own.weights()[0]
-        while n * own._refits(np.flatnonzero(weights)) > limit - self.clock.elapsed:
+        while own._refits(np.flatnonzero(weights), n) > limit - self.clock.elapsed:
             if np.count_nonzero(weights) == 1:
                 break
             weights[np.where(weights > 0, weights, np.inf).argmin()] = 0.0
@@ -396,12 +396,12 @@ class Search:
         self, chosen: list[int], weights: NDArray[np.float64]
     ) -> tuple[dict[str, Any], list[Any], Indicator]:
         """Return the maps and models of candidates, and the labels of the rows of their fits."""
-        own, pairs, trial = self._scored, self._scored._pairs(), self.trial
-        left, n = (self.clock.limit or np.inf) - self.clock.elapsed, trial.Y.shape[0]
-        most = max(PILOT_ROWS, int(min(left / max(own._refits(chosen), 1e-12), n)))
+        own, n, limit = self._scored(), self.trial.Y.shape[0], self.clock.limit or np.inf
+        share = (limit - self.clock.elapsed) / max(own._refits(chosen, n), 1e-9)
+        most = max(PILOT_ROWS, int(min(1.0, share) * n))
         rows = np.arange(most) * n // most if most < n else None
-        trial = trial if rows is None else trial.take(rows)
-        maps, members, fitted = {}, [], dict[Pair, Any]()
+        trial = self.trial if rows is None else self.trial.take(rows)
+        pairs, maps, members, fitted = own._pairs(), {}, [], dict[Pair, Any]()
         for i in chosen:
             maps[pairs[i][0]], Z = self._features(pairs[i][0])
             words = f"to {f'{most} of {n}' if most < n else 'all'} rows, weight {weights[i]:.2f}"
