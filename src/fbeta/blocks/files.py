@@ -222,8 +222,24 @@ class BlockResults:
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         make_folder(folder)
-        stem = Path(folder, "part")
-        return [_save(values, Path(f"{stem}-{at:06d}")) for at, values in enumerate(self)]
+        paths: list[Path] = []
+        write: Callable[[Path], Any]
+        for at, values in enumerate(self):
+            if hasattr(values, "to_parquet"):
+                suffix, write = "parquet", values.to_parquet
+            elif sp.issparse(values):
+                suffix, write = "npz", partial(sp.save_npz, matrix=values)
+            elif isinstance(values, np.ndarray):
+                suffix, write = "npy", partial(np.save, arr=values, allow_pickle=False)
+            elif isinstance(values, list):
+                text = "".join(json.dumps(sorted(row)) + "\n" for row in values)
+                suffix, write = "jsonl", partial(Path.write_text, data=text, encoding="utf-8")
+            else:
+                raise TypeError(f"there is no format for blocks of {type(values).__name__}")
+            paths.append(Path(folder, f"part-{at:06d}.{suffix}"))
+            with write_atomically(paths[-1]) as part:
+                write(part)
+        return paths
 
     def to_parquet(self, path: str | PathLike[str]) -> Path:
         """Write all blocks to one Parquet file, whole or not at all, and return its path.
@@ -256,22 +272,3 @@ class BlockResults:
         """Return the answers for all rows as one array."""
         blocks = [v.toarray() if sp.issparse(v) else np.asarray(v) for v in self]
         return np.concatenate(blocks).astype(dtype) if dtype else np.concatenate(blocks)
-
-
-def _save(values: Any, stem: Path) -> Path:
-    """Write a block of predictions in the format of its kind; return the path."""
-    if hasattr(values, "to_parquet"):
-        suffix, write = ".parquet", values.to_parquet
-    elif sp.issparse(values):
-        suffix, write = ".npz", partial(sp.save_npz, matrix=values)
-    elif isinstance(values, np.ndarray):
-        suffix, write = ".npy", partial(np.save, arr=values, allow_pickle=False)
-    elif isinstance(values, list):
-        text = "".join(json.dumps(sorted(row)) + "\n" for row in values)
-        suffix, write = ".jsonl", partial(Path.write_text, data=text, encoding="utf-8")
-    else:
-        raise TypeError(f"there is no format for blocks of {type(values).__name__}")
-    path = stem.with_suffix(suffix)
-    with write_atomically(path) as part:
-        write(part)
-    return path

@@ -297,7 +297,14 @@ def load_states(path: Path, fingerprint: dict[str, str]) -> tuple[list[GroupStat
             head = json.loads(str(file["head"]))
             if head.get("version") != CHECKPOINT_VERSION:
                 raise ValueError(f"its version is {head.get('version')!r}")
-            states = [_read_state(file, number) for number in range(head["groups"])]
+            names, states = {f.name for f in fields(GroupState)} - {*_NOT_STORED}, []
+            for group in range(head["groups"]):
+                own = {name: file[f"{group}/{name}"] for name in names}
+                own |= {name: own[name].item() for name in ("floor", "alpha", "fold")}
+                pieces = [f"{group}/finished{at}" for at in range(int(file[f"{group}/pieces"]))]
+                finished = [tuple(file[f"{piece}/{k}"] for k in range(5)) for piece in pieces]
+                states.append(GroupState(**own, finished=finished))
+                states[-1].forget_pairs()
             found = head["fingerprint"]
             differs = [name for name, own in fingerprint.items() if found[name] != own]
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
@@ -325,17 +332,3 @@ def save_states(
         arrays |= {f"{number}/{name}": own for name, own in stored.items()}
     with write_atomically(path) as part, part.open("wb") as file:
         np.savez(file, **arrays)
-
-
-def _read_state(file: Any, number: int) -> GroupState:
-    names = [f.name for f in fields(GroupState) if f.name not in _NOT_STORED]
-    own = {name: file[f"{number}/{name}"] for name in names}
-    for name in ("floor", "alpha", "fold"):
-        own[name] = own[name].item()
-    finished = [
-        tuple(file[f"{number}/finished{at}/{place}"] for place in range(5))
-        for at in range(int(file[f"{number}/pieces"]))
-    ]
-    state = GroupState(**own, finished=finished)
-    state.forget_pairs()
-    return state

@@ -29,14 +29,12 @@ from fbeta.statistics.storage import Factored, law_bytes, tile
 
 
 def search_factored(form: Factored, goal: Goal) -> tuple[Array, Array]:
-    """Find the best label sets, (n, s), and values, (n,), of labels independent given their number.
-
-    Rows with numbers of labels that are alike share one window of sizes at little cost.
-    """
+    """Find the best label sets, (n, s), and values, (n,), of labels in one order for all sizes."""
     (xp, _), (n, s) = form.place, form.shape
     tasks: list[Any] = []
     order = None
     if xp is np and form.sizes is None:
+        # rows with numbers of labels that are alike share one window of sizes at little cost
         largest = largest_sizes(np, form.P, form.log_odds)
         order, start = np.argsort(-largest, kind="stable"), 0
         while start < n:

@@ -69,12 +69,14 @@ class Cardinality(Objective):
         """Start at independent labels, and at the shortest coefficients with the same law."""
         xp, there = design.xp, {"device": design.device}
         W, constant = independent_start(design, targets[:, : self.n_labels], alpha)
-        potentials = np.zeros((len(W), len(self.sizes)))
+        if design.intercept:
+            certain = CONSTANT_SCORE + np.log(design.total_weight)
+            W[-1] = np.where(np.isnan(constant), W[-1], (2 * constant - 1) * certain)
+        W = np.concatenate([W, np.zeros((len(W), len(self.sizes)))], axis=1)
         if not design.intercept:
-            return self.project(xp.asarray(np.concatenate([W, potentials], axis=1), **there))
-        certain = CONSTANT_SCORE + np.log(design.total_weight)
-        W[-1] = np.where(np.isnan(constant), W[-1], (2 * constant - 1) * certain)
-        u = to_numpy(design.scores(xp.asarray(W, **there)))
+            return self.project(xp.asarray(W, **there))
+        u = to_numpy(design.scores(xp.asarray(W[:, : self.n_labels], **there)))
+        potentials = W[-1, self.n_labels :]
 
         def work(rows: slice) -> tuple[Array]:
             none = np.zeros((int(self.sizes[-1]) + 1, len(u[rows])))
@@ -86,9 +88,9 @@ class Cardinality(Objective):
         weight = np.ones((len(u), 1)) if design.weight is None else to_numpy(design.weight)
         count = np.maximum(targets[:, self.n_labels :].T @ weight[:, 0], MIN_SIZE_COUNT)
         for _ in range(START_STEPS):
-            law = log_softmax(logs + potentials[-1], axis=1) + np.log(weight)
-            potentials[-1] += np.log(count) - logsumexp(law, axis=0)
-        return self.project(xp.asarray(np.concatenate([W, potentials], axis=1), **there))
+            law = log_softmax(logs + potentials, axis=1) + np.log(weight)
+            potentials += np.log(count) - logsumexp(law, axis=0)
+        return self.project(xp.asarray(W, **there))
 
     @cached_property
     def _null_space(self) -> NDArray[np.float64]:
