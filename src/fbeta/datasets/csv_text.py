@@ -93,10 +93,10 @@ def read_header(
 
 
 def _parse_rows(
-    path: PathLike, data: bytes, sep: str, width: int | None, first_line: int
+    path: PathLike, data: Any, sep: str, width: int | None, first_line: int
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line and the cells of each row; if ``width`` is given, all have so many cells."""
-    text = decode_text(path, data, "utf-8", first_line)
+    text = decode_text(path, bytes(data), "utf-8", first_line)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=sep, strict=True)
     start = first_line
     with _any_field_size():
@@ -112,8 +112,18 @@ def _parse_rows(
             raise fail(path, start, f"cells separated by {sep!r}", str(error)) from error
 
 
+def is_utf8_text(data: Any) -> bool:
+    """Return whether bytes are UTF-8 text."""
+    size = arrow.py_buffer(np.array([0, len(data)]))
+    text = arrow.LargeStringArray.from_buffers(1, size, arrow.py_buffer(data))
+    with suppress(arrow.ArrowInvalid):
+        text.validate(full=True)
+        return True
+    return False
+
+
 def csv_columns(
-    path: PathLike, data: bytes, sep: str, width: int, first_line: int
+    path: PathLike, data: Any, sep: str, width: int, first_line: int
 ) -> tuple[list[Any], Callable[[int], int]]:
     """Return the columns of records as Arrow strings, and a function from rows to lines."""
     optional_import("pyarrow", "data", "reading CSV files")
@@ -124,15 +134,14 @@ def csv_columns(
     is_strict, breaks = _check_quotes(data, sep)
     # Arrow loses a line feed in a cell that is the first byte of a block
     sizes = (enlarged,) if "\r" in breaks else (_ARROW_BLOCK_BYTES, enlarged)
-    for size in sizes if is_strict else ():
+    for size in sizes if is_strict and is_utf8_text(data) else ():
         with suppress(arrow.ArrowInvalid, ValueError):
             table = csv_module.read_csv(
                 arrow.BufferReader(data),
                 csv_module.ReadOptions(column_names=names, block_size=size),
                 csv_module.ParseOptions(delimiter=sep, newlines_in_values=bool(breaks)),
                 csv_module.ConvertOptions(
-                    check_utf8=not data.isascii(),
-                    column_types=dict.fromkeys(names, arrow.string()),
+                    check_utf8=False, column_types=dict.fromkeys(names, arrow.string())
                 ),
             )
             columns = [arrow_cells(column) for column in table.columns]
@@ -144,24 +153,22 @@ def csv_columns(
     return columns, lambda row: next(islice(rows(), row, None))[0]
 
 
-def _check_quotes(data: bytes, sep: str) -> tuple[bool, str]:
+def _check_quotes(data: Any, sep: str) -> tuple[bool, str]:
     """Return whether each quote begins or ends a cell or is doubled, and line ends in quotes."""
-    is_short = len(sep.encode()) == 1
-    if not is_short or b'"' not in data:
-        return is_short, ""
     text = np.frombuffer(data, dtype=np.uint8)
-    starts = range(0, len(text), _SCAN_BYTES)  # parts of the text that stay in the cache
-    places = {
-        c: np.concatenate([np.flatnonzero(text[i : i + _SCAN_BYTES] == ord(c)) + i for i in starts])
-        for c in '"\n\r'
-        if c.encode() in data
-    }
-    quotes = places.pop('"')
     is_end = np.zeros(256, dtype=np.bool_)
     is_end[list(f'{sep}\r\n"'.encode())] = True
-    # quotes open and close in turn; two in a cell close it and open it again
-    before, after = quotes[::2] - 1, quotes[1::2] + 1
-    before, after = before[before >= 0], after[after < len(text)]
-    is_strict = len(quotes) % 2 == 0 and is_end[text[before]].all() and is_end[text[after]].all()
-    breaks = [end for end, found in places.items() if (np.searchsorted(quotes, found) % 2).any()]
-    return bool(is_strict), "".join(breaks)
+    is_strict, is_open, breaks = len(sep.encode()) == 1, 0, b""
+    for start in range(0, len(text), _SCAN_BYTES):  # parts of the text that stay in the cache
+        part = text[start : start + _SCAN_BYTES]
+        quotes = np.flatnonzero(part == ord('"'))
+        if not is_open and not len(quotes):
+            continue
+        # quotes open and close in turn; two in a cell close it and open it again
+        before = (quotes[is_open::2] + start - 1).clip(0)
+        after = (quotes[1 - is_open :: 2] + start + 1).clip(max=len(text) - 1)
+        is_strict = is_strict and bool(is_end[text[before]].all() and is_end[text[after]].all())
+        ends = np.flatnonzero(part - ord("\n") <= ord("\r") - ord("\n"))
+        breaks += part[ends[(np.searchsorted(quotes, ends) + is_open) % 2 == 1]].tobytes()
+        is_open = (is_open + len(quotes)) % 2
+    return is_strict and not is_open, "".join(end for end in "\n\r" if end.encode() in breaks)

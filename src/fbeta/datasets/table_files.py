@@ -29,7 +29,7 @@ from fbeta.datasets.cells import (
     object_cells,
 )
 from fbeta.datasets.cells import missing as missing_cells
-from fbeta.datasets.csv_text import csv_columns, guess_separator, read_header, records
+from fbeta.datasets.csv_text import csv_columns, guess_separator, is_utf8_text, read_header, records
 from fbeta.datasets.dataset import (
     DatasetError,
     PathLike,
@@ -211,13 +211,13 @@ class FileFormat:
                 return sum(count for count, _ in some), text.encode("utf-8", "surrogateescape")
 
             # the whole of a file is UTF-8 here, and need not be decoded
-            whole = (
-                lines.buffer.getvalue().removeprefix(codecs.BOM_UTF8)[size:] if not rows else b""
-            )
-            for count, data in iter(take, (0, b"")) if rows else [(0, whole)]:
-                columns, place = csv_columns(path, data, sep, len(header), line)
+            data = b"" if rows else lines.buffer.getvalue()
+            mark = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
+            whole = memoryview(data)[mark + size :]
+            for count, part in iter(take, (0, b"")) if rows else [(0, whole)]:
+                columns, place = csv_columns(path, part, sep, len(header), line)
                 if not rows and not len(columns[0]):
-                    last = line + data.count(b"\n")
+                    last = line + bytes(part).count(b"\n")
                     raise fail(path, last, "at least one row after the header")
                 yield _named(path, header, columns, place)
                 line += count
@@ -235,7 +235,9 @@ class FileFormat:
         raw = io.BytesIO(read_bytes(path)) if whole else opened(path, "rb")
         sample = raw.read(-1 if whole else _ENCODING_SAMPLE_BYTES)
         raw.seek(0)
-        encoding = guess_encoding(sample, whole) if self.encoding is None else self.encoding
+        encoding = self.encoding
+        if encoding is None:
+            encoding = "utf-8" if is_utf8_text(sample) else guess_encoding(sample, whole)
         try:
             is_utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
         except LookupError as error:
