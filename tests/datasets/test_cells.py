@@ -25,11 +25,12 @@ from fbeta.datasets.cells import (
     missing,
     numbers,
     object_cells,
-    read_days,
-    read_numbers,
+    parse_days,
+    parse_numbers,
     text_values,
     to_number,
 )
+from fbeta.datasets.column_kinds import read_best
 from fbeta.datasets.tables import plain_values
 
 
@@ -85,24 +86,24 @@ PEOPLE = {
 def test_numbers_as_people_write_them(text: str) -> None:
     decimal, value = PEOPLE[text]
     assert numbers(pa.array([text]), decimal)[0] == pytest.approx(value, rel=1e-15)
-    assert read_numbers(pa.array([text, text]))[:1] == (decimal,)
+    assert read_best(pa.array([text, text]), parse_numbers, ".")[:1] == (decimal,)
 
 
 def test_a_column_is_read_with_one_decimal_mark() -> None:
-    decimal, values, unread = read_numbers(pa.array(["1,338", "2,5", "NA", "x"]))
+    decimal, values, unread = read_best(pa.array(["1,338", "2,5", "NA", "x"]), parse_numbers, ".")
     assert decimal == ","
     np.testing.assert_array_equal(values, [1.338, 2.5, np.nan, np.nan])
     assert unread.tolist() == [False, False, False, True]
     # the mark of the training counts where both would do
-    assert read_numbers(pa.array(["1,338"]), ",")[1].tolist() == [1.338]
-    assert read_numbers(pa.array(["1.5", "2.25"]), ",")[:1] == (".",)
+    assert read_best(pa.array(["1,338"]), parse_numbers, ",")[1].tolist() == [1.338]
+    assert read_best(pa.array(["1.5", "2.25"]), parse_numbers, ",")[:1] == (".",)
 
 
 def test_a_single_number_among_words_is_read() -> None:
     cells = pa.array(
         [*(f"word {i}" for i in range(1000)), "1,5", *(f"{i} th" for i in range(1000))]
     )
-    decimal, values, unread = read_numbers(cells, ",")
+    decimal, values, unread = read_best(cells, parse_numbers, ",")
     assert (decimal, np.flatnonzero(~np.isnan(values)).tolist(), values[1000]) == (",", [1000], 1.5)
     assert unread.sum() == 2000
 
@@ -140,7 +141,9 @@ def test_what_is_no_date(text: Any) -> None:
 
 
 def test_dates_of_another_order_are_read_alike() -> None:
-    order, found, unread = read_days(pa.array(["31 Dec 2024", "?", "1 Feb 2023"]), "iso")
+    order, found, unread = read_best(
+        pa.array(["31 Dec 2024", "?", "1 Feb 2023"]), parse_days, "iso"
+    )
     assert (order, unread.any()) == ("dby", False)
     same = days(pa.array(["2024-12-31", "", "2023-02-01"]))
     np.testing.assert_array_equal(found, same)
@@ -180,12 +183,15 @@ def test_dates_beyond_the_calendar_of_python():
 @given(st.lists(st.sampled_from(["a", " a ", "b", "NA", "", None, "1", "c d"]), max_size=30))
 def test_values_of_text_are_those_of_the_cells(cells: list[Any]) -> None:
     known = [None if is_gap(cell) else cell.strip() for cell in cells]
-    values, index, counts = text_values(pa.array(cells, pa.string()))
+    values, _, index, counts = text_values(pa.array(cells, pa.string()))
     words = values.to_pylist()
-    assert [None if i < 0 else words[i] for i in index] == known
-    assert counts.tolist() == [int((index == place).sum()) for place in range(len(words))]
+    rows = np.arange(len(words))[index].tolist()
+    assert [words[i] for i in rows] == known
+    assert counts.tolist() == [
+        rows.count(place) if word is not None else 0 for place, word in enumerate(words)
+    ]
     # in the order of their first cells
-    assert list(dict.fromkeys(words)) == list(dict.fromkeys(v for v in known if v is not None))
+    assert list(dict.fromkeys(filter(None, words))) == list(dict.fromkeys(filter(None, known)))
 
 
 UNITS = ["$", "\u20ac", "EUR", "USD ", "CHF", ""]
@@ -206,3 +212,28 @@ def test_units_and_group_marks_change_no_number(
     swapped = digits.replace(".", "\0").replace(",", ".").replace("\0", ",")
     text = f"{before}{'-' if value < 0 else ''}{swapped}{after}"
     assert numbers(pa.array(["$1", text]), ",")[1] == float(value)
+
+
+MIXED = {
+    "0,123": math.nan,  # digits in groups begin with no 0
+    "1,234": 1234.0,
+    "01,234": math.nan,
+    "1e0000012": 1e12,
+    "1e000123456": math.nan,
+    "1E5 EUR": 1e5,
+    "0.12345678901234567": 0.12345678901234567,
+    "$12,345,678,901,234,567.25": 12345678901234567.25,
+    "-$0.00": -0.0,
+    "NA": math.nan,
+    "TRUE": 1.0,
+    "1.5 %": 1.5,
+    " 7": 7.0,
+}
+
+
+@pytest.mark.parametrize("repeats", [1, 50])
+def test_numbers_of_many_shapes_in_one_column(repeats: int) -> None:
+    found = numbers(pa.array([*MIXED] * repeats))
+    expected = np.array([*MIXED.values()] * repeats)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))

@@ -135,3 +135,14 @@ def test_long_columns() -> None:
     assert (infer("x", rare).kind, infer("x", rare).detail) == ("numeric", ".?")
     constant = infer("x", ["$ 1.50"] * LONG)
     assert (constant.kind, constant.note) == ("constant", "is always '$ 1.50'")
+
+
+def test_gaps_are_no_values() -> None:
+    """Gaps among repeated values and among many shapes count for no report."""
+    comma = infer("x", ["NaN", "3992,60", "NaN"])
+    assert (comma.gaps, comma.note) == (2, "'3992,60' is read as 3992.6")
+    codes = [f"A{i % 25}" for i in range(100)]
+    assert infer("x", [*codes, "NA", "?", " "]).distinct == 25
+    money = [f"${i:,}.50" for i in range(900, 1100)]
+    found = infer("x", [*money, "", "-"])
+    assert (found.kind, found.detail, found.gaps, found.distinct) == ("numeric", ".", 2, 200)

@@ -35,53 +35,43 @@ _SIZES = {
     "bibtex": (4880, 2515, 1836, 159),
     "delicious": (12920, 3185, 500, 983),
 }
-# of the training, test and label file; a data set without checksums is not downloaded
-_SHA256 = {
-    "scene": (
-        "b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d",
-        "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
-        "55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5",
-    ),
-    "yeast": (
-        "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
-        "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
-        "c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247",
-    ),
-    "birds": (
-        "8f215db6ee163149901e753977f631ba8bea0e0e8e1abc42b234414822f8ae36",
-        "51ba6326d65ccdd7c755b6461280eb6d2769c7f59d8e12fd4250f91e6ca28326",
-        "0f4ea547b2b3d538c8402662daf689e0d4520cc8b4f5ba113c2e7c01700f010f",
-    ),
-    "medical": (
-        "c764f45756ab1c553b8b4eaaf5605a5610a43bbbcf37492d0f1a12bf9c9e2244",
-        "6be472e75a6c0b0916187f343a398011b1b26f8f0ddc682c575312ad3532f6c4",
-        "51fa9d5c09e48caff3f0a0c75db1c9aa85944f8e35451f3ad8bd56fc422286ce",
-    ),
-    "enron": (
-        "2988cefc1cdf7a8004a20ef84615cc8fa1b5d7434c16687283b41454e2d9d194",
-        "2f3aad54a8f54caaab4ab01246fe9dd385ba944a2633028f52747b57eac5474e",
-        "ed40c92d7f613eed51714912cab10dddc4ce456262137d8fef230d44c7f4457b",
-    ),
-    "bibtex": (
-        "8dcc9de6e0b2cebaec8c1f4fac78431adeeb73cfd3ab879b530a66d366e59174",
-        "9b03329cde64d3f994bdf7fbbac3f3b10fe185c311cb9ae725475f59c7f3f922",
-        "08fe20013c1e75dcf1888c185f5187c95e76495b8518ce289b4d3afce38d1232",
-    ),
-    "delicious": (
-        "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
-        "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
-        "4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2",
-    ),
-}
-#: Numbers of train rows, test rows, features (a nominal attribute is one) and labels; checksums.
-BENCHMARKS: Mapping[str, tuple[tuple[int, int, int, int], tuple[str, ...]]] = {
-    name: (size, _SHA256.get(name, ())) for name, size in _SIZES.items()
-}
+# as sha256sum writes them; a data set without checksums is not downloaded
+_CHECKSUMS = """
+b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d  scene-train.arff
+ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42  scene-test.arff
+55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5  scene.xml
+e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd  yeast-train.arff
+4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a  yeast-test.arff
+c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247  yeast.xml
+8f215db6ee163149901e753977f631ba8bea0e0e8e1abc42b234414822f8ae36  birds-train.arff
+51ba6326d65ccdd7c755b6461280eb6d2769c7f59d8e12fd4250f91e6ca28326  birds-test.arff
+0f4ea547b2b3d538c8402662daf689e0d4520cc8b4f5ba113c2e7c01700f010f  birds.xml
+c764f45756ab1c553b8b4eaaf5605a5610a43bbbcf37492d0f1a12bf9c9e2244  medical-train.arff
+6be472e75a6c0b0916187f343a398011b1b26f8f0ddc682c575312ad3532f6c4  medical-test.arff
+51fa9d5c09e48caff3f0a0c75db1c9aa85944f8e35451f3ad8bd56fc422286ce  medical.xml
+2988cefc1cdf7a8004a20ef84615cc8fa1b5d7434c16687283b41454e2d9d194  enron-train.arff
+2f3aad54a8f54caaab4ab01246fe9dd385ba944a2633028f52747b57eac5474e  enron-test.arff
+ed40c92d7f613eed51714912cab10dddc4ce456262137d8fef230d44c7f4457b  enron.xml
+8dcc9de6e0b2cebaec8c1f4fac78431adeeb73cfd3ab879b530a66d366e59174  bibtex-train.arff
+9b03329cde64d3f994bdf7fbbac3f3b10fe185c311cb9ae725475f59c7f3f922  bibtex-test.arff
+08fe20013c1e75dcf1888c185f5187c95e76495b8518ce289b4d3afce38d1232  bibtex.xml
+030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1  delicious-train.arff
+2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944  delicious-test.arff
+4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2  delicious.xml
+"""
+_SHA256 = {file: checksum for checksum, file in map(str.split, _CHECKSUMS.split("\n")[1:-1])}
 
 
 def file_names(name: str) -> tuple[str, str, str]:
     """Name the training, test and label file of a data set."""
     return f"{name}-train.arff", f"{name}-test.arff", f"{name}.xml"
+
+
+#: Numbers of train rows, test rows, features (a nominal attribute is one) and labels; checksums.
+BENCHMARKS: Mapping[str, tuple[tuple[int, int, int, int], tuple[str, ...]]] = {
+    name: (size, tuple(_SHA256[file] for file in file_names(name) if file in _SHA256))
+    for name, size in _SIZES.items()
+}
 
 
 def list_datasets() -> tuple[str, ...]:
@@ -198,29 +188,23 @@ def _fetch(
         # pooch compares the checksum of a cached file each time, so damage shows here.
         if not download and not (path.is_file() and pooch.file_hash(str(path)) == checksum):
             raise DatasetError(f"{name}: expected {wanted} in a data folder ({where}) or {folder}")
-        _retrieve(pooch, f"{url.rstrip('/')}/{name}/{path.name}", checksum, path)
+        source = f"{url.rstrip('/')}/{name}/{path.name}"
+        downloader = None
+        if source.startswith("http"):
+            # Streaming would leave the connection open after a refusal such as 404.
+            downloader = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, stream=False)
+        try:
+            # a file that is there already is not downloaded, one that is not whole is not kept
+            pooch.retrieve(
+                source, f"sha256:{checksum}", path.name, path.parent, downloader=downloader
+            )
+        # Network and HTTP failures are OSErrors; a wrong checksum is a ValueError.
+        except (OSError, ValueError) as error:
+            raise DatasetError(
+                f"{source}: expected a file with SHA-256 {checksum}, "
+                f"but the download failed: {error}"
+            ) from error
     return files
-
-
-def _retrieve(pooch: Any, url: str, checksum: str, path: Path) -> None:
-    """Download one file unless it is there already, and only keep it if it is whole."""
-    downloader = None
-    if url.startswith("http"):
-        # Streaming would leave the connection open after a refusal such as 404.
-        downloader = pooch.HTTPDownloader(timeout=_TIMEOUT_SECONDS, stream=False)
-    try:
-        pooch.retrieve(
-            url,
-            known_hash=f"sha256:{checksum}",
-            fname=path.name,
-            path=path.parent,
-            downloader=downloader,
-        )
-    # Network and HTTP failures are OSErrors; a wrong checksum is a ValueError.
-    except (OSError, ValueError) as error:
-        raise DatasetError(
-            f"{url}: expected a file with SHA-256 {checksum}, but the download failed: {error}"
-        ) from error
 
 
 def all_label_sets(n_labels: int) -> NDArray[np.int8]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date
 from decimal import Decimal
@@ -22,6 +23,8 @@ Cells: TypeAlias = Any
 FloatArray: TypeAlias = NDArray[np.float64]
 #: How cells were read, their values (NaN where there is none), and which cells cannot be read.
 Reading: TypeAlias = tuple[str, FloatArray, NDArray[np.bool_]]
+#: Text with 1 for each digit, every shape once, and the place of the shape of each cell, or -1.
+Shapes: TypeAlias = tuple[Any, NDArray[np.intp]]
 
 #: Text that stands for a missing value.
 GAPS = ("", "?", "-", "--", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
@@ -41,10 +44,16 @@ _GROUPED = {
 }
 _PLAIN = {mark: rf"^[+-]?(?:{form})$" for mark, form in _UNSIGNED.items()}
 _SIGN = rf"(?:[+-]|[+-]?(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*[+-])?"
+_UNIT = rf"(?:\s*(?:%|{_CURRENCY}))?"
+_UNGROUPED = {mark: rf"^{_SIGN}(?:{form}){_UNIT}$" for mark, form in _UNSIGNED.items()}
 _NUMBER = {
-    mark: rf"^{_SIGN}(?:{form}|{_GROUPED[mark]})(?:\s*(?:%|{_CURRENCY}))?$"
-    for mark, form in _UNSIGNED.items()
+    mark: rf"^{_SIGN}(?:{form}|{_GROUPED[mark]}){_UNIT}$" for mark, form in _UNSIGNED.items()
 }
+_TRUTH = ("false", "true")
+_EXPONENT = "[eE][+-]?1"  # in a shape
+_LONG_EXPONENT = f"{_EXPONENT}{{6}}"  # leading zeros do not count, which a shape does not tell
+_MAX_EXACT_DIGITS = 15  # whole numbers and powers of ten up to there are floats, and so divided
+_DIGITS_TO_1 = bytes.maketrans(b"023456789", b"1" * 9)
 #: Marks that may stand before the fraction of a number, and patterns of what is read with them.
 DECIMALS = {mark: rf"{form}|^(?i:true|false)$" for mark, form in _NUMBER.items()}
 _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
@@ -68,7 +77,6 @@ _DATES = {
 #: Orders of year, month (``b``: by its English name) and day, and patterns of dates in them.
 DATE_ORDERS = {order: f"^{date}{_TIME}$" for order, date in _DATES.items()}
 _CENTURY_PIVOT = 69  # years of two digits below this are those of 2000 and after, as in POSIX
-_FIRST_DAY = -719_162  # of year 1, counted from 1970
 MICROSECONDS_PER_DAY = 86_400e6
 
 
@@ -84,7 +92,7 @@ class _Module:
         return found
 
 
-arrow, compute = _Module("pyarrow"), _Module("pyarrow.compute")
+arrow, compute, pandas = map(_Module, ("pyarrow", "pyarrow.compute", "pandas"))
 
 
 def is_text(cells: Cells) -> bool:
@@ -195,10 +203,10 @@ def without_gaps(cells: Any) -> Any:
     """Return Arrow strings without blanks at their ends, with null for missing values."""
     trimmed = compute.utf8_trim_whitespace(cells)
     short = compute.less_equal(compute.binary_length(trimmed), max(map(len, GAPS)))
-    if not compute.any(short).as_py():  # in long text there is nothing to look for
-        return trimmed
-    gaps = compute.is_in(trimmed, value_set=arrow.array(GAPS))
-    return compute.if_else(gaps, arrow.scalar(None, arrow.string()), trimmed)
+    places = np.flatnonzero(short.fill_null(False))  # longer text is no gap
+    is_known = np.ones(len(trimmed), dtype=np.bool_)
+    is_known[places] = ~np.asarray(compute.is_in(trimmed.take(places), value_set=arrow.array(GAPS)))
+    return compute.if_else(is_known, trimmed, arrow.scalar(None, arrow.string()))
 
 
 def missing(cells: Cells) -> NDArray[np.bool_]:
@@ -252,23 +260,74 @@ def cast_numbers(cells: Cells) -> FloatArray | None:
     return None
 
 
-def text_values(cells: Any) -> tuple[Any, NDArray[np.intp], NDArray[np.intp]]:
-    """Return text without gaps, each of k values once if most are repeated, by their first cells.
+def text_values(cells: Any) -> tuple[Any, Shapes | None, Any, NDArray[np.intp]]:
+    """Return trimmed text with null for gaps, each value once if most are repeated.
 
-    Also the place of each cell, of shape (n,) and -1 for gaps, and cells by value, of shape (k,).
+    Also the shapes of the k values if they are known, the index that expands values to cells, and
+    cells by value, of shape (k,) and 0 for gaps.
     """
-    head = cells[:HEAD_ROWS]
-    coded = cells.dictionary_encode() if 2 * len(head.unique()) < len(head) else None
-    known = without_gaps(cells if coded is None else coded.dictionary)
-    if coded is None:
-        there = np.asarray(known.is_valid())
-        index = np.where(there, np.cumsum(there) - 1, -1)
-        known = known.drop_null()
-        return known, index, np.broadcast_to(1, len(known))
-    once = known.dictionary_encode()
-    places = np.append(np.asarray(once.indices.fill_null(-1), dtype=np.intp), -1)
-    index = places[np.asarray(coded.indices.fill_null(-1))]
-    return once.dictionary, index, np.bincount(index + 1, minlength=len(once.dictionary) + 1)[1:]
+    cells, null = cells.fill_null(""), arrow.scalar(None, arrow.string())
+    head, few = cells[:HEAD_ROWS], cells[:_SAMPLE_CELLS]
+    is_repeated = 2 * len(head.unique()) < len(head)
+    if not is_repeated and 2 * len(text_shapes(few)[0]) >= len(few):
+        known = without_gaps(cells)
+        return known, None, slice(None), np.asarray(known.is_valid()).astype(np.intp)
+    if is_repeated:
+        coded = cells.dictionary_encode()
+        values, index = coded.dictionary, np.asarray(coded.indices)
+    else:
+        values, index = text_shapes(cells)
+    known = without_gaps(values)
+    there = np.asarray(known.is_valid())
+    if not known.equals(compute.if_else(there, values, null)):  # there are blanks at some ends
+        return text_values(compute.utf8_trim_whitespace(cells))
+    if is_repeated:
+        return known, None, index, np.bincount(index, minlength=len(known)) * there
+    there = there[index]
+    return compute.if_else(there, cells, null), (values, index), slice(None), there.astype(np.intp)
+
+
+def _bytes_of(text: Any) -> tuple[NDArray[np.int32], bytes]:
+    """Return where each cell begins and the last one ends, of shape (n + 1,), and their bytes."""
+    _, offsets, data = text.buffers()
+    if not data:
+        return np.zeros(len(text) + 1, dtype=np.int32), b""
+    ends = np.frombuffer(offsets, dtype=np.int32)[text.offset : text.offset + len(text) + 1]
+    return ends - ends[0], data.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
+
+
+def text_shapes(text: Any) -> Shapes:
+    """Return the shapes of Arrow strings; null has none."""
+    ends, data = _bytes_of(text)
+    parts = map(arrow.py_buffer, (ends, data.translate(_DIGITS_TO_1)))
+    coded = arrow.StringArray.from_buffers(len(text), *parts).dictionary_encode()
+    codes = np.asarray(coded.indices)
+    return coded.dictionary, np.where(text.is_valid(), codes, -1) if text.null_count else codes
+
+
+def _by_shape(text: Any, shapes: Shapes | None, pattern: str) -> Iterator[tuple[Any, str, Any]]:
+    """Yield the cells of each shape that fits, the shape, and their bytes, (cells, length)."""
+    forms, codes = shapes or text_shapes(text)
+    for place in np.flatnonzero(_matches(forms, pattern)):
+        cells, form = np.flatnonzero(codes == place), forms[place].as_py()
+        data = _bytes_of(text.take(cells))[1]
+        yield cells, form, np.frombuffer(data, dtype=np.uint8).reshape(len(cells), -1)
+
+
+def _matches(text: Any, pattern: str) -> NDArray[np.bool_]:
+    return np.asarray(compute.match_substring_regex(text, pattern), dtype=np.bool_)
+
+
+def _digits(form: bytes, data: NDArray[np.uint8], span: Any = (None,)) -> Any:
+    """Return the whole numbers that the digits in a span of cells of one shape make."""
+    places = [place for place in range(len(form))[slice(*span)] if form[place] == ord("1")]
+    if not places:
+        return 0.0
+    value = np.zeros(len(data))
+    for place in places:
+        value *= 10
+        value += data[:, place]
+    return value - ord("0") * (10 ** len(places) // 9)
 
 
 def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray:
@@ -277,8 +336,8 @@ def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray
     if found is not None:
         return found
     if is_text(cells):
-        text, index, _ = text_values(cells)
-        return np.append(parse_numbers(text, decimal, plain), np.nan)[index]
+        text, shapes, index, _ = text_values(cells)
+        return np.asarray(parse_numbers(text, shapes, decimal, plain)[index])
     if isinstance(cells, list) or is_list(cells) or "timestamp" in str(cells.type):
         return np.full(len(cells), np.nan)
     values = _to_floats(cells)
@@ -286,131 +345,68 @@ def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray
     return values
 
 
-def parse_numbers(text: Any, decimal: str, plain: bool = False) -> FloatArray:
-    """Return text without gaps as numbers, NaN where it is none; ``plain`` ones have no units."""
-    sound = np.asarray(
-        compute.match_substring_regex(text, (_PLAIN if plain else _NUMBER)[decimal]), dtype=bool
-    )
-    found = np.empty(len(text))
-    found[sound] = _to_floats(compute.cast(_bare(text.filter(sound), decimal), arrow.float64()))
-    words = compute.utf8_lower(text.filter(~sound))
-    found[~sound] = _to_floats(compute.index_in(words, value_set=arrow.array(["false", "true"])))
-    found[~(np.abs(found) <= MAX_MAGNITUDE)] = np.nan
+def parse_numbers(
+    text: Any, shapes: Shapes | None, decimal: str, plain: bool = False
+) -> FloatArray:
+    """Return trimmed text as numbers, NaN where it is none; ``plain`` ones have no units."""
+    shapes = shapes or text_shapes(text)
+    words = compute.index_in(compute.utf8_lower(shapes[0]), value_set=arrow.array(_TRUTH))
+    found = np.append(_to_floats(words), np.nan)[shapes[1]]
+    pattern = (_PLAIN if plain else _NUMBER)[decimal]
+    others = np.zeros(len(text), dtype=np.bool_)
+    for cells, form, data in _by_shape(text, shapes, f"{pattern}|{_LONG_EXPONENT}"):
+        if re.search(_EXPONENT, form) or form.count("1") > _MAX_EXACT_DIGITS:
+            others[cells] = _matches(text.take(cells), pattern)
+            continue
+        fraction = form.rpartition(decimal)[2].count("1") if decimal in form else 0
+        values = _digits(form.encode(), data) / 10.0**fraction
+        if not re.match(_UNGROUPED[decimal], form, re.ASCII):  # digits in groups begin with no 0
+            values[data[:, form.encode().index(b"1")] == ord("0")] = np.nan
+        found[cells] = -values if "-" in form else values
+    if others.any():
+        rest = text.filter(others)
+        values = cast_numbers(rest) if decimal == "." else None
+        if values is None:
+            marks = re.compile(rf"EUR|[^0-9eE{decimal}-]")  # the E of EUR is no exponent
+            bare = [marks.sub("", cell).replace(",", ".") for cell in rest.to_pylist()]
+            values = np.array(bare, dtype=np.float64)
+        found[others] = np.where(np.abs(values) <= MAX_MAGNITUDE, values, np.nan)
     return found
-
-
-def _bare(text: Any, decimal: str) -> Any:
-    """Return text of numbers without units, group marks and plus signs, with a decimal point."""
-    marks = np.zeros(256, dtype=np.uint8)  # a byte for each byte; 0 leaves it out
-    for old, new in zip(b"0123456789eE-" + decimal.encode(), b"0123456789eE-.", strict=True):
-        marks[old] = new
-    _, offsets, data = text.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int32)[text.offset : text.offset + len(text) + 1]
-    raw = np.frombuffer(data or b"", dtype=np.uint8)[ends[0] : ends[-1]]
-    bare = marks[raw]
-    bare[:-1][(raw[:-1] == ord("E")) & (raw[1:] == ord("U"))] = 0  # EUR has no exponent
-    kept = bare > 0
-    ends = np.append(0, np.cumsum(kept))[ends - ends[0]].astype(np.int32)
-    parts = map(arrow.py_buffer, (ends, bare[kept]))
-    return arrow.StringArray.from_buffers(len(text), *parts)
 
 
 def days(cells: Cells, order: str = "iso") -> FloatArray:
     """Return cells as days since 1970, of shape (n,); NaN where they are missing or no dates."""
     if is_text(cells):
-        text, index, _ = text_values(cells)
-        return np.append(parse_days(text, order), np.nan)[index]
+        text, shapes, index, _ = text_values(cells)
+        return np.asarray(parse_days(text, shapes, order)[index])
     if isinstance(cells, list) or str(cells.type) != "timestamp[us]":
         return np.full(len(cells), np.nan)
     return _to_floats(cells.cast(arrow.int64())) / MICROSECONDS_PER_DAY
 
 
-def parse_days(text: Any, order: str) -> FloatArray:
-    """Return text without gaps as days since 1970, NaN where it is no date of that order."""
-    if order == "iso":
-        with suppress(arrow.ArrowInvalid):
-            found = _to_floats(compute.cast(text, arrow.date32()).cast(arrow.int32()))
-            return np.where(found >= _FIRST_DAY, found, np.nan)
-    parts = compute.extract_regex(text, DATE_ORDERS[order])
-
-    def part(name: str) -> FloatArray:
-        field = compute.struct_field(parts, name)
-        if name == "m" and "b" in order:
-            field = compute.index_in(compute.utf8_lower(field), value_set=arrow.array(_MONTHS))
-            return 1 + _to_floats(field)
-        field = compute.if_else(compute.equal(field, ""), "0", field)
-        field = compute.replace_substring(field, ",", ".")
-        return _to_floats(field.cast(arrow.float64()))
-
-    year, month, day = part("y"), part("m"), part("d")
-    hour, minute, second = part("H"), part("M"), part("S")
-    if order not in ("iso", "ymd"):
-        length = compute.utf8_length(compute.struct_field(parts, "y"))
-        two_digits = np.asarray(compute.fill_null(compute.equal(length, 2), False))
-        pivot = np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
-        year = year + np.where(two_digits, pivot, 0.0)
-    sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
-    sound &= (hour < 24) & (minute < 60) & (second < 60)
-    months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype("datetime64[M]")
-    first = months.astype("datetime64[D]")
-    last = ((months + 1).astype("datetime64[D]") - first).astype(np.float64)
-    zone = compute.struct_field(parts, "z")
-    known = compute.fill_null(compute.match_substring_regex(zone, "^[+-]"), False)
-    digits = compute.replace_substring(compute.if_else(known, zone, "+0000"), ":", "")
-    signed = compute.replace_substring(digits, "+", "").cast(arrow.int64()).to_numpy()
-    ahead, minutes = np.divmod(np.abs(signed), 100)  # of the clocks of a time zone
-    clock = ((second / 60 + minute) / 60 + hour) / 24
-    clock = clock - np.sign(signed) * (ahead + minutes / 60) / 24
-    found = first.astype(np.float64) + day - 1 + clock
-    return np.where(sound & (day <= last), found, np.nan)
-
-
-def read_numbers(cells: Cells, first: str = ".") -> Reading:
-    """Read numbers with the decimal mark that reads most cells, ``first`` among equals."""
-    found = cast_numbers(cells) if first == "." else None
-    if found is not None:
-        return first, found, np.zeros(len(cells), dtype=np.bool_)
-    return _read(cells, numbers, parse_numbers, first)
-
-
-def read_days(cells: Cells, first: str = "iso") -> Reading:
-    """Read dates in the order that reads most cells, ``first`` among equals."""
-    return _read(cells, days, parse_days, first)
-
-
-def _read(cells: Cells, read: Any, parse: Any, first: str) -> Reading:
-    if not is_text(cells):
-        found = read(cells)
-        return first, found, np.isnan(found) & ~missing(cells)
-    text, index, counts = text_values(cells)
-    way, values = best_reading(text, counts, parse, first, len(cells))
-    found = np.append(values, np.nan)[index]
-    return way, found, np.isnan(found) & (index >= 0)
-
-
-def best_reading(
-    text: Any, counts: NDArray[np.intp], parse: Any, first: str, tried: int = 200
-) -> tuple[str, FloatArray]:
-    """Return the way in which ``parse`` reads most cells, ``first`` among equals, and the values.
-
-    A way is tried if its pattern fits one of ``tried`` cells; ``counts`` are cells by text.
-    """
-    ways = DECIMALS if parse is parse_numbers else DATE_ORDERS
-    total = int(counts.sum())
-    places = np.arange(0, total, max(total // max(tried, 1), 1))
-    places = np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
-    sample = text.take(arrow.array(places))
-    best, found, fewest = first, np.full(len(text), np.nan), total
-    for way in dict.fromkeys((first, *ways)):
-        if not compute.any(compute.match_substring_regex(sample, ways[way])).as_py():
-            continue
-        left = np.isnan(found)
-        # a way that reads none of the cells that are left does not read more than the best
-        if left.all() or not np.isnan(parse(text.filter(left), way)).all():
-            values = parse(text, way)
-            unread = int(counts[np.isnan(values)].sum())
-            if unread < fewest:
-                best, found, fewest = way, values, unread
-        if not fewest:
-            break
-    return best, found
+def parse_days(text: Any, shapes: Shapes | None, order: str) -> FloatArray:
+    """Return trimmed text as days since 1970, NaN where it is no date of that order."""
+    found = np.full(len(text), np.nan)
+    for cells, form, data in _by_shape(text, shapes, DATE_ORDERS[order]):
+        spans: Any = re.match(DATE_ORDERS[order], form)
+        numbers = (_digits(form.encode(), data, spans.span(name)) for name in "ymdHMSz")
+        year, month, day, hour, minute, second, zone = numbers
+        if "b" in order:
+            name = spans["m"].lower()
+            month = 1 + _MONTHS.index(name) if name in _MONTHS else math.nan
+        if len(spans["y"]) == 2:
+            year += np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
+        second = second / 10.0 ** max(len(spans["S"] or "") - len("00."), 0)
+        sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
+        sound &= (hour < 24) & (minute < 60) & (second < 60)
+        months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype(np.intp)
+        start = months.min(initial=0)
+        firsts = np.arange(start, months.max(initial=0) + 2).astype("datetime64[M]")
+        starts = firsts.astype("datetime64[D]").astype(np.float64)
+        first, last = starts[months - start], starts[months - start + 1]
+        ahead, minutes = np.divmod(zone, 100)  # of the clocks of a time zone
+        sign = -1 if (spans["z"] or "").startswith("-") else 1
+        clock = ((second / 60 + minute) / 60 + hour) / 24
+        clock = clock - sign * (ahead + minutes / 60) / 24
+        found[cells] = np.where(sound & (first + day <= last), first + day - 1 + clock, np.nan)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,23 +10,30 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fbeta.datasets.cells import (
+    DATE_ORDERS,
+    DECIMALS,
     HEAD_ROWS,
     Cells,
     FloatArray,
+    Reading,
+    Shapes,
     arrow,
-    best_reading,
     cast_numbers,
     categories,
     compute,
+    days,
     is_gap,
     is_list,
     is_text,
     missing,
     numbers,
+    pandas,
     parse_days,
     parse_numbers,
+    text_shapes,
     text_values,
 )
 
@@ -95,7 +103,8 @@ def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list
         kind, note, detail = (kind, "", "") if plain else column.infer(kind)
         return ColumnKind(name, kind, column.gaps, column.distinct, note, detail)
 
-    with ThreadPoolExecutor() as pool:  # Arrow computes without the interpreter's lock
+    # Arrow computes without the interpreter's lock
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(infer, columns))
     bad = [f"{column.name!r} {column.note}" for column in found if column.kind == "other"]
     if bad:
@@ -108,33 +117,42 @@ class _Inference:
 
     def __init__(self, name: str, cells: Cells) -> None:
         self.name = name
-        self.decimal, plain = ".", cast_numbers(cells)
-        self.rows: Any  # from the cells that are not missing to their values
+        self.decimal, self.shapes, plain = ".", None, cast_numbers(cells)
+        self.rows: Any  # the values of the first cells that are not missing
         self.is_plain = plain is not None or not is_text(cells)
         if self.is_plain:
             values = numbers(cells) if plain is None else plain
             gaps = missing(cells) if plain is None else np.isnan(plain)
-            self.known, self.values, self.rows = cells, values, slice(None)
+            self.known, self.values, self.rows = cells, values, slice(HEAD_ROWS)
             if gaps.any():
                 self.known, self.values = compute.filter(cells, ~gaps), values[~gaps]
             self.counts = np.broadcast_to(1, len(self.values))
         else:
-            self.known, rows, self.counts = text_values(cells)
-            self.rows = rows[rows >= 0]
-            self.decimal, self.values = best_reading(self.known, self.counts, parse_numbers, ".")
+            self.known, self.shapes, index, self.counts = text_values(cells)
+            there = np.flatnonzero(self.counts[index])[:HEAD_ROWS]
+            self.rows = there if isinstance(index, slice) else index[there]
+            self.decimal, self.values = best_reading(
+                self.known, self.shapes, self.counts, parse_numbers, "."
+            )
         self.count = int(self.counts.sum())
         self.gaps = len(cells) - self.count
+        self.is_repeated = np.count_nonzero(self.counts) < self.count
         # in long columns of text and fractions, the different values of the first rows
-        counted: Any = self.known
-        is_long = is_text(counted) and len(counted) == self.count
-        if not np.isnan(self.values).any():
-            counted = self.values[self.rows]
-            is_long = not (counted[:HEAD_ROWS] == np.floor(counted[:HEAD_ROWS])).all()
-        self.distinct = len(compute.unique(counted[:HEAD_ROWS] if is_long else counted))
+        counted: Any = self.values[self.counts > 0] if self.gaps else self.values
+        head = self.values[self.rows]
+        if not np.isnan(counted).any():
+            is_long = not (head == np.floor(head)).all()
+            bits = (head if is_long else counted).view(np.int64)  # counted in less time
+            self.distinct = len(pandas.unique(bits))
+        elif is_text(self.known) and not self.is_repeated:
+            self.distinct = len(self.known.take(self.rows).unique())
+        else:
+            self.distinct = len(self.known.drop_null().unique())
 
     def infer(self, chosen: str) -> tuple[str, str, str]:
         """Return the kind, ``chosen`` if it is given, a note and how the cells are written."""
-        count, decimal, unread = self.count, self.decimal, np.isnan(self.values)
+        count, decimal = self.count, self.decimal
+        unread = np.isnan(self.values) & (self.counts > 0)
         if not chosen and not count:
             return "empty", "has no value", ""
         if not chosen and self.distinct == 1 and not self.gaps:
@@ -152,10 +170,10 @@ class _Inference:
                 return lenient
         if not is_text(self.known):
             return "date", "", "iso"
-        order, moments = best_reading(self.known, self.counts, parse_days, "iso")
+        order, moments = best_reading(self.known, self.shapes, self.counts, parse_days, "iso")
         dated = self._share(moments)
         if dated == 1 or chosen == "date":
-            either = order == "dmy" and not np.isnan(parse_days(self.known, "mdy")).any()
+            either = order == "dmy" and self._share(parse_days(self.known, self.shapes, "mdy")) == 1
             note = "read as day, month, year; month, day, year would do, too" if either else ""
             return "date", note, order
         if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
@@ -179,9 +197,9 @@ class _Inference:
         """Show how a number is read that is not plain."""
         for end in (_WORD_SAMPLE_ROWS, len(self.known)) if not self.is_plain else ():
             text, values = self.known[:end], self.values[:end]
-            odd = np.isnan(parse_numbers(text, self.decimal, plain=True)) & ~np.isnan(values)
+            odd = np.isnan(parse_numbers(text, None, self.decimal, plain=True)) & ~np.isnan(values)
             if self.decimal == "," and end == len(self.known) and not odd.any():
-                odd = values != np.floor(values)
+                odd = values % 1 > 0
             if odd.any():
                 place = int(np.argmax(odd))
                 return f"{self._example(place)} is read as {values[place]:g}"
@@ -209,11 +227,54 @@ class _Inference:
         sample = self.known.take(arrow.array(self.rows[:_WORD_SAMPLE_ROWS])).to_pylist()
         if sum(len(text.split()) for text in sample) >= _MIN_WORDS_OF_TEXT * len(sample):
             return "text", ""
-        counts = self.counts
-        if len(counts) == n:
-            counts = np.asarray(compute.value_counts(self.known).field("counts"))
+        counts = self.counts[self.counts > 0]
+        if not self.is_repeated:
+            counts = np.asarray(self.known.drop_null().value_counts().field("counts"))
         self.distinct = len(counts)
         if self.distinct > _MIN_DISTINCT_SHARE * n and n >= _MIN_ROWS_OF_IDS:
             return "text", ""
         rare = int((counts == 1).sum())
         return "categorical", f"{rare} values are there once, and left out" if rare else ""
+
+
+def read_best(cells: Cells, parse: Any, first: str) -> Reading:
+    """Read cells in the way in which ``parse`` reads most of them, ``first`` among equals."""
+    if not is_text(cells):
+        found = numbers(cells) if parse is parse_numbers else days(cells)
+        return first, found, np.isnan(found) & ~missing(cells)
+    plain = cast_numbers(cells) if first == "." else None
+    if plain is not None:
+        return first, plain, np.zeros(len(cells), dtype=np.bool_)
+    text, shapes, index, counts = text_values(cells)
+    way, values = best_reading(text, shapes, counts, parse, first, len(cells))
+    return way, values[index], (np.isnan(values) & (counts > 0))[index]
+
+
+def best_reading(
+    text: Any,
+    shapes: Shapes | None,
+    counts: NDArray[np.intp],
+    parse: Any,
+    first: str,
+    tried: int = 200,
+) -> tuple[str, FloatArray]:
+    """Return the way in which ``parse`` reads most cells, ``first`` among equals, and the values.
+
+    A way is tried if its pattern fits one of ``tried`` cells; ``counts`` are cells by text.
+    """
+    ways = DECIMALS if parse is parse_numbers else DATE_ORDERS
+    total = int(counts.sum())
+    places = np.arange(0, total, max(total // max(tried, 1), 1))
+    places = np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
+    sample = text.take(arrow.array(places)).to_pylist()
+    best, found, fewest = first, np.full(len(text), np.nan), total
+    for way in dict.fromkeys((first, *ways)):
+        if not fewest:
+            break
+        if any(map(re.compile(ways[way], re.ASCII).match, sample)):
+            shapes = shapes or text_shapes(text)
+            values = parse(text, shapes, way)
+            unread = int(counts[np.isnan(values)].sum())
+            if unread < fewest:
+                best, found, fewest = way, values, unread
+    return best, found

@@ -108,7 +108,14 @@ class Dataset:
     test: Indices | None = None
 
     def __post_init__(self) -> None:
-        X, Y, names = _as_features(self.X), _as_labels(self.Y), self.feature_names
+        X, names = _as_features(self.X), self.feature_names
+        Y: Any = self.Y
+        Y = np.asarray(Y.toarray() if sparse.issparse(Y) else Y)
+        if Y.ndim != 2:
+            raise DatasetError(f"Y must be two-dimensional, but has {Y.ndim} dimensions")
+        if not np.all((Y == 0) | (Y == 1)):
+            raise DatasetError("Y must hold 0 and 1 only")
+        Y = np.ascontiguousarray(Y, dtype=np.int8)
         if Y.shape[0] != X.shape[0]:
             raise DatasetError(f"X has {X.shape[0]} rows, but Y has {Y.shape[0]}")
         if len(self.label_names) != Y.shape[1]:
@@ -249,15 +256,6 @@ def _as_features(X: Any) -> Features:
         csr.indices = csr.indices.astype(np.int32, copy=False)
         csr.indptr = csr.indptr.astype(np.int32, copy=False)
     return csr
-
-
-def _as_labels(Y: Any) -> Labels:
-    dense = np.asarray(Y.toarray() if sparse.issparse(Y) else Y)
-    if dense.ndim != 2:
-        raise DatasetError(f"Y must be two-dimensional, but has {dense.ndim} dimensions")
-    if not np.all((dense == 0) | (dense == 1)):
-        raise DatasetError("Y must hold 0 and 1 only")
-    return np.ascontiguousarray(dense, dtype=np.int8)
 
 
 def read_bytes(path: PathLike) -> bytes:

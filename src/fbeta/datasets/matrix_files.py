@@ -148,25 +148,21 @@ def _parse_attribute(path: PathLike, number: int, text: str) -> tuple[str, tuple
         raise fail(path, number, "an attribute name, in quotes if it has spaces", text)
     name, kind = _unquote(match[1]), text[match.end() :].strip()
     if kind.startswith("{"):
-        return name, _parse_values(path, number, kind)
+        match = _VALUES.match(kind)
+        if match is None:
+            raise fail(path, number, "nominal values as {value,value,...}", kind)
+        values = tuple(_unquote(word) for word in re.findall(_WORD, match[1]))
+        rest = kind[match.end() :].strip()
+        if rest and not rest.startswith("%"):
+            raise fail(path, number, "nothing after the nominal values", rest)
+        if len(set(values)) < len(values):
+            raise fail(path, number, "each nominal value once", kind)
+        return name, values
     word = kind.partition("%")[0].strip()
     if word.lower() in _NUMERIC_TYPES:
         return name, None
     expected = f"type numeric, real, integer or {{value,...}} for attribute {name!r}"
     raise fail(path, number, expected, word)
-
-
-def _parse_values(path: PathLike, number: int, kind: str) -> tuple[str, ...]:
-    match = _VALUES.match(kind)
-    if match is None:
-        raise fail(path, number, "nominal values as {value,value,...}", kind)
-    values = [_unquote(word) for word in re.findall(_WORD, match[1])]
-    rest = kind[match.end() :].strip()
-    if rest and not rest.startswith("%"):
-        raise fail(path, number, "nothing after the nominal values", rest)
-    if len(set(values)) < len(values):
-        raise fail(path, number, "each nominal value once", kind)
-    return tuple(values)
 
 
 def _matrix(header: ArffFile, rows: Sequence[tuple[int, str]]) -> Any:

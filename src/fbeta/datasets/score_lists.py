@@ -41,7 +41,17 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
             matrix.resize((matrix.shape[0], max(other.shape[1] for other in matrices)))
         return None, matrices
     place: dict[str, int] = {}
-    read = [_read_file(path, place) for path in paths]
+    read = []
+    for path in paths:
+        parse = _parse_json if path.suffix in (".jsonl", ".ndjson") else _parse_pairs
+        data, columns, ends = [], [], [0]
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                for name, score in parse(path, number, line.strip()).items():
+                    columns.append(place.setdefault(name, len(place)))
+                    data.append(score)
+                ends.append(len(columns))
+        read.append((data, columns, ends))
     rank = np.argsort(np.argsort(list(place)) if place else [])
     found = []
     for data, columns, ends in read:
@@ -50,19 +60,6 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
         rows.sort_indices()
         found.append(rows)
     return tuple(sorted(place)), found
-
-
-def _read_file(path: Path, place: dict[str, int]) -> tuple[list[float], list[int], list[int]]:
-    """Return scores, their columns by ``place``, which gets new labels, and the ends of rows."""
-    parse = _parse_json if path.suffix in (".jsonl", ".ndjson") else _parse_pairs
-    data, columns, ends = [], [], [0]
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            for name, score in parse(path, number, line.strip()).items():
-                columns.append(place.setdefault(name, len(place)))
-                data.append(score)
-            ends.append(len(columns))
-    return data, columns, ends
 
 
 def _parse_json(path: Path, number: int, line: str) -> dict[str, float]:

@@ -30,10 +30,10 @@ from fbeta.datasets.cells import (
     columns_of,
     compute,
     missing,
-    read_days,
-    read_numbers,
+    parse_days,
+    parse_numbers,
 )
-from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds
+from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds, read_best
 
 __all__ = ["CategoryColumn", "DateColumn", "NumberColumn", "TableEncoder", "TextColumn"]
 
@@ -82,7 +82,7 @@ class NumberColumn:
     @classmethod
     def fit(cls, cells: Cells, detail: str) -> NumberColumn:
         """Find mean and scale; ``detail`` is that of the inferred kind."""
-        decimal, values, _ = read_numbers(cells, detail[:1] or ".")
+        decimal, values, _ = read_best(cells, parse_numbers, detail[:1] or ".")
         gaps = np.isnan(values)
         known = values[~gaps] if not gaps.all() else np.zeros(1)
         moments = StandardScaler().fit(np.where(gaps, known.mean(), values)[:, None])
@@ -189,7 +189,7 @@ class DateColumn:
     @classmethod
     def fit(cls, cells: Cells, detail: str) -> DateColumn:
         """Find means and scales; ``detail`` is the order of year, month and day."""
-        order, found, _ = read_days(cells, detail or "iso")
+        order, found, _ = read_best(cells, parse_days, detail or "iso")
         known = found[~np.isnan(found)]
         fill = float(known.mean()) if known.size else 0.0
         periods = _PERIODS if (known % 1 != 0).any() else _PERIODS[:2]
@@ -216,8 +216,8 @@ class DateColumn:
 def read_cells(part: NumberColumn | DateColumn, cells: Cells) -> Reading:
     """Read numbers or dates as they were written in the training, or in another way if needed."""
     if isinstance(part, NumberColumn):
-        return read_numbers(cells, part.decimal)
-    return read_days(cells, part.order)
+        return read_best(cells, parse_numbers, part.decimal)
+    return read_best(cells, parse_days, part.order)
 
 
 def _calendar(days: FloatArray, periods: Sequence[float]) -> FloatArray:

@@ -210,11 +210,12 @@ class FileFormat:
                 text = "".join(record for _, record in some)
                 return sum(count for count, _ in some), text.encode("utf-8", "surrogateescape")
 
-            # the whole of a file is UTF-8 here, and need not be decoded
-            data = b"" if rows else lines.buffer.getvalue()
-            mark = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
-            whole = memoryview(data)[mark + size :]
-            for count, part in iter(take, (0, b"")) if rows else [(0, whole)]:
+            parts: Any = iter(take, (0, b""))
+            if not rows:  # the whole of a file is UTF-8 here, and need not be decoded
+                lines.buffer.seek(0)
+                data = memoryview(lines.buffer.read_buffer())
+                parts = [(0, data[size + 3 * (bytes(data[:3]) == codecs.BOM_UTF8) :])]
+            for count, part in parts:
                 columns, place = csv_columns(path, part, sep, len(header), line)
                 if not rows and not len(columns[0]):
                     last = line + bytes(part).count(b"\n")
@@ -232,20 +233,31 @@ class FileFormat:
     def _open(self, path: PathLike, whole: bool) -> Any:
         """Open text whose encoding may be inferred from the whole; odd bytes of UTF-8 are kept."""
         opened: Any = gzip.open if Path(path).suffix.lower() == ".gz" else open
-        raw = io.BytesIO(read_bytes(path)) if whole else opened(path, "rb")
-        sample = raw.read(-1 if whole else _ENCODING_SAMPLE_BYTES)
+        raw = arrow.BufferReader(_read_buffer(path)) if whole else opened(path, "rb")
+        sample = raw.read_buffer() if whole else raw.read(_ENCODING_SAMPLE_BYTES)
         raw.seek(0)
         encoding = self.encoding
         if encoding is None:
-            encoding = "utf-8" if is_utf8_text(sample) else guess_encoding(sample, whole)
+            encoding = "utf-8" if is_utf8_text(sample) else guess_encoding(bytes(sample), whole)
         try:
             is_utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
         except LookupError as error:
             raise fail(path, None, "the name of an encoding", encoding) from error
         if whole and not is_utf8:
-            raw, is_utf8 = io.BytesIO(decode_text(path, sample, encoding).encode()), True
+            text = decode_text(path, bytes(sample), encoding)
+            raw, is_utf8 = arrow.BufferReader(text.encode()), True
         encoding, errors = ("utf-8-sig", "surrogateescape") if is_utf8 else (encoding, "strict")
         return io.TextIOWrapper(raw, encoding, errors=errors, newline="")
+
+
+def _read_buffer(path: PathLike) -> Any:
+    """Return a file as an Arrow buffer, whose memory is used again for the next file."""
+    if os.fspath(path) == "-" or Path(path).suffix.lower() == ".gz":
+        return arrow.py_buffer(read_bytes(path))
+    with Path(path).open("rb") as file:
+        found = arrow.allocate_buffer(os.fstat(file.fileno()).st_size)
+        size = file.readinto(found)
+        return found.slice(0, size) if size else arrow.py_buffer(file.read())
 
 
 def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:
@@ -304,7 +316,13 @@ def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
     try:
         with parquet.ParquetFile(source) as file:
             if isinstance(source, io.BytesIO):
-                _check_unpacked(file.metadata, len(source.getbuffer()))
+                # columns that claim to be too large for the file
+                groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+                cells = file.metadata.num_rows * file.metadata.num_columns
+                found = max(sum(group.total_byte_size for group in groups), 8 * cells)
+                if found > _MAX_UNPACKED_BYTES + _MAX_UNPACKING * len(source.getbuffer()):
+                    message = f"{found:,} bytes after unpacking, too many for a file of its size"
+                    raise ValueError(message)
             for part in file.iter_batches(batch_size=rows) if rows else [file.read()]:
                 part.validate(full=True)
                 # without an index of pandas
@@ -317,15 +335,6 @@ def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
     # A damaged file surfaces as ValueError, OSError or others, depending on the damage.
     except Exception as error:
         raise fail(path, None, "a Parquet file", str(error)) from error
-
-
-def _check_unpacked(metadata: Any, size: int) -> None:
-    """Raise where the columns of a Parquet file claim to be too large for its size."""
-    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-    packed = sum(group.total_byte_size for group in groups)
-    found = max(packed, 8 * metadata.num_rows * metadata.num_columns)
-    if found > _MAX_UNPACKED_BYTES + _MAX_UNPACKING * size:
-        raise ValueError(f"{found:,} bytes after unpacking, too many for a file of its size")
 
 
 def _read_excel(path: PathLike) -> Table:
