@@ -113,6 +113,10 @@ def test_what_is_dropped_is_said() -> None:
     assert infer("x", ["2024-01-01", "soon"] * 9).note == (
         "50 % of the cells are dates: --date reads them"
     )
+    units = infer("x", [f"${i + 1}.{i % 7}M" for i in range(N)])  # they differ, and are no names
+    assert (units.kind, units.note[:38]) == ("text", "numbers with units such as '$1.0M' are")
+    assert "'102 min' are words" in infer("x", ["102 min", "95 min", "short"] * 9).note
+    assert infer("x", [f"{i + 1:04}A" for i in range(N)]).kind == "id"
     both = infer("x", ["1/2/2024", "3/4/2024"])
     assert (both.detail, "month, day" in both.note) == ("dmy", True)
 

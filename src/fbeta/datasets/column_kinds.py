@@ -53,6 +53,7 @@ _FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
 # that many words in a cell, or that share of different cells, make a column of text
 _MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
 _WORD_SAMPLE_ROWS = 1_000
+_WITH_UNIT = r"^\W{0,2}(0[.,]|[1-9])[0-9., ]*\W?\p{L}{1,6}\.?$"
 _ID_NAME = re.compile(
     r"(?i:(row|record|sample|item|case|user)?[_ -]?(id|uuid|guid|key|index|idx|no|nr|number))"
     r"|.*[_ -](?i:id|uuid|guid)|.*[a-z]I[dD]|(?i:unnamed: [0-9]+)"
@@ -183,7 +184,7 @@ class _Inference:
             if kind != "id" and not note and part >= _MIN_NOTED_SHARE:
                 what = "numbers" if option == "numeric" else "dates"
                 note = f"{100 * part:.0f} % of the cells are {what}: --{option} reads them"
-        return kind, note, ""
+        return kind, note or ("" if kind == "id" else self._unit_note()), ""
 
     def _share(self, values: FloatArray) -> float:
         """Return the share of the cells that have a value."""
@@ -205,6 +206,15 @@ class _Inference:
                 return f"{self._example(place)} is read as {values[place]:g}"
         return ""
 
+    def _unit_note(self) -> str:
+        """Show a number with a unit where most of the first cells are one."""
+        sample = self.known.take(arrow.array(self.rows[:_WORD_SAMPLE_ROWS]))
+        found = np.asarray(compute.match_substring_regex(sample, _WITH_UNIT))
+        if found.mean() < _MIN_NOTED_SHARE:
+            return ""
+        example = self._example(int(self.rows[np.argmax(found)]))
+        return f"numbers with units such as {example} are words: a column of numbers says more"
+
     def _counts_rows(self) -> bool:
         """Return whether numbers only count the rows: by the name of the column, or 0, 1, 2, ..."""
         values = self.values
@@ -221,7 +231,8 @@ class _Inference:
             return "categorical", ""
         may_be_id = self.distinct == min(n, HEAD_ROWS) and n >= _MIN_ROWS_OF_IDS and not self.gaps
         if may_be_id and not _ID_NAME.fullmatch(self.name):
-            may_be_id = not compute.any(compute.match_substring(self.known, " ")).as_py()
+            spaces = compute.any(compute.match_substring(self.known, " ")).as_py()
+            may_be_id = not spaces and not self._unit_note()
         if may_be_id and len(compute.unique(self.known)) == n:
             return "id", "differs in each row"
         sample = self.known.take(arrow.array(self.rows[:_WORD_SAMPLE_ROWS])).to_pylist()
