@@ -261,10 +261,9 @@ def cast_numbers(cells: Cells) -> FloatArray | None:
 
 
 def text_values(cells: Any) -> tuple[Any, Shapes | None, Any, NDArray[np.intp]]:
-    """Return trimmed text with null for gaps, each value once if most are repeated.
+    """Return trimmed text with null for gaps, k values, each once if most are repeated.
 
-    Also the shapes of the k values if they are known, the index that expands values to cells, and
-    cells by value, of shape (k,) and 0 for gaps.
+    Also their shapes if known, the index from values to cells, cells by value (k,), 0 for gaps.
     """
     cells, null = cells.fill_null(""), arrow.scalar(None, arrow.string())
     head, few = cells[:HEAD_ROWS], cells[:_SAMPLE_CELLS]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fbeta.datasets.cells import (
     DATE_ORDERS,
@@ -19,7 +18,6 @@ from fbeta.datasets.cells import (
     Cells,
     FloatArray,
     Reading,
-    Shapes,
     arrow,
     cast_numbers,
     categories,
@@ -262,12 +260,7 @@ def read_best(cells: Cells, parse: Any, first: str) -> Reading:
 
 
 def best_reading(
-    text: Any,
-    shapes: Shapes | None,
-    counts: NDArray[np.intp],
-    parse: Any,
-    first: str,
-    tried: int = 200,
+    text: Any, shapes: Any, counts: Any, parse: Any, first: str, tried: int = 200
 ) -> tuple[str, FloatArray]:
     """Return the way in which ``parse`` reads most cells, ``first`` among equals, and the values.
 

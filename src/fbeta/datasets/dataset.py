@@ -108,7 +108,18 @@ class Dataset:
     test: Indices | None = None
 
     def __post_init__(self) -> None:
-        X, names = _as_features(self.X), self.feature_names
+        X: Any = self.X
+        if sparse.issparse(X):
+            X = sparse.csr_array(X, dtype=np.float64)
+            # liblinear and other solvers of scikit-learn refuse 64-bit indices.
+            if max(X.nnz, *X.shape) < np.iinfo(np.int32).max:
+                X.indices = X.indices.astype(np.int32, copy=False)
+                X.indptr = X.indptr.astype(np.int32, copy=False)
+        else:
+            X = np.ascontiguousarray(X, dtype=np.float64)
+        if X.ndim != 2:
+            raise DatasetError(f"X must be two-dimensional, but has {X.ndim} dimensions")
+        names = self.feature_names
         Y: Any = self.Y
         Y = np.asarray(Y.toarray() if sparse.issparse(Y) else Y)
         if Y.ndim != 2:
@@ -242,20 +253,6 @@ def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Datase
         train=rows[: train.n_samples],
         test=rows[train.n_samples :],
     )
-
-
-def _as_features(X: Any) -> Features:
-    if not sparse.issparse(X):
-        dense = np.ascontiguousarray(X, dtype=np.float64)
-        if dense.ndim != 2:
-            raise DatasetError(f"X must be two-dimensional, but has {dense.ndim} dimensions")
-        return dense
-    csr = sparse.csr_array(X, dtype=np.float64)
-    # liblinear and other solvers of scikit-learn refuse 64-bit indices.
-    if max(csr.nnz, *csr.shape) < np.iinfo(np.int32).max:
-        csr.indices = csr.indices.astype(np.int32, copy=False)
-        csr.indptr = csr.indptr.astype(np.int32, copy=False)
-    return csr
 
 
 def read_bytes(path: PathLike) -> bytes:

@@ -6,6 +6,7 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -281,29 +282,23 @@ def read_tags(cell: Any, delimiter: str | None) -> list[str]:
         return [_name(cell)]
     text = cell.strip()
     if delimiter is None or text[:1] + text[-1:] == "[]":
-        return [_name(tag) for tag in _parse_list(text)]
+        if len(text) > _MAX_LIST_CHARACTERS:
+            raise ValueError(f"a list of more than {_MAX_LIST_CHARACTERS} characters")
+        found = None
+        # JSON, or as str() of a list of Python writes it: only literals
+        for parse in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                found = parse(text)
+                break
+        if not isinstance(found, list):
+            raise ValueError("not a list of names")
+        return [_name(tag) for tag in found]
     names = [name.strip() for name in cell.split(delimiter)]
     # a delimiter at either end is a habit of some programs; one in between is a mistake
     while names and not names[-1]:
         names.pop()
     names = names[1:] if names and not names[0] else names
     return [_name(name) for name in names]
-
-
-def _parse_list(text: str) -> list[Any]:
-    found = None
-    if len(text) > _MAX_LIST_CHARACTERS:
-        raise ValueError(f"a list of more than {_MAX_LIST_CHARACTERS} characters")
-    # JSON, or as str() of a list of Python writes it: only literals
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            found = parse(text)
-            break
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            continue
-    if not isinstance(found, list):
-        raise ValueError("not a list of names")
-    return found
 
 
 def _name(tag: Any) -> str:

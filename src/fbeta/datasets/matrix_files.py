@@ -45,22 +45,16 @@ ZeroBased = bool | Literal["auto"]
 
 @dataclass(frozen=True, eq=False)
 class ArffFile:
-    """A dense or sparse ARFF file of n rows and c attributes.
-
-    ``relation`` is the text after ``@relation``, empty if there is none. ``values`` are those of
-    nominal attributes, None of numeric ones. ``matrix``, of shape (n, c), holds numbers, and places
-    of nominal values in their declarations, from 0; a missing value is NaN. In a sparse file what a
-    row does not list is 0: the number, or the first declared value. Lines are counted from 1.
-    """
+    """A dense or sparse ARFF file of n rows and c attributes; lines are counted from 1."""
 
     path: PathLike
-    relation: str
+    relation: str  # the text after @relation, empty if there is none
     relation_line: int
     names: tuple[str, ...]
-    values: tuple[tuple[str, ...] | None, ...]
+    values: tuple[tuple[str, ...] | None, ...]  # of nominal attributes, None of numeric ones
     name_lines: tuple[int, ...]
     data_line: int
-    matrix: Any = None
+    matrix: Any = None  # (n, c): numbers, and places of nominal values from 0; NaN where missing
     row_lines: Any = None
 
     def take(self, columns: Sequence[int]) -> ArffFile:
