@@ -204,8 +204,11 @@ def without_gaps(cells: Any) -> Any:
     trimmed = compute.utf8_trim_whitespace(cells)
     short = compute.less_equal(compute.binary_length(trimmed), max(map(len, GAPS)))
     places = np.flatnonzero(short.fill_null(False))  # longer text is no gap
+    gaps = np.asarray(compute.is_in(trimmed.take(places), value_set=arrow.array(GAPS)))
+    if not gaps.any():
+        return trimmed
     is_known = np.ones(len(trimmed), dtype=np.bool_)
-    is_known[places] = ~np.asarray(compute.is_in(trimmed.take(places), value_set=arrow.array(GAPS)))
+    is_known[places[gaps]] = False
     return compute.if_else(is_known, trimmed, arrow.scalar(None, arrow.string()))
 
 
@@ -265,7 +268,8 @@ def text_values(cells: Any) -> tuple[Any, Shapes | None, Any, NDArray[np.intp]]:
 
     Also their shapes if known, the index from values to cells, cells by value (k,), 0 for gaps.
     """
-    cells, null = cells.fill_null(""), arrow.scalar(None, arrow.string())
+    cells = cells.fill_null("") if cells.null_count else cells
+    null = arrow.scalar(None, arrow.string())
     head, few = cells[:HEAD_ROWS], cells[:_SAMPLE_CELLS]
     is_repeated = 2 * len(head.unique()) < len(head)
     if not is_repeated and 2 * len(text_shapes(few)[0]) >= len(few):
@@ -283,7 +287,8 @@ def text_values(cells: Any) -> tuple[Any, Shapes | None, Any, NDArray[np.intp]]:
     if is_repeated:
         return known, None, index, np.bincount(index, minlength=len(known)) * there
     there = there[index]
-    return compute.if_else(there, cells, null), (values, index), slice(None), there.astype(np.intp)
+    known = cells if there.all() else compute.if_else(there, cells, null)
+    return known, (values, index), slice(None), there.astype(np.intp)
 
 
 def _bytes_of(text: Any) -> tuple[NDArray[np.int32], bytes]:
