@@ -52,6 +52,7 @@ _FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
 _MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
 _WORD_SAMPLE_ROWS = 1_000
 _WITH_UNIT = r"^\W{0,2}(0[.,]|[1-9])[0-9., ]*\W?\p{L}{1,6}\.?$"
+_DIGIT_FIRST = "(?s)^.{0,2}[0-9]"  # fits more, and is compiled in less time than all letters
 _ID_NAME = re.compile(
     r"(?i:(row|record|sample|item|case|user)?[_ -]?(id|uuid|guid|key|index|idx|no|nr|number))"
     r"|.*[_ -](?i:id|uuid|guid)|.*[a-z]I[dD]|(?i:unnamed: [0-9]+)"
@@ -207,9 +208,10 @@ class _Inference:
     def _unit_note(self) -> str:
         """Show a number with a unit where most of the first cells are one."""
         sample = self.known.take(arrow.array(self.rows[:_WORD_SAMPLE_ROWS]))
-        found = np.asarray(compute.match_substring_regex(sample, _WITH_UNIT))
-        if found.mean() < _MIN_NOTED_SHARE:
-            return ""
+        for pattern in (_DIGIT_FIRST, _WITH_UNIT):
+            found = np.asarray(compute.match_substring_regex(sample, pattern))
+            if found.mean() < _MIN_NOTED_SHARE:
+                return ""
         example = self._example(int(self.rows[np.argmax(found)]))
         return f"numbers with units such as {example} are words: a column of numbers says more"
 
