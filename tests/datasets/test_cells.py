@@ -124,6 +124,7 @@ def test_dates_are_days(moment: datetime, hours: int) -> None:
     assert read(f"{moment.month}/{moment.day}/{moment:%Y}", "mdy") == whole
     assert read(moment.strftime("%d %b %Y"), "dby") == whole
     assert read(moment.strftime("%B %d, %Y"), "bdy") == whole
+    assert read(moment.strftime("%d %B %Y").upper(), "dby") == whole
     clock = read(moment.strftime("%Y/%m/%d %H:%M"), "ymd")
     assert clock == pytest.approx(whole + (moment.hour * 60 + moment.minute) / 1440)
 

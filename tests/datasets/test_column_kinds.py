@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from datetime import date, timedelta
 from typing import Any
 
@@ -119,6 +121,15 @@ def test_what_is_dropped_is_said() -> None:
     assert infer("x", [f"{i + 1:04}A" for i in range(N)]).kind == "id"
     both = infer("x", ["1/2/2024", "3/4/2024"])
     assert (both.detail, "month, day" in both.note) == ("dmy", True)
+
+
+def test_words_between_numbers_are_no_months() -> None:
+    """Nor does a column of them take long, though each word is a shape of its own."""
+    words = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
+    start = time.process_time()
+    assert infer("x", [f"{1 + i % 28} {word} 2024" for i, word in enumerate(words)]).kind == "text"
+    assert infer("x", ["\u017fep 5 2024", "Sep 5 2024"] * 9).kind == "categorical"
+    assert time.process_time() - start < 0.6
 
 
 LONG = 12_000  # more than the rows that show how often values are repeated

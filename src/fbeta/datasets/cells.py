@@ -64,7 +64,8 @@ _TIME = (
     r" ?(?P<z>Z|[+-][0-9]{2}:?[0-9]{2})?)?"
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NAMED = r"(?P<m>[A-Za-z]{3})[a-z]*\.?"
+_NAMED = "|".join("".join(f"[{c.upper()}{c}]" for c in name) for name in _MONTHS)  # ASCII alone
+_NAMED = rf"(?P<m>{_NAMED})[A-Za-z]*\.?"
 _DAY, _YEAR = "(?P<d>[0-9]{1,2})", "(?P<y>[0-9]{4}|[0-9]{2})"
 _DATES = {
     "iso": r"(?P<y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})",
@@ -396,8 +397,7 @@ def parse_days(text: Any, shapes: Shapes | None, order: str) -> FloatArray:
         numbers = (_digits(form.encode(), data, spans.span(name)) for name in "ymdHMSz")
         year, month, day, hour, minute, second, zone = numbers
         if "b" in order:
-            name = spans["m"].lower()
-            month = 1 + _MONTHS.index(name) if name in _MONTHS else math.nan
+            month = 1 + _MONTHS.index(spans["m"].lower())
         if len(spans["y"]) == 2:
             year += np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
         second = second / 10.0 ** max(len(spans["S"] or "") - len("00."), 0)
