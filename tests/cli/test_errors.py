@@ -61,10 +61,10 @@ def test_mistakes_of_the_user_give_one_line(model: Path, tmp_path: Path, run: Ru
 
 
 def test_a_bug_is_told_apart(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: object) -> None:
+    def broken(*args: object, **others: object) -> None:
         raise ZeroDivisionError("internal")
 
-    monkeypatch.setattr("fbeta.experiments.benchmark.compute_convergence", broken)
+    monkeypatch.setattr("fbeta.experiments.benchmark.convergence_cells", broken)
     code, _, err = run("demo", "-o", tmp_path)
     assert code == 1
     assert "ZeroDivisionError: internal" in err
