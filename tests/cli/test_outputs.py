@@ -228,9 +228,9 @@ sys.exit(run())
 def test_a_run_that_is_ended_removes_its_temporary_files(tmp_path: Path, number: int) -> None:
     train = write_csv(tmp_path / "train.csv", *TRAIN)
     output = tmp_path / "m.skops"
-    # under nohup a hangup is ignored, and rightly so by the command
-    hangup = "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
-    command = ("-c", INTERRUPTIBLE + hangup + SLOW, "fit", train, *FIT, "-o", output, "--json")
+    # what a script ignores (nohup: a hangup) is ignored, and rightly so by the command
+    heeded = "".join(f"signal.signal(signal.{n}, signal.SIG_DFL)\n" for n in ("SIGHUP", "SIGTERM"))
+    command = ("-c", INTERRUPTIBLE + heeded + SLOW, "fit", train, *FIT, "-o", output, "--json")
     with child(*command, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"writing\n"
         assert len(list(tmp_path.iterdir())) == 2, "there has to be one to be removed"
