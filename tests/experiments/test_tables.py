@@ -61,8 +61,8 @@ def test_seeds_are_averaged_and_protocols_kept_apart() -> None:
     first, second = score_tables(records)
     del records[0].cell.parameters["intercepts"]
     assert len(score_tables(records)) == 3
-    assert first.entries["scene", "", "fbeta"].score == pytest.approx(0.75)
-    other = second.entries["scene", "", "fbeta"]
+    assert first.rows["scene", ""]["fbeta"].score == pytest.approx(0.75)
+    other = second.rows["scene", ""]["fbeta"]
     assert (other.score, other.paper) == (0.9, None)
 
 

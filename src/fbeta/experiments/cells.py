@@ -23,19 +23,19 @@ RECORD_FORMAT = 1
 _POLL_SECONDS = 0.5  # between two looks at cells that another run is working on
 # fields that tables and charts need, by experiment; a blank is between names of levels
 _NUMBER, _NOTHING = (int, float), type(None)
-_NEEDED: dict[str, dict[str, Any]] = {
+_NEEDED: dict[str, dict[str, dict[str, Any]]] = {
     "figure1": {
-        **dict.fromkeys(("parameters beta", "parameters n_train", "parameters seed"), _NUMBER),
-        **dict.fromkeys(("result score", "result expected"), _NUMBER),
-        **dict.fromkeys(("result regret", "result bayes"), _NUMBER),
+        "parameters": dict.fromkeys(("beta", "n_train", "seed"), _NUMBER),
+        "result": dict.fromkeys(("score", "expected", "regret", "bayes"), _NUMBER),
     },
     "table2": {
-        **dict.fromkeys(("parameters beta", "parameters cv", "parameters seed"), _NUMBER),
-        **dict.fromkeys(("result scores fbeta", "result seconds fit"), _NUMBER),
-        "parameters alphas": list,
-        "result betas": dict,
-        "result alpha": (*_NUMBER, _NOTHING),
-        "result calibration": (list, _NOTHING),
+        "parameters": {**dict.fromkeys(("beta", "cv", "seed"), _NUMBER), "alphas": list},
+        "result": {
+            **dict.fromkeys(("scores fbeta", "seconds fit"), _NUMBER),
+            "betas": dict,
+            "alpha": (*_NUMBER, _NOTHING),
+            "calibration": (list, _NOTHING),
+        },
     },
 }
 
@@ -111,14 +111,8 @@ class Record:
             found = content.pop("format")
             if found == RECORD_FORMAT:
                 names = {key: str(content[key]) for key in ("experiment", "dataset", "method")}
-                for path, kinds in _NEEDED.get(names["experiment"], {}).items():
-                    value, (part, _, words) = content, path.partition(" ")
-                    for key in path.split():
-                        if not isinstance(value, dict) or key not in value:
-                            raise ValueError(f"its {part} lacks {words!r}")
-                        value = value[key]
-                    if not isinstance(value, kinds):
-                        raise ValueError(f"its {part} has {value!r} for {words!r}")
+                for part, needed in _NEEDED.get(names["experiment"], {}).items():
+                    _check_fields(part, content[part], needed)
                 return cls(
                     Cell(**names, parameters=dict(content["parameters"])),
                     dict(content["result"]),
@@ -133,6 +127,18 @@ class Record:
                 "remove the file to run this cell again"
             ) from error
         raise ResultError(f"{source}: expected results of format {RECORD_FORMAT}, found {found!r}")
+
+
+def _check_fields(part: str, content: Any, needed: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a part of a record has some fields, of the right types."""
+    for words, kinds in needed.items():
+        value = content
+        for key in words.split():
+            if not isinstance(value, dict) or key not in value:
+                raise ValueError(f"its {part} lacks {words!r}")
+            value = value[key]
+        if not isinstance(value, kinds):
+            raise ValueError(f"its {part} has {value!r} for {words!r}")
 
 
 def describe_machine(cpuinfo: str = "/proc/cpuinfo") -> dict[str, str]:

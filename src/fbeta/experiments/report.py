@@ -157,7 +157,7 @@ def _write_scores(table: ScoreTable, number: int, folder: Path) -> Output:
         [(table.caption, table.head, table.lines(lambda entry, _: entry.text()))],
         [
             {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
-            for (d, v, m), e in table.entries.items()
+            for d, v, m, e in table.listed()
         ],
     )
 
@@ -191,8 +191,7 @@ def score_charts(table: ScoreTable) -> list[BarChart]:
     """Show the scores of every data set, with marks for the numbers of the paper."""
     label = f"F_{table.protocol['beta']:g} on the test set"
     charts = []
-    for row in table.rows:
-        entries = table.row_entries(row)
+    for row, entries in table.rows.items():
         values, marks = ([getattr(e, k) for e in entries.values()] for k in ("score", "paper"))
         names, colours = list(map(method_title, entries)), list(map(colour_of, entries))
         charts.append(BarChart(table.row_title(row), label, names, values, marks, colours))
@@ -201,14 +200,14 @@ def score_charts(table: ScoreTable) -> list[BarChart]:
 
 def beta_charts(table: ScoreTable) -> list[LineChart]:
     """Show F_beta against beta for every data set, of methods that take beta after the fit."""
-    pairs = ((table.row_title(row), _scores_of_betas(table, row)) for row in table.rows)
-    return [beta_chart(title, found) for title, found in pairs if found]
+    pairs = ((table.row_title(row), _scores_of_betas(found)) for row, found in table.rows.items())
+    return [beta_chart(title, scores) for title, scores in pairs if scores]
 
 
-def _scores_of_betas(table: ScoreTable, row: tuple[str, str]) -> dict[str, dict[str, float]]:
+def _scores_of_betas(entries: Mapping[str, Entry]) -> dict[str, dict[str, float]]:
     """Return mean F_beta by method and beta, of methods whose predictions follow beta."""
     scores = {}
-    for method, entry in table.row_entries(row).items():
+    for method, entry in entries.items():
         found = [record.result["betas"] for record in entry.records]
         shared = set(found[0]).intersection(*found)
         if len(shared) > 1 and (method not in METHODS or METHODS[method].follows_beta):
@@ -219,11 +218,11 @@ def _scores_of_betas(table: ScoreTable, row: tuple[str, str]) -> dict[str, dict[
 def calibration_charts(table: ScoreTable) -> list[LineChart]:
     """Show actual against expected F_beta, by the statistics alone and after calibration."""
     charts = []
-    for row in table.rows:
+    for row, entries in table.rows.items():
         for key, words in (("calibration", ""), ("calibrated", ", calibrated on held-out rows")):
             found = {
                 method: entry.records[0].result[key]
-                for method, entry in table.row_entries(row).items()
+                for method, entry in entries.items()
                 if entry.records[0].result.get(key)
             }
             bins = {method_title(method): groups for method, groups in found.items()}
@@ -279,8 +278,8 @@ def _beta_sections(table: ScoreTable) -> list[str]:
         return []
     rows = []
     betas = sorted({beta for chart in charts for beta in chart.x_ticks})
-    for row in table.rows:
-        for method, by_beta in _scores_of_betas(table, row).items():
+    for row, entries in table.rows.items():
+        for method, by_beta in _scores_of_betas(entries).items():
             found = {float(beta): score for beta, score in by_beta.items()}
             cells = (f"{found[beta]:.4f}" if beta in found else "" for beta in betas)
             rows.append([escape(table.row_title(row)), escape(method_title(method)), *cells])

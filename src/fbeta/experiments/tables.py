@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
@@ -58,14 +58,17 @@ class Entry:
 class ScoreTable:
     """Data sets x methods under one protocol, the parameters that all cells share.
 
-    Rows are (dataset, variant), where variants are estimations that the paper has for some data
-    sets only; columns are methods; entries are by (dataset, variant, method).
+    Rows are entries by method under (dataset, variant), where variants are estimations that the
+    paper has for some data sets only.
     """
 
     protocol: dict[str, Any]
-    rows: tuple[tuple[str, str], ...]
-    columns: tuple[str, ...]
-    entries: dict[tuple[str, str, str], Entry]
+    rows: dict[tuple[str, str], dict[str, Entry]]
+
+    @property
+    def columns(self) -> list[str]:
+        """The methods."""
+        return sorted({method for row in self.rows.values() for method in row}, key=_rank(METHODS))
 
     @property
     def caption(self) -> str:
@@ -85,11 +88,6 @@ class ScoreTable:
         title = dataset[:1].upper() + dataset[1:]
         return f"{title} ({_VARIANTS.get(variant, variant)})" if variant else title
 
-    def row_entries(self, row: tuple[str, str]) -> dict[str, Entry]:
-        """Return the entries of a row by method."""
-        keys = {method: (*row, method) for method in self.columns}
-        return {method: self.entries[key] for method, key in keys.items() if key in self.entries}
-
     @property
     def head(self) -> list[str]:
         """The titles of the columns."""
@@ -98,12 +96,17 @@ class ScoreTable:
     def lines(self, write: Callable[[Entry, bool], str]) -> list[list[str]]:
         """Write the rows: their titles, and each entry by `write(entry, whether it is best)`."""
         written = []
-        for row in self.rows:
-            entries = self.row_entries(row)
+        for row, entries in self.rows.items():
             best = max(round(entry.score, 4) for entry in entries.values())
             cells = {key: write(e, round(e.score, 4) == best) for key, e in entries.items()}
             written.append([self.row_title(row), *(cells.get(key, "") for key in self.columns)])
         return written
+
+    def listed(self) -> Iterator[tuple[str, str, str, Entry]]:
+        """Yield dataset, variant, method and entry."""
+        for row, entries in self.rows.items():
+            for method, entry in entries.items():
+                yield (*row, method, entry)
 
     def to_markdown(self) -> str:
         """Write the table in Markdown: ours, the paper's in brackets, and the mark."""
@@ -137,7 +140,7 @@ class ScoreTable:
         head = ["dataset", "variant", "method", "score", "paper", "difference", "mark"]
         head += ["alpha", "fit_intercept", "seeds", "fit_seconds"]
         rows: list[Sequence[Any]] = [head]
-        for key, entry in self.entries.items():
+        for *key, entry in self.listed():
             results = [record.result for record in entry.records]
             chosen = [result for result in results if result["alpha"] is not None]
             row = [*key, entry.score, entry.paper, entry.difference, entry.mark]
@@ -150,33 +153,31 @@ class ScoreTable:
 
 def score_tables(records: Iterable[Record]) -> list[ScoreTable]:
     """Sort results of ``table2`` into tables, one for each protocol; seeds are averaged."""
-    protocols: dict[str, dict[tuple[str, str, str], list[Record]]] = {}
+    groups: dict[str, dict[tuple[str, str, str], list[Record]]] = {}
     for record in records:
         # results of the first versions, which had no choice of intercepts
         parameters = {"intercepts": [True], **record.cell.parameters}
         shared = {k: parameters[k] for k in ("beta", "alphas", "intercepts", "cv")}
         base, _, variant = record.cell.method.partition("-")
-        group = protocols.setdefault(json.dumps(shared), defaultdict(list))
+        group = groups.setdefault(json.dumps(shared), defaultdict(list))
         group[record.cell.dataset, variant, base].append(record)
-    return [_table(json.loads(text), group) for text, group in protocols.items()]
+    tables = [ScoreTable(json.loads(text), {}) for text in groups]
+    datasets, methods = _rank(PAPER_DATASETS), _rank(METHODS)
+    for table, group in zip(tables, groups.values(), strict=True):
+        for key in sorted(group, key=lambda k: (datasets(k[0]), k[1], methods(k[2]))):
+            dataset, variant, base = key
+            score = fmean(record.result["scores"]["fbeta"] for record in group[key])
+            method = f"{base}-{variant}" if variant else base
+            paper = paper_score(dataset, method, table.protocol["beta"])
+            row = table.rows.setdefault((dataset, variant), {})
+            row[base] = Entry(score, paper, tuple(group[key]))
+    return tables
 
 
-def _table(protocol: dict[str, Any], group: dict[tuple[str, str, str], list[Record]]) -> ScoreTable:
-    methods, datasets = list(METHODS), list(PAPER_DATASETS)
-    methods += sorted({key[2] for key in group} - set(methods))
-    datasets += sorted({key[0] for key in group} - set(datasets))
-    keys = sorted(group, key=lambda k: (datasets.index(k[0]), k[1], methods.index(k[2])))
-    entries = {}
-    for dataset, variant, base in keys:
-        records = group[dataset, variant, base]
-        method = f"{base}-{variant}" if variant else base
-        entries[dataset, variant, base] = Entry(
-            fmean(record.result["scores"]["fbeta"] for record in records),
-            paper_score(dataset, method, protocol["beta"]),
-            tuple(records),
-        )
-    columns = sorted({key[2] for key in keys}, key=methods.index)
-    return ScoreTable(protocol, tuple(dict.fromkeys(k[:2] for k in keys)), tuple(columns), entries)
+def _rank(known: Iterable[str]) -> Callable[[str], tuple[int, str]]:
+    """Return a key that sorts known names by their order, and others by name behind them."""
+    places = {name: place for place, name in enumerate(known)}
+    return lambda name: (places.get(name, len(places)), name)
 
 
 def convergence_rows(records: Iterable[Record]) -> list[list[Any]]:

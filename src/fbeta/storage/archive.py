@@ -12,7 +12,6 @@ import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -43,32 +42,29 @@ _PANDAS_TYPES = {"boolean", "Float32", "Float64", *(f"{u}Int{b}" for u in ("", "
 # classes of scikit-learn whose state is numbers and arrays and nothing that could crash or call a
 # function: no trees, whose indices are not checked, and no FunctionTransformer
 _SKLEARN = {
-    "calibration": ("CalibratedClassifierCV", "_CalibratedClassifier", "_SigmoidCalibration"),
-    "decomposition._pca": ("PCA",),
-    "decomposition._truncated_svd": ("TruncatedSVD",),
-    "discriminant_analysis": ("LinearDiscriminantAnalysis",),
-    "feature_extraction.text": ("TfidfTransformer",),
-    "impute._base": ("MissingIndicator", "SimpleImputer"),
-    "kernel_approximation": ("Nystroem",),
-    "linear_model._logistic": ("LogisticRegression",),
-    "model_selection._split": ("GroupKFold", "KFold", "RepeatedKFold", "ShuffleSplit"),
-    "naive_bayes": ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB"),
+    "calibration": "CalibratedClassifierCV _CalibratedClassifier _SigmoidCalibration",
+    "decomposition._pca": "PCA",
+    "decomposition._truncated_svd": "TruncatedSVD",
+    "discriminant_analysis": "LinearDiscriminantAnalysis",
+    "feature_extraction.text": "TfidfTransformer",
+    "impute._base": "MissingIndicator SimpleImputer",
+    "kernel_approximation": "Nystroem",
+    "linear_model._logistic": "LogisticRegression",
+    "model_selection._split": "GroupKFold KFold RepeatedKFold ShuffleSplit",
+    "naive_bayes": "BernoulliNB ComplementNB GaussianNB MultinomialNB",
     "preprocessing._data": (
-        "MaxAbsScaler",
-        "MinMaxScaler",
-        "Normalizer",
-        "QuantileTransformer",
-        "RobustScaler",
-        "StandardScaler",
+        "MaxAbsScaler MinMaxScaler Normalizer QuantileTransformer RobustScaler StandardScaler"
     ),
-    "preprocessing._label": ("LabelEncoder",),
-    "svm._classes": ("LinearSVC",),
+    "preprocessing._label": "LabelEncoder",
+    "svm._classes": "LinearSVC",
 }
 _NUMBERS = tuple(f"numpy.{name}" for name in ("bool_", *_NUMBER_NAMES) if name != "float16")
 
 #: The types that a model file may have, by the way in which skops makes them.
 TRUSTED: dict[str, tuple[str, ...]] = {
-    "ObjectNode": tuple(f"sklearn.{m}.{name}" for m, names in _SKLEARN.items() for name in names),
+    "ObjectNode": tuple(
+        f"sklearn.{m}.{name}" for m, names in _SKLEARN.items() for name in names.split()
+    ),
     "JsonNode": ("builtins.str",),
     "DictNode": ("builtins.dict",),
     "ListNode": ("builtins.list",),
@@ -275,9 +271,11 @@ def to_state(value: Any, leaves: list[Any]) -> Any:
     if name == "LabelForm":
         value = value.storable()
     if name is not None:
-        params, state = (
-            dict(zip(part, write(part.values()), strict=True)) for part in _take_apart(value)
-        )
+        params = {key: getattr(value, key) for key in inspect.signature(kind).parameters}
+        # only estimators have more than what makes them: what their fit has added
+        more = vars(value) if isinstance(value, BaseEstimator) else {}
+        state = {key: part for key, part in more.items() if key not in params}
+        params, state = (dict(zip(p, write(p.values()), strict=True)) for p in (params, state))
         return {"fbeta": name, "version": _version(kind), "params": params, "state": state}
     known = _type_name(value)
     if known is not None:
@@ -322,18 +320,6 @@ def from_state(data: Any, leaves: Sequence[Any]) -> Any:
         case dict():
             raise ValueError(f"expected a part, found {list(data)}")
     return data
-
-
-def _take_apart(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the arguments that make an object, and the attributes that were added later."""
-    if isinstance(value, BaseEstimator):
-        params = value.get_params(deep=False)
-        return params, {key: part for key, part in vars(value).items() if key not in params}
-    if is_dataclass(value):
-        names = [field.name for field in fields(value) if field.init]
-    else:
-        names = list(inspect.signature(type(value)).parameters)
-    return {name: getattr(value, name) for name in names}, {}
 
 
 def _put_together(name: Any, version: Any, params: dict[str, Any], state: dict[str, Any]) -> Any:

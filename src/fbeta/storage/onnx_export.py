@@ -39,6 +39,13 @@ from fbeta.storage.onnx_graph import (
 # a label that is always or never there has an infinite score: this one is as good, because no
 # score of a fitted model is near, and is small enough to be added to others without much rounding
 CERTAIN_SCORE = 1e3
+# the models of a code that have a graph, besides averages and recalibrated scores
+_MODELS: dict[type, tuple[type, ...]] = {
+    **dict.fromkeys((JointCode, MarginalCode, SizedCode), (LinearProbabilities,)),
+    **dict.fromkeys(
+        (CardinalityCode, LabelSetCode, SizedSetsCode), (LinearModel, ForestModel, NeighboursModel)
+    ),
+}
 
 
 def to_onnx(
@@ -112,14 +119,12 @@ def to_onnx(
     X = Value(g, "X")
     if features == "float32" and "X" in widths:
         X = X.cast(float)
-    X = X if encoder is None else encode_table(g, encoder, X)
-    for step in steps:
-        X = transform(g, step, X)
-    labels, value, marginals = _decode(g, classifier, X)
+    X = X if encoder is None else encode_table(encoder, X)
+    labels, value, marginals = _decode(classifier, _through(steps, X))
     make = g.onnx.helper.make_node
     g.nodes += [
         make("Identity", [labels.name], ["labels"]),
-        make("Squeeze", [value.name, g.integer([1]).name], ["expected_fbeta"]),
+        make("Squeeze", [value.name, g.constant([1], int).name], ["expected_fbeta"]),
         make("Identity", [marginals.name], ["probabilities"]),
     ]
     s = classifier.n_labels_
@@ -133,16 +138,9 @@ def to_onnx(
 
 def _check(classifier: Any) -> None:
     """Raise where a classifier has no graph."""
-    known = False
-    if isinstance(classifier, StatisticsClassifier):
-        model, whole = classifier.model, (LinearModel, ForestModel, NeighboursModel)
-        known = isinstance(model, (AverageModel, Recalibration))
-        code = None if known else type(classifier.code)
-        if code in (JointCode, MarginalCode, SizedCode):
-            known = isinstance(model, LinearProbabilities)
-        elif code in (CardinalityCode, LabelSetCode, SizedSetsCode):
-            known = isinstance(model, whole)
-    if not known:
+    model = classifier.model if isinstance(classifier, StatisticsClassifier) else None
+    by_code = _MODELS.get(type(getattr(classifier, "code", None)), ())
+    if not isinstance(model, (AverageModel, Recalibration, *by_code)):
         raise TypeError(
             f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality or "
             "a forest model, a decoder, or an average of these"
@@ -154,15 +152,22 @@ def _check(classifier: Any) -> None:
         )
 
 
-def _decode(g: Graph, classifier: Any, X: Value) -> onnx_decode.Decoded:
+def _through(steps: Sequence[Any], X: Value) -> Value:
+    """Return what transformers make of X, one after the other."""
+    for step in steps:
+        X = transform(step, X)
+    return X
+
+
+def _decode(classifier: Any, X: Value) -> onnx_decode.Decoded:
     """Add the model and the decode."""
     s = classifier.n_labels_
-    if _is_sized(classifier):
-        scores, law = _sized_law(g, classifier, X)
-        if type(classifier.code) is MarginalCode:
-            return onnx_decode.decode_independent(g, s, scores)
-        return onnx_decode.decode_sized(g, s, scores, law)
-    return onnx_decode.decode_joint(g, s, *_statistics(g, classifier, X))
+    if not _is_sized(classifier):
+        return onnx_decode.decode_joint(*_statistics(classifier, X), s)
+    scores, law = _sized_law(classifier, X)
+    if type(classifier.code) is MarginalCode:
+        return onnx_decode.decode_independent(scores, s)
+    return onnx_decode.decode_sized(scores, law, s)
 
 
 def _is_sized(classifier: Any) -> bool:
@@ -171,129 +176,125 @@ def _is_sized(classifier: Any) -> bool:
     return not isinstance(classifier.model, AverageModel) and type(classifier.code) in sized
 
 
-def _sized_law(g: Graph, classifier: Any, X: Value) -> tuple[Value, onnx_decode.SizeNodes]:
+def _sized_law(classifier: Any, X: Value) -> tuple[Value, onnx_decode.SizeNodes]:
     """Return scores of the labels, (n, s), and the law of their number."""
     code, model, s = classifier.code, classifier.model, classifier.n_labels_
     if isinstance(model, Recalibration):
-        scores, potentials = _recalibrate(g, classifier, X)
+        scores, potentials = _recalibrate(classifier, X)
         return scores, (model.sizes, potentials, True)
     if isinstance(code, SizedSetsCode):
-        P, counts = _set_probabilities(g, classifier, X), np.diff(code.sets.indptr)
+        P, counts = _set_probabilities(classifier, X), np.diff(code.sets.indptr)
         sizes = np.arange(counts.max(initial=0) + 1)
-        law = g.op("Log", P @ (counts[:, None] == sizes))
-        marginals = (P @ code.sets.toarray()).clip(0.0, 1.0)
-        return _log_odds(g, marginals), (sizes, law, False)
-    scores = _scores(g, model, X)
+        law = (P @ (counts[:, None] == sizes)).Log()
+        return _log_odds((P @ code.sets.toarray()).Clip(0.0, 1.0)), (sizes, law, False)
+    scores = _scores(model, X)
     if isinstance(code, MarginalCode):
         if type(model.loss) is not LogisticLoss:
-            scores = _log_odds(g, _probabilities(model.loss, scores))
-        zeros = g.constant(np.zeros((1, s + 1)))
-        return scores, (np.arange(s + 1), zeros, True)
-    labels, z = scores.cut(1, 0, s), scores.cut(1, s, s + len(code.sizes))
+            scores = _log_odds(_probabilities(model.loss, scores))
+        return scores, (np.arange(s + 1), X.graph.constant(np.zeros((1, s + 1))), True)
+    labels, z = scores[:, :s], scores[:, s : s + len(code.sizes)]
     if isinstance(code, CardinalityCode):
         return labels, (code.sizes, z, True)
     # the logarithm of the sigmoid of z, which may underflow itself
     p, rest = onnx_decode.sigmoids(z)
-    log_shares = z.at_most(0.0) + g.op("Log", p.at_least(rest))
-    return labels, (code.sizes, log_shares, False)
+    return labels, (code.sizes, z.Min(0.0) + p.Max(rest).Log(), False)
 
 
-def _statistics(g: Graph, classifier: Any, X: Value) -> tuple[Value, Value, Any]:
+def _statistics(classifier: Any, X: Value) -> tuple[Value, Value, Any]:
     """Return P(no labels), (n, 1), the statistics, (n, K, s), and their sizes, (K,)."""
     model, s = classifier.model, classifier.n_labels_
     if isinstance(model, AverageModel):
-        return _average(g, model, X)
+        return _average(model, X)
     if _is_sized(classifier):
-        scores, law = _sized_law(g, classifier, X)
+        scores, law = _sized_law(classifier, X)
         sizes = np.arange(1, int(law[0][-1]) + 1)
-        empty, joint = onnx_decode.sized_statistics(g, s, scores, law)
+        empty, joint = onnx_decode.sized_statistics(scores, law, s)
     else:
         sizes = classifier.cardinalities_
         if isinstance(classifier.code, LabelSetCode):
-            P = _set_probabilities(g, classifier, X) @ encode(classifier.code.sets, sizes).toarray()
+            P = _set_probabilities(classifier, X) @ encode(classifier.code.sets, sizes).toarray()
         else:
-            P = _probabilities(model.loss, _scores(g, model, X))
-        K, empty = len(sizes), P.cut(1, 0, 1)
-        joint = g.op("Reshape", P.cut(1, 1, 1 + K * s), g.integer([0, K, s]))
+            P = _probabilities(model.loss, _scores(model, X))
+        K, empty = len(sizes), P[:, :1]
+        joint = P[:, 1 : 1 + K * s].Reshape([0, K, s])
     if len(sizes):
         return empty, joint, sizes
     # All training rows were empty. One size of probability 0: products of matrices without columns
     # are undefined in some runtimes.
-    return empty, empty.unsqueeze(2) * np.zeros((1, 1, s)), np.ones(1, dtype=np.intp)
+    return empty, empty[:, :, None] * np.zeros((1, 1, s)), np.ones(1, dtype=np.intp)
 
 
-def _average(g: Graph, model: AverageModel, X: Value) -> tuple[Value, Value, Any]:
+def _average(model: AverageModel, X: Value) -> tuple[Value, Value, Any]:
     """Return the weighted mean of the statistics of all members, as :func:`_statistics`."""
-    seen = [transform(g, mapping, X) for mapping in model.maps]
+    seen = [transform(mapping, X) for mapping in model.maps]
     parts = []
     for member, place in zip(model.members, model.places, strict=True):
         steps, classifier = split_fitted(member)
         _check(classifier)
-        own = seen[place]
-        for step in steps:
-            own = transform(g, step, own)
-        parts.append(_statistics(g, classifier, own))
+        parts.append(_statistics(classifier, _through(steps, seen[place])))
     cardinalities = np.unique(np.concatenate([sizes for *_, sizes in parts]))
     totals: list[Any] = []
     for (empty, joint, sizes), weight in zip(parts, model.weights, strict=True):
         # A matrix from the sizes of a member to those of all, with the weight in it: onnxruntime
         # joins a product of matrices and a factor behind it, and rounds that to single precision.
-        places = g.constant(weight * (cardinalities[:, None] == sizes[None, :]))
+        places = X.graph.constant(weight * (cardinalities[:, None] == sizes[None, :]))
         shares = [empty * weight, places @ joint]
         totals = [a + b for a, b in zip(totals, shares, strict=True)] if totals else shares
     return totals[0], totals[1], cardinalities
 
 
-def _recalibrate(g: Graph, decoder: FBetaDecoder, X: Value) -> tuple[Value, Value]:
+def _recalibrate(decoder: FBetaDecoder, X: Value) -> tuple[Value, Value]:
     """Return the scores of labels, (n, s), and potentials of sizes, (n, C), of a decoder."""
     model = decoder.model
     if decoder.inputs_ == "probabilities":
-        P = X.clip(decoder.probability_floor, 1 - decoder.probability_floor)
-        z = g.op("Log", P / (1.0 - P))
+        P = X.Clip(decoder.probability_floor, 1 - decoder.probability_floor)
+        z = (P / (1.0 - P)).Log()
     else:
-        z = X.clip(-LARGEST_LOGIT, LARGEST_LOGIT)
+        z = X.Clip(-LARGEST_LOGIT, LARGEST_LOGIT)
     widths = np.diff(model.knots)
-    within = (z.unsqueeze(2) - model.knots[:-1]).at_least(0.0).at_most(widths)
+    within = (z[:, :, None] - model.knots[:-1]).Max(0.0).Min(widths)
     curve = within @ (np.diff(model.values) / widths) + model.values[0]
-    number = (g.op("Sigmoid", curve).sum(1, keep=True) - model.centre) * (1 / model.scale)
+    number = (curve.Sigmoid().ReduceSum([1]) - model.centre) * (1 / model.scale)
     scores = curve * model.slope + (z - curve) * model.rest + model.offset
     return scores, number * model.potential[1] + model.potential[0]
 
 
-def _set_probabilities(g: Graph, classifier: Any, X: Value) -> Value:
+def _set_probabilities(classifier: Any, X: Value) -> Value:
     """Return the probabilities of the label sets of a code, (n, L)."""
     model, sets = classifier.model, classifier.code.sets
     if isinstance(model, LinearModel):
         scores = X @ to_numpy(model.coef).T @ sets.toarray().T + to_numpy(model.intercept)
-        return g.op("Softmax", scores, axis=1)
-    places, values = (_leaves if isinstance(model, ForestModel) else _neighbours)(g, model, X)
-    zeros = values.cut(1, 0, 1) * np.zeros((1, sets.shape[0]))
-    return g.op("ScatterElements", zeros, places, values, axis=1, reduction="add")
+        return scores.Softmax()
+    places, values = (_leaves if isinstance(model, ForestModel) else _neighbours)(model, X)
+    zeros = values[:, :1] * np.zeros((1, sets.shape[0]))
+    return zeros.ScatterElements(places, values, reduction="add")
 
 
-def _neighbours(g: Graph, model: NeighboursModel, X: Value) -> tuple[Value, Value]:
+def _neighbours(model: NeighboursModel, X: Value) -> tuple[Value, Value]:
     """Return the label sets of the nearest training rows and their weights, (n, k)."""
-    k = g.integer([min(model.n_neighbours, model.X.shape[0])])
-    squares, rows = squared_distances(X, model.X).top(k, largest=0)
-    distance = g.op("Sqrt", squares)
-    least = distance.sum(1, keep=True, kind="ReduceMax") * 1e-3
-    share = g.constant(model.weight).take(rows, 0) / distance.at_least(least.at_least(1e-12))
-    return g.integer(model.which).take(rows, 0), share / share.sum(1, keep=True)
+    g, k = X.graph, min(model.n_neighbours, model.X.shape[0])
+    squares, rows = squared_distances(X, model.X).top([k], largest=0)
+    distance = squares.Sqrt()
+    least = (distance.ReduceMax([1]) * 1e-3).Max(1e-12)
+    share = g.constant(model.weight).Gather(rows, axis=0) / distance.Max(least)
+    return g.constant(model.which, int).Gather(rows, axis=0), share / share.ReduceSum([1])
 
 
-def _leaves(g: Graph, model: ForestModel, X: Value) -> tuple[Value, Value]:
+def _leaves(model: ForestModel, X: Value) -> tuple[Value, Value]:
     """Return the label sets in the leaves of all trees and their weights."""
     # the trees were grown on single precision
-    single = g.op("Cast", X, to=g.onnx.TensorProto.FLOAT).cast(float)
-    feature, left, right = (g.integer(a) for a in (model.feature, model.left, model.right))
+    g, single = X.graph, X.cast(np.float32).cast(float)
+    feature, left, right = (g.constant(a, int) for a in (model.feature, model.left, model.right))
     threshold = g.constant(model.threshold)
 
     def step(states: list[Value], _: list[Value]) -> list[Value]:
         node = states[0].cast(int)
-        low = single.at(feature.take(node, 0)) <= threshold.take(node, 0)
-        return [g.where(low, left.take(node, 0), right.take(node, 0)).cast(float)]
+        feature_of, bound, yes, no = (
+            table.Gather(node, axis=0) for table in (feature, threshold, left, right)
+        )
+        return [(single.GatherElements(feature_of) <= bound).Where(yes, no).cast(float)]
 
-    roots = single.cut(1, 0, 1) * 0.0 + model.roots[None, :]
+    roots = single[:, :1] * 0.0 + model.roots[None, :]
     depth, nodes = 0, model.roots
     while len(inner := nodes[model.left[nodes] != nodes]):
         depth, nodes = depth + 1, np.concatenate([model.left[inner], model.right[inner]])
@@ -304,15 +305,15 @@ def _leaves(g: Graph, model: ForestModel, X: Value) -> tuple[Value, Value]:
     column = np.arange(len(rows)) - np.repeat(model.shares.indptr[:-1], counts)
     sets, shares = np.zeros((len(counts), width), np.int64), np.zeros((len(counts), width))
     sets[rows, column], shares[rows, column] = model.shares.indices, model.shares.data
-    flat, leaf = g.integer([0, len(model.roots) * width]), leaves.cast(int)
+    leaf = leaves.cast(int)
     places, values = (
-        g.op("Reshape", table.take(leaf, 0), flat)
-        for table in (g.integer(sets), g.constant(shares))
+        table.Gather(leaf, axis=0).Reshape([0, len(model.roots) * width])
+        for table in (g.constant(sets, int), g.constant(shares))
     )
     return places, values
 
 
-def _scores(g: Graph, model: Any, X: Value) -> Value:
+def _scores(model: Any, X: Value) -> Value:
     """Return the scores of all targets."""
     coef, intercept = (
         np.asarray(to_numpy(part), dtype=np.float64) for part in (model.coef, model.intercept)
@@ -321,7 +322,7 @@ def _scores(g: Graph, model: Any, X: Value) -> Value:
     problem = getattr(model, "problem", None)
     if problem is None or np.array_equal(problem, np.arange(len(coef))):
         return scores
-    return scores.take(problem)
+    return scores.Gather(problem)
 
 
 def _probabilities(loss: Any, scores: Value) -> Value:
@@ -331,42 +332,35 @@ def _probabilities(loss: Any, scores: Value) -> Value:
     if type(loss) is ExponentialLoss:
         return onnx_decode.sigmoids(scores * 2.0)[0]
     if type(loss) is SquaredLoss:
-        return (scores * 0.5 + 0.5).clip(0.0, 1.0)
+        return (scores * 0.5 + 0.5).Clip(0.0, 1.0)
     raise TypeError(f"a model with the loss {type(loss).__name__} cannot be exported")
 
 
-def _log_odds(g: Graph, P: Value) -> Value:
+def _log_odds(P: Value) -> Value:
     """Return the log-odds of probabilities, finite."""
-    return (g.op("Log", P) - g.op("Log", 1.0 - P)).clip(-CERTAIN_SCORE, CERTAIN_SCORE)
+    return (P.Log() - (1.0 - P).Log()).Clip(-CERTAIN_SCORE, CERTAIN_SCORE)
 
 
 def _model(
     g: Graph, classifier: Any, widths: dict[str, int], features: str, metadata: dict[str, Any]
 ) -> Any:
     """Put the graph together, and check it."""
-    onnx, types, s = g.onnx, g.onnx.TensorProto, classifier.n_labels_
-    info = onnx.helper.make_tensor_value_info
-    kinds = {
-        "X": types.DOUBLE if features == "float64" else types.FLOAT,
-        "categories": types.STRING,
-    }
-    defaults = {
-        "beta": np.asarray(classifier.beta, dtype=np.float64),
-        "min_labels": np.asarray(0, dtype=np.int64),
-        "max_labels": np.asarray(s, dtype=np.int64),
-    }
-    given = [onnx.numpy_helper.from_array(value, name) for name, value in defaults.items()]
+    helper, s = g.onnx.helper, classifier.n_labels_
+    info = helper.make_tensor_value_info
+    kinds = {"X": g.type_code(np.dtype(features).type), "categories": g.onnx.TensorProto.STRING}
+    defaults = {"beta": np.float64(classifier.beta), "min_labels": np.int64(0)}
+    defaults["max_labels"] = np.int64(s)
+    given = [g.onnx.numpy_helper.from_array(np.asarray(v), name) for name, v in defaults.items()]
     inputs = [info(name, kinds[name], ["n", width]) for name, width in widths.items()]
     inputs += [info(value.name, value.data_type, []) for value in given]
     outputs = [
-        info("labels", types.INT8, ["n", s]),
-        info("expected_fbeta", types.DOUBLE, ["n"]),
-        info("probabilities", types.DOUBLE, ["n", s]),
+        info("labels", g.type_code(np.int8), ["n", s]),
+        info("expected_fbeta", g.type_code(float), ["n"]),
+        info("probabilities", g.type_code(float), ["n", s]),
     ]
-    graph = onnx.helper.make_graph(g.nodes, "fbeta", inputs, outputs, [*given, *g.initializers])
-    model = onnx.helper.make_model(
-        graph,
-        opset_imports=[onnx.helper.make_opsetid(*domain) for domain in OPSETS],
+    model = helper.make_model(
+        helper.make_graph(g.nodes, "fbeta", inputs, outputs, [*given, *g.initializers]),
+        opset_imports=[helper.make_opsetid(*domain) for domain in OPSETS],
         ir_version=IR_VERSION,
         producer_name="fbeta",
         producer_version=__version__,
@@ -376,6 +370,6 @@ def _model(
         for key, names in metadata.items()
         if names is not None
     }
-    onnx.helper.set_model_props(model, {"estimator": type(classifier).__name__, **texts})
-    onnx.checker.check_model(model)
+    helper.set_model_props(model, {"estimator": type(classifier).__name__, **texts})
+    g.onnx.checker.check_model(model)
     return model

@@ -6,6 +6,7 @@ Operations on values add nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,11 @@ _NORMAL_DEGREE = 32  # of the polynomial for normal scores, whose error is that 
 # results that are not of the type of what they are made of
 _COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "IsNaN")
 _RESULTS: dict[str, type] = {"LabelEncoder": int, **dict.fromkeys(_COMPARISONS, bool)}
+# operators along an axis, the second unless another is given
+_ALONG_AXIS = ("Concat", "Gather", "GatherElements", "ScatterElements", "Softmax", "TopK")
+# operators whose inputs beside the first are places, axes or shapes
+_WITH_PLACES = ("CumSum", "Gather", "GatherElements", "ReduceMax", "ReduceMin", "ReduceSum")
+_WITH_PLACES += ("Reshape", "Slice", "Squeeze", "TopK", "Unsqueeze")
 
 
 def _operator(kind: str, turned: bool = False) -> Callable[[Any, Any], Value]:
@@ -44,7 +50,11 @@ def _operator(kind: str, turned: bool = False) -> Callable[[Any, Any], Value]:
 
 
 class Value:
-    """Numbers or booleans in a graph; a number beside it becomes a constant of its type."""
+    """Numbers or booleans in a graph, of type float (double), int, bool or str.
+
+    ``x.Max(y)`` adds the operator ``Max`` of ONNX to x and y. A number beside a value becomes a
+    constant of its type.
+    """
 
     def __init__(self, graph: Graph, name: str, dtype: type = float) -> None:
         self.graph, self.name, self.dtype = graph, name, dtype
@@ -53,53 +63,34 @@ class Value:
     __rsub__, __rtruediv__ = _operator("Sub", True), _operator("Div", True)
     __gt__, __ge__, __lt__ = map(_operator, ("Greater", "GreaterOrEqual", "Less"))
     __le__, __and__, __matmul__ = map(_operator, ("LessOrEqual", "And", "MatMul"))
-    equals, at_least, at_most = map(_operator, ("Equal", "Max", "Min"))
 
-    def __neg__(self) -> Value:
-        return self.graph.op("Neg", self)
+    def __getattr__(self, kind: str) -> Callable[..., Value]:
+        if not kind[:1].isupper():
+            raise AttributeError(kind)
+        return partial(self.graph.op, kind, self)
 
-    def clip(self, low: float, high: float) -> Value:
-        """Return the value between two ends."""
-        return self.graph.op("Clip", self, low, high)
+    def __getitem__(self, part: Any) -> Value:
+        """Return a part of an axis, ``x[:, 2:5]``, or x with one axis more, ``x[:, None]``."""
+        *before, last = part if isinstance(part, tuple) else (part,)
+        if last is None:
+            return self.Unsqueeze([len(before)])
+        return self.Slice([last.start or 0], [last.stop], [len(before)])
 
     def cast(self, dtype: type) -> Value:
-        """Return the value as another type: float, which is double, or int."""
-        found = self.graph.op("Cast", self, to=self.graph.types[dtype])
-        return Value(self.graph, found.name, dtype)
-
-    def sum(self, axis: int, *, keep: bool = False, kind: str = "ReduceSum") -> Value:
-        """Return the sum along an axis, or another reduction."""
-        return self.graph.op(kind, self, self.graph.integer([axis]), keepdims=int(keep))
-
-    def cut(self, axis: int, start: int, stop: int) -> Value:
-        """Return a part of an axis."""
-        places = (self.graph.integer([i]) for i in (start, stop, axis))
-        return self.graph.op("Slice", self, *places)
+        """Return the value as another type."""
+        return Value(self.graph, self.Cast(to=self.graph.type_code(dtype)).name, dtype)
 
     def columns(self) -> Value:
         """Return the columns of a value to scan over, of shape (columns, n, 1)."""
-        return self.graph.op("Transpose", self, perm=[1, 0]).unsqueeze(2)
-
-    def unsqueeze(self, axis: int) -> Value:
-        """Return the value with one more axis."""
-        return self.graph.op("Unsqueeze", self, self.graph.integer([axis]))
+        return self.Transpose(perm=[1, 0])[:, :, None]
 
     def pad(self, *widths: int, fill: float = 0.0) -> Value:
         """Return the value with more (or fewer) entries before and after those of each axis."""
-        return self.graph.op("Pad", self, self.graph.integer(widths), self.graph.constant(fill))
+        return self.Pad(self.graph.constant(widths, int), fill)
 
-    def take(self, places: Any, axis: int = 1) -> Value:
-        """Return the entries of an axis at some places."""
-        places = places if isinstance(places, Value) else self.graph.integer(places)
-        return self.graph.op("Gather", self, places, axis=axis)
-
-    def at(self, places: Value) -> Value:
-        """Return for each row the entries of that row at some places."""
-        return self.graph.op("GatherElements", self, places, axis=1)
-
-    def top(self, count: Value, **options: Any) -> tuple[Value, Value]:
+    def top(self, count: Any, **options: Any) -> tuple[Value, Value]:
         """Return the largest numbers of each row, the largest first, and where they are."""
-        values, places = self.graph.ops("TopK", 2, self, count, axis=1, **options)
+        values, places = self.graph.ops("TopK", 2, self, count, **options)
         return values, Value(self.graph, places.name, int)
 
 
@@ -108,8 +99,6 @@ class Graph:
 
     def __init__(self) -> None:
         self.onnx = optional_import("onnx", "onnx", "the export to ONNX")
-        tensor = self.onnx.TensorProto
-        self.types = {float: tensor.DOUBLE, int: tensor.INT64, bool: tensor.BOOL}
         self.nodes: list[Any] = []
         self.constants: dict[tuple[Any, ...], Value] = {}
         self.initializers: list[Any] = []
@@ -121,6 +110,10 @@ class Graph:
         self.count += 1
         return f"{hint}_{self.count}"
 
+    def type_code(self, dtype: type) -> int:
+        """Return the number of a type in ONNX."""
+        return int(self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
     def constant(self, value: Any, dtype: type = float) -> Value:
         """Return a constant; equal ones are kept once."""
         array = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))
@@ -131,10 +124,6 @@ class Graph:
             self.initializers.append(made)
         return self.constants[key]
 
-    def integer(self, value: Any) -> Value:
-        """Return a constant of integers."""
-        return self.constant(value, int)
-
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> Value:
         """Add an operation, and return its first result."""
         return self.ops(kind, 1, *inputs, **attributes)[0]
@@ -143,20 +132,14 @@ class Graph:
         """Add an operation with several results."""
         numbers = inputs[1:] if kind == "Where" else inputs
         dtype = next(value.dtype for value in numbers if isinstance(value, Value))
-        given = [v if isinstance(v, Value) else self.constant(v, dtype) for v in inputs]
-        found = _RESULTS.get(kind, dtype)
-        outputs = [Value(self, self.name(kind), found) for _ in range(results)]
+        beside = int if kind in _WITH_PLACES else dtype
+        given = [v if isinstance(v, Value) else self.constant(v, beside) for v in inputs]
+        outputs = [Value(self, self.name(kind), _RESULTS.get(kind, dtype)) for _ in range(results)]
+        if kind in _ALONG_AXIS:
+            attributes.setdefault("axis", 1)
         names = ([value.name for value in values] for values in (given, outputs))
         self.nodes.append(self.onnx.helper.make_node(kind, *names, **attributes))
         return outputs
-
-    def where(self, condition: Value, yes: Any, no: Any) -> Value:
-        """Return one of two values where the condition holds, the other elsewhere."""
-        return self.op("Where", condition, yes, no)
-
-    def concat(self, *values: Value) -> Value:
-        """Join values of shape (n, any)."""
-        return self.op("Concat", *values, axis=1)
 
     def scan(
         self,
@@ -190,9 +173,9 @@ class Graph:
     def _inner(self, inputs: list[Value], make: Callable[[], list[Value]]) -> Any:
         """Return a graph within this one; the names of its results are its own."""
         helper, (outer, self.nodes) = self.onnx.helper, (self.nodes, [])
-        outputs = [self.op("Identity", value) for value in make()]
+        outputs = [value.Identity() for value in make()]
         given, made = (
-            [helper.make_tensor_value_info(value.name, self.types[float], None) for value in values]
+            [helper.make_tensor_value_info(v.name, self.type_code(float), None) for v in values]
             for values in (inputs, outputs)
         )
         inner = helper.make_graph(self.nodes, self.name("body"), given, made)
@@ -214,86 +197,84 @@ def table_inputs(encoder: TableEncoder, names: Any) -> dict[str, list[str]]:
     return found
 
 
-def encode_table(g: Graph, encoder: TableEncoder, X: Value) -> Value:
+def encode_table(encoder: TableEncoder, X: Value) -> Value:
     """Return the features of the inputs of a table; X, (n, m), has days since 1970 for dates."""
-    used = [part for part in encoder.parts_ if part is not None]
-    plain = [part for part in used if not isinstance(part, CategoryColumn)]
-    texts = [part for part in used if isinstance(part, CategoryColumn)]
-    places = [i for i, part in enumerate(plain) if isinstance(part, NumberColumn)]
-    blocks = [_numbers(g, [plain[i] for i in places], X.take(places))] if places else []
-    for i, part in enumerate(plain):
+    g, blocks, columns = X.graph, [], []  # columns of the table, one for each feature
+    used = [(j, part) for j, part in enumerate(encoder.parts_) if part is not None]
+    plain = [(j, part) for j, part in used if not isinstance(part, CategoryColumn)]
+    numbers = [i for i, (_, part) in enumerate(plain) if isinstance(part, NumberColumn)]
+    if numbers:
+        blocks.append(_numbers([plain[i][1] for i in numbers], X.Gather(numbers)))
+        columns += [plain[i][0] for i in numbers for _ in range(1 + plain[i][1].gaps)]
+    for i, (j, part) in enumerate(plain):
         if isinstance(part, DateColumn):
-            days = X.cut(1, i, i + 1)
-            days = g.where(g.op("IsNaN", days), part.fill, days)
+            days = X[:, i : i + 1]
+            days = days.IsNaN().Where(part.fill, days)
             turns = [days * (2 * np.pi) / period for period in part.periods]
-            waves = (g.op(wave, turn) for turn in turns for wave in ("Sin", "Cos"))
-            blocks.append((g.concat(days, *waves) - part.means) / part.scales)
-    for i, part in enumerate(texts):
+            waves = [wave for turn in turns for wave in (turn.Sin(), turn.Cos())]
+            blocks.append((days.Concat(*waves) - part.means) / part.scales)
+            columns += [j] * (1 + len(waves))
+    categories = [(j, part) for j, part in used if isinstance(part, CategoryColumn)]
+    for i, (j, part) in enumerate(categories):
         if part.values:
-            cells = Value(g, "categories", str).cut(1, i, i + 1)
-            blocks.append(_one_hot(g, part.values, cells))
-    # blocks by kind, and then the features in the order of the columns
-    kinds = [NumberColumn, DateColumn, CategoryColumn]
-    order = sorted(range(len(used)), key=lambda i: kinds.index(type(used[i])))
-    widths = [len(part.names("")) for part in used]
-    starts = dict(zip(order, np.cumsum([0, *(widths[i] for i in order)]).tolist(), strict=False))
-    features = [starts[i] + j for i, width in enumerate(widths) for j in range(width)]
-    return g.concat(*blocks).take(features)
+            cells = Value(g, "categories", str)[:, i : i + 1]
+            blocks.append(_one_hot(part.values, cells))
+            columns += [j] * len(part.values)
+    return g.op("Concat", *blocks).Gather(np.argsort(columns, kind="stable"))
 
 
-def _numbers(g: Graph, parts: list[NumberColumn], X: Value) -> Value:
+def _numbers(parts: list[NumberColumn], X: Value) -> Value:
     """Return scaled numbers, (n, m), each followed by whether it is a gap where training had."""
-    gaps = g.op("IsNaN", X)
+    gaps = X.IsNaN()
     scaled = (X - [part.mean for part in parts]) / [part.scale for part in parts]
-    both = g.concat(g.where(gaps, 0.0, scaled), gaps.cast(float))
+    both = gaps.Where(0.0, scaled).Concat(gaps.cast(float))
     places = [[i, len(parts) + i][: 1 + part.gaps] for i, part in enumerate(parts)]
-    return both.take(np.concatenate(places))
+    return both.Gather(np.concatenate(places))
 
 
-def _one_hot(g: Graph, values: tuple[str, ...], cells: Value) -> Value:
+def _one_hot(values: tuple[str, ...], cells: Value) -> Value:
     """Return a feature for each category of a column of text, (n, 1)."""
     codes = {value: code for code, value in enumerate(values)}
     if "" in codes:
         codes = {**dict.fromkeys(GAPS, codes[""]), **codes}
     options = {"keys_strings": list(codes), "values_int64s": list(codes.values())}
-    found = g.op("LabelEncoder", cells, domain="ai.onnx.ml", default_int64=-1, **options)
-    return found.equals([range(len(values))]).cast(float)
+    found = cells.LabelEncoder(domain="ai.onnx.ml", default_int64=-1, **options)
+    return found.Equal([range(len(values))]).cast(float)
 
 
-def transform(g: Graph, step: Any, X: Value) -> Any:
+def transform(step: Any, X: Value) -> Value:
     """Return what a fitted transformer, or a pipeline of some, makes of X."""
     match step:
         case None | "passthrough":
             return X
         case Pipeline():
             for _, inner in step.steps:
-                X = transform(g, inner, X)
+                X = transform(inner, X)
             return X
         case StandardScaler():
             scale = np.ones(step.n_features_in_) if step.scale_ is None else 1 / step.scale_
             return X * scale + (-step.mean_ * scale if step.with_mean else 0 * scale)
         case MinMaxScaler():
             scaled = X * step.scale_ + step.min_
-            return scaled.clip(*step.feature_range) if step.clip else scaled
+            return scaled.Clip(*step.feature_range) if step.clip else scaled
         case MaxAbsScaler():
             scaled = X * (1 / step.scale_)
-            return scaled.clip(-1.0, 1.0) if getattr(step, "clip", False) else scaled
+            return scaled.Clip(-1.0, 1.0) if getattr(step, "clip", False) else scaled
         case SimpleImputer() if np.isnan(step.missing_values):
-            gaps, kept = g.op("IsNaN", X), np.flatnonzero(~np.isnan(step.statistics_))
+            gaps, kept = X.IsNaN(), np.flatnonzero(~np.isnan(step.statistics_))
             marked = [] if step.indicator_ is None else step.indicator_.features_
-            filled = g.where(gaps, step.statistics_, X).take(kept)
-            return g.concat(filled, gaps.take(marked).cast(float)) if len(marked) else filled
+            filled = gaps.Where(step.statistics_, X).Gather(kept)
+            return filled.Concat(gaps.Gather(marked).cast(float)) if len(marked) else filled
         case QuantileTransformer(output_distribution="normal"):
-            return _quantiles(g, step, X)
+            return _quantiles(step, X)
         case Normalizer(norm="l2"):
-            return _unit_length(g, X)
+            return _unit_length(X)
         case TfidfTransformer(norm="l2", sublinear_tf=True, use_idf=True):
             # of no word there are no counts, and the logarithm is not taken
-            none = X.equals(0.0)
-            X = g.where(none, X, g.op("Log", g.where(none, 1.0, X)) + 1.0)
-            return _unit_length(g, X * step.idf_)
+            none = X.Equal(0.0)
+            return _unit_length(none.Where(X, none.Where(1.0, X).Log() + 1.0) * step.idf_)
         case Nystroem(kernel="rbf" | "laplacian"):
-            return _kernel(g, step, X)
+            return _kernel(step, X)
     raise TypeError(
         f"a pipeline with {type(step).__name__} cannot be exported: expected StandardScaler, "
         "MaxAbsScaler or MinMaxScaler before the classifier, a table of numbers, categories and "
@@ -301,46 +282,46 @@ def transform(g: Graph, step: Any, X: Value) -> Any:
     )
 
 
-def _unit_length(g: Graph, X: Value) -> Value:
+def _unit_length(X: Value) -> Value:
     """Return rows of Euclidean length 1; rows of zeros stay."""
-    squares = (X * X).sum(1, keep=True)
-    return X / g.op("Sqrt", g.where(squares.equals(0.0), 1.0, squares))
+    squares = (X * X).ReduceSum([1])
+    return X / squares.Equal(0.0).Where(1.0, squares).Sqrt()
 
 
-def squared_distances(X: Value, rows: Any) -> Any:
+def squared_distances(X: Value, rows: Any) -> Value:
     """Return the squared Euclidean distances of X, (n, d), from constant rows, (n, m)."""
     rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
-    squares = (X * X).sum(1, keep=True) + X @ (-2 * rows.T) + (rows * rows).sum(axis=1)
-    return squares.at_least(0.0)
+    squares = (X * X).ReduceSum([1]) + X @ (-2 * rows.T) + (rows * rows).sum(axis=1)
+    return squares.Max(0.0)
 
 
-def _kernel(g: Graph, step: Nystroem, X: Value) -> Any:
+def _kernel(step: Nystroem, X: Value) -> Value:
     """Return the features of a kernel with landmarks."""
     marks = step.components_
     marks = marks.toarray() if sparse.issparse(marks) else np.asarray(marks)
     gamma = 1 / marks.shape[1] if step.gamma is None else step.gamma
 
     def add(sums: list[Value], parts: list[Value]) -> list[Value]:
-        return [sums[0] + g.op("Abs", parts[0] - parts[1])]
+        return [sums[0] + (parts[0] - parts[1]).Abs()]
 
     if step.kernel == "rbf":
         distances = squared_distances(X, marks)
     else:
-        zeros = X.cut(1, 0, 1) * np.zeros((1, len(marks)))
-        (distances,) = g.scan(add, [zeros], [X.columns(), g.constant(marks.T[:, None, :])])
-    return g.op("Exp", distances * -gamma) @ step.normalization_.T
+        over = [X.columns(), X.graph.constant(marks.T[:, None, :])]
+        (distances,) = X.graph.scan(add, [X[:, :1] * np.zeros((1, len(marks)))], over)
+    return (distances * -gamma).Exp() @ step.normalization_.T
 
 
-def _quantiles(g: Graph, step: QuantileTransformer, values: Value) -> Any:
+def _quantiles(step: QuantileTransformer, values: Value) -> Value:
     """Return normal scores of the quantiles of each column, cut off as in scikit-learn."""
     # between the last and between the first of equal knots
-    p = (_levels(g, step, values, "LessOrEqual") + _levels(g, step, values, "Less")) * 0.5
+    p = (_levels(step, values, "LessOrEqual") + _levels(step, values, "Less")) * 0.5
     low, high = step.quantiles_[0] + _QUANTILE_END, step.quantiles_[-1] - _QUANTILE_END
-    p = g.where(values < low, 0.0, g.where(values > high, 1.0, p))
+    p = (values < low).Where(0.0, (values > high).Where(1.0, p))
     end = _QUANTILE_END - np.spacing(1)
-    p = p.clip(end, 1 - end)
+    p = p.Clip(end, 1 - end)
     rest = 1.0 - p
-    root = g.op("Sqrt", g.op("Log", p.at_most(rest)) * -1.0)
+    root = (p.Min(rest).Log() * -1.0).Sqrt()
     # the inverse of the normal distribution is a smooth function of sqrt(-ln p): a polynomial
     fitted = Chebyshev.interpolate(
         lambda r: -norm.ppf(np.exp(-r * r)),
@@ -352,28 +333,28 @@ def _quantiles(g: Graph, step: QuantileTransformer, values: Value) -> Any:
     value = x * 0.0
     for coefficient in cheb2poly(fitted.coef)[::-1]:
         value = value * x + float(coefficient)
-    return g.op("Sign", p - rest) * value
+    return (p - rest).Sign() * value
 
 
-def _levels(g: Graph, step: QuantileTransformer, X: Value, kind: str) -> Value:
+def _levels(step: QuantileTransformer, X: Value, kind: str) -> Value:
     """Interpolate between knots, of which those below compare so with X, found by bisection."""
-    count, width = step.quantiles_.shape
+    g, (count, width) = X.graph, step.quantiles_.shape
     knots, levels = g.constant(step.quantiles_.T.ravel()), g.constant(step.references_)
     starts = count * np.arange(width)[None, :] - 1
 
     def knot(rank: Value) -> Value:
-        return knots.take((rank.at_most(count) + starts).cast(int), axis=0)
+        return knots.Gather((rank.Min(count) + starts).cast(int), axis=0)
 
     def halve(ranks: list[Value], parts: list[Value]) -> list[Value]:
         further = ranks[0] + parts[0]
         below = (further <= count) & g.op(kind, knot(further), X)
-        return [g.where(below, further, ranks[0])]
+        return [below.Where(further, ranks[0])]
 
     steps = g.constant(2.0 ** np.arange(count.bit_length())[::-1, None])
     (rank,) = g.scan(halve, [X * 0.0], [steps])
-    rank = rank.at_least(1.0).at_most(count - 1)
+    rank = rank.Max(1.0).Min(count - 1)
     low, place = knot(rank), rank.cast(int)
     gap = knot(rank + 1.0) - low
-    share = (X - low) / g.where(gap.equals(0.0), 1.0, gap)
-    below = levels.take(place - 1, axis=0)
-    return below + (levels.take(place, axis=0) - below) * share
+    share = (X - low) / gap.Equal(0.0).Where(1.0, gap)
+    below = levels.Gather(place - 1, axis=0)
+    return below + (levels.Gather(place, axis=0) - below) * share
