@@ -145,9 +145,10 @@ def command(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the application on arguments, by default those of the process; return 0, 1, 2 or 130."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # names of any script in a terminal of any
-        sys.stdout.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # names of any script in a terminal of any
+            stream.reconfigure(errors="backslashreplace")
     try:
         with _ending_on_signals(arguments is None):
             code: Any = app(
@@ -229,9 +230,7 @@ def printable(text: str) -> str:
 def echo_data(text: str) -> None:
     """Print data as files have it, in UTF-8; on a terminal, with nothing in it that steers that."""
     if sys.stdout.isatty():
-        encoding = sys.stdout.encoding or "utf-8"
-        shown = "\n".join(map(printable, text.split("\n")))
-        print(shown.encode(encoding, "backslashreplace").decode(encoding), end="")
+        print("\n".join(map(printable, text.split("\n"))), end="")
         return
     sys.stdout.flush()
     left = memoryview(text.encode("utf-8", "backslashreplace"))
@@ -243,9 +242,7 @@ def echo_data(text: str) -> None:
 
 def stderr(line: str) -> None:
     """Write a line to stderr, whatever its characters."""
-    encoding = sys.stderr.encoding or "utf-8"
-    text = printable(line).encode(encoding, "backslashreplace").decode(encoding)
-    print(text, file=sys.stderr)
+    print(printable(line), file=sys.stderr)
 
 
 def print_table(
@@ -286,7 +283,6 @@ def progress_bar(total: int, unit: str) -> Iterator[Progress]:
         MofNCompleteColumn(),
         TextColumn(unit),
         console=console,
-        disable=not console.is_terminal,
         transient=True,
     )
     progress.add_task("", total=total)

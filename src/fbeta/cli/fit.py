@@ -16,7 +16,7 @@ from fbeta.blocks.files import list_files
 from fbeta.blocks.rows import MEMORY
 from fbeta.cli import app
 from fbeta.cli import options as o
-from fbeta.datasets import Dataset, TableEncoder
+from fbeta.datasets import TableEncoder
 from fbeta.datasets.dataset import quoted
 from fbeta.datasets.model_data import (
     ModelInput,
@@ -63,13 +63,21 @@ def fit(
     search.check(model, method)
     training = options.training
     printed = str(output) in ("-", STDOUT)
-    if memory is None and checkpoint is None:
-        target = Path(STDOUT) if printed else output
-        summary = _fit_whole(data, target, model, training, search, as_json)
+    in_blocks = memory is not None or checkpoint is not None
+    if printed and in_blocks:
+        raise ValueError("--memory and --checkpoint: the model goes into a file")
+    target = Path(STDOUT) if printed else output
+    check_output(target, [data, *([training.labels_xml] if training.labels_xml else [])])
+    if in_blocks:
+        stored, summary = _fit_blocks(data, model, training, search, memory, checkpoint)
     else:
-        if printed:
-            raise ValueError("--memory and --checkpoint: the model goes into a file")
-        summary = _fit_blocks(data, output, model, training, search, memory, checkpoint)
+        train = read_training(data, training)
+        search.check_rows(train.data.n_samples)
+        if not as_json:
+            _print_training(train, err=printed)
+        stored, summary = _fit_whole(train, model, search)
+    # with the versions of what is installed
+    save_model(target, **{**vars(stored), "versions": None})
     summary = {"model": str(output), "method": method, "beta": beta, **summary}
     if as_json:
         if not summary.get("leaderboard", True):
@@ -97,20 +105,10 @@ def _print_tried(rows: list[dict[str, Any]], score: float, *, err: bool) -> None
 
 
 def _fit_whole(
-    path: Path,
-    target: Path,
-    model: Any,
-    training: TrainingOptions,
-    search: o.SearchOptions,
-    as_json: bool,
-) -> dict[str, Any]:
-    """Fit to a file that is read whole, and store the model; return what a summary says."""
-    check_output(target, [path, *([training.labels_xml] if training.labels_xml else [])])
-    train = read_training(path, training)
+    train: TrainingData, model: Any, search: o.SearchOptions
+) -> tuple[StoredModel, dict[str, Any]]:
+    """Fit to a file that was read whole; return the model and what a summary says."""
     data = train.data
-    search.check_rows(data.n_samples)
-    if not as_json:
-        _print_training(train, err=str(target) == STDOUT)
     with app.status_line("reading the rows") as show:
 
         def on_event(event: Any) -> None:
@@ -122,20 +120,12 @@ def _fit_whole(
                 show(app.search_words(event))
 
         model, found = search.fit(model, data.X, data.Y, progress=on_event)
-    save_model(
-        target,
-        with_encoder(train.encoder, model),
-        label_names=data.label_names,
-        feature_names=train.feature_names,
-        reading=train.remembered,
-        training={"rows": data.n_samples, **found},
-    )
     columns = [
         {"name": c.name, "kind": c.kind, "missing": c.gaps, "values": c.distinct}
         for c in train.columns
     ]
     counts = data.Y.sum(axis=0, dtype=np.int64).tolist()
-    return {
+    return _stored(train, model, {"rows": data.n_samples, **found}), {
         "rows": data.n_samples,
         "features": data.n_features,
         "labels": data.n_labels,
@@ -146,23 +136,25 @@ def _fit_whole(
     }
 
 
+def _stored(train: TrainingData, model: Any, training: dict[str, Any]) -> StoredModel:
+    """Return a fitted model with what is needed to read later files."""
+    estimator, names = with_encoder(train.encoder, model), train.data.label_names
+    reading = train.remembered
+    return StoredModel(estimator, names, train.feature_names, reading, training=training)
+
+
 def _print_training(train: TrainingData, err: bool) -> None:
     """Show what the columns of a table are taken for, and how often each label is there."""
     if train.columns:
         title = f"Columns{app.first_of(len(train.columns))}: change what they are by "
+        title += "--numeric, --categorical, --text, --date, --id, --drop"
         rows = [
             [column.name, column.kind, f"{column.gaps:,}", f"{column.distinct:,}", column.note]
             for column in train.columns[: app.MAX_ROWS_SHOWN]
         ]
-        title += "--numeric, --categorical, --text, --date, --id, --drop"
         head = ["column", "is", "missing", "values", "note"]
         app.print_table(title, head, rows, texts=(0, 1, 4), err=err)
-    for note in (*_print_labels(train.data, err), *train.notes):
-        typer.echo(app.printable(note), err=err)
-
-
-def _print_labels(data: Dataset, err: bool) -> list[str]:
-    """Show how often each label is there; return what a user should know of them."""
+    data = train.data
     counts = data.Y.sum(axis=0, dtype=np.int64)
     order = np.argsort(-counts, kind="stable")
     rows = [
@@ -181,21 +173,20 @@ def _print_labels(data: Dataset, err: bool) -> list[str]:
     if rare:
         few = f"In fewer than {_MIN_ROWS_OF_LABEL} rows, too few to learn from"
         notes.append(f"{few}: {quoted(rare, 10)}")
-    return notes
+    for note in (*notes, *train.notes):
+        typer.echo(app.printable(note), err=err)
 
 
 def _fit_blocks(
     path: Path,
-    output: Path,
     model: Any,
     options: TrainingOptions,
     search: o.SearchOptions,
     memory: str | None,
     checkpoint: Path | None,
-) -> dict[str, Any]:
-    """Fit to a file or a folder in blocks, and store the model; return what a summary says."""
+) -> tuple[StoredModel, dict[str, Any]]:
+    """Fit to a file or a folder in blocks; return the model and what a summary says."""
     begin = time.perf_counter()
-    check_output(output, [path])
     useless = {"--join-labels": options.labels.join, "--missing error": options.missing == "error"}
     for name, is_given in useless.items():
         if is_given:
@@ -208,20 +199,14 @@ def _fit_blocks(
         given = remembered
     blocks = RowBlocks.read(path, memory=MEMORY if memory is None else memory, **given)
     own = blocks.label_names
-    names = [str(name) for name in (blocks.label_form().classes if own is None else own)]
+    names = tuple(str(name) for name in (blocks.label_form().classes if own is None else own))
     with app.status_line("first pass") as show:
         blocks.checkpoint = checkpoint
         blocks.progress = lambda news: show(app.pass_words(news, time.perf_counter() - begin))
         model, found = search.fit(model, blocks)
     model = getattr(model, "best_estimator_", model)
-    save_model(
-        output,
-        with_encoder(encoder, model),
-        label_names=names,
-        feature_names=None if blocks.feature_names is None else blocks.feature_names.tolist(),
-        reading=remembered,
-    )
-    return {
+    features = None if blocks.feature_names is None else tuple(blocks.feature_names.tolist())
+    return StoredModel(with_encoder(encoder, model), names, features, remembered), {
         "rows": blocks.n_rows,
         "features": model.n_features_in_,
         "labels": len(names),
@@ -292,12 +277,7 @@ def compare(
                 progress.update(bar, description=f"{name}, {app.search_words(event)}")
 
             fitted, found = search.fit(model, data.X, data.Y, always_score=True, progress=on_event)
-            stored = StoredModel(
-                with_encoder(training.encoder, fitted),
-                data.label_names,
-                training.feature_names,
-                training.remembered,
-            )
+            stored = _stored(training, fitted, found)
             if held_out is None:
                 held_out = ModelInput(stored, options.source).rows(test, labelled=True)
             truth, padded = held_out.labels.with_unknown(stored.predict(held_out.X))

@@ -262,9 +262,14 @@ def evaluate(
     truth, padded = test.labels.with_unknown(predicted)
     scores = evaluation.measure(truth, padded, used)
     n_rows, unseen = len(truth), dict(test.labels.unknown)
-    labels = _by_label([*stored.label_names, *unseen], truth, padded, used)
-    sure = None if expected is None else (expected, truth, padded, used)
-    words = None if sure is None else evaluation.calibration_words(*sure)
+    measured = evaluation.label_scores(truth, padded, used)
+    columns = ([*stored.label_names, *unseen], *(values.tolist() for values in measured.values()))
+    labels = [
+        dict(zip(("label", *measured), row, strict=True)) for row in zip(*columns, strict=True)
+    ]
+    words = None
+    if expected is not None:
+        words = evaluation.calibration_words(expected, truth, padded, used)
     if plots is not None:
         _draw(stored, test, predicted, expected, used, plots)
     if report is not None:
@@ -284,13 +289,6 @@ def evaluate(
     print_table(title, ["measure", "value"], rows)
     if words is not None:
         typer.echo("\n".join(textwrap.wrap(words, 100)))
-
-
-def _by_label(names: list[str], Y: Any, predicted: Any, beta: float) -> list[dict[str, Any]]:
-    """Measure each label by itself."""
-    scores = evaluation.label_scores(Y, predicted, beta)
-    columns = zip(names, *(values.tolist() for values in scores.values()), strict=True)
-    return [dict(zip(("label", *scores), column, strict=True)) for column in columns]
 
 
 def _print_by_label(found: list[dict[str, Any]], beta: float) -> None:

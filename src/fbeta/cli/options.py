@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def _parser(expected: str, low: float, high: float = float("inf"), whole: bool = False) -> Any:
-    """Return what reads a number of a range, with the usual digits only."""
+def number(expected: str, low: float, high: float = inf, whole: bool = False) -> dict[str, Any]:
+    """Return the arguments of the option of a number of a range, with the usual digits only."""
 
     def read(text: Any) -> Any:
         value = to_number(text) if isinstance(text, str) else float(text)
@@ -53,19 +54,16 @@ def _parser(expected: str, low: float, high: float = float("inf"), whole: bool =
             raise typer.BadParameter(f"expected {expected}, found {text!r}")
         return int(value) if whole else value
 
-    return read
+    return {"parser": read, "metavar": "INTEGER" if whole else "NUMBER"}
 
 
 def integer(low: int) -> dict[str, Any]:
     """Return the arguments of the option of an integer that is not below another."""
-    expected = f"an integer of at least {low}"
-    return {"parser": _parser(expected, low, 2**31 - 1, whole=True), "metavar": "INTEGER"}
+    return number(f"an integer of at least {low}", low, 2**31 - 1, whole=True)
 
 
-_strength = _parser("a number that is not negative", 0.0)
-_beta = _parser(f"a number from {LOWEST_BETA:g} to {HIGHEST_BETA:g}", LOWEST_BETA, HIGHEST_BETA)
-_BETA: dict[str, Any] = {"parser": _beta, "metavar": "NUMBER"}
-_NOT_NEGATIVE: dict[str, Any] = {"parser": _strength, "metavar": "NUMBER"}
+_BETA = number(f"a number from {LOWEST_BETA:g} to {HIGHEST_BETA:g}", LOWEST_BETA, HIGHEST_BETA)
+_NOT_NEGATIVE = number("a number that is not negative", 0.0)
 
 
 def numbers(text: str | None, default: tuple[float, ...], name: str) -> tuple[float, ...]:
@@ -73,7 +71,7 @@ def numbers(text: str | None, default: tuple[float, ...], name: str) -> tuple[fl
     if text is None:
         return default
     try:
-        found = tuple(_strength(word) for word in words(text))
+        found = tuple(_NOT_NEGATIVE["parser"](word) for word in words(text))
     except typer.BadParameter:
         found = ()
     if not found:
@@ -161,22 +159,19 @@ class SearchOptions:
         if self.preset is not None and self.time_limit is not None:
             raise ValueError("--preset and --time-limit: give one of them")
         # options, and the parameters of methods that have a search of their own
-        own = {"cv": "cv", "alphas": "", "jobs": "n_jobs"}
+        own = {"alpha": "alpha", "cv": "cv", "alphas": "alpha", "jobs": "n_jobs"}
         own |= {"time_limit": "time_limit", "preset": "time_limit"}
-        given = [name for name in own if getattr(self, name) is not None]
+        given = {n: f"--{n.replace('_', '-')}" for n in own if getattr(self, n) is not None}
         known = model.get_params(deep=False)
-        shown = {name: f"--{name.replace('_', '-')}" for name in given}
-        limits = [shown[name] for name in given if own[name] == "time_limit"]
+        limits = [words for name, words in given.items() if own[name] == "time_limit"]
         if "time_limit" not in known and limits:
             raise ValueError(f"{limits[0]}: the method {method} has no time limit, only auto has")
-        if "alpha" not in known:
-            useless = [shown[name] for name in given if own[name] not in known]
-            useless = ["--alpha", *useless] if self.alpha is not None else useless
-            if useless:
-                raise ValueError(f"{', '.join(useless)}: the method {method} has no alpha")
-        elif self.alpha is not None and given:
-            listed = ", ".join(shown.values())
-            raise ValueError(f"{listed}: with --alpha there is nothing to choose")
+        useless = [words for name, words in given.items() if own[name] not in known]
+        if "alpha" not in known and useless:
+            raise ValueError(f"{', '.join(useless)}: the method {method} has no alpha")
+        others = ", ".join(words for name, words in given.items() if name != "alpha")
+        if "alpha" in known and self.alpha is not None and others:
+            raise ValueError(f"{others}: with --alpha there is nothing to choose")
 
     def check_rows(self, rows: int) -> None:
         """Raise before the work begins where there are more folds than rows."""

@@ -10,13 +10,13 @@ from typing import Any
 
 import typer
 
-from fbeta._files import to_csv, write_text
+from fbeta._files import make_folder, to_csv, write_text
 from fbeta.cli import options as o
 from fbeta.cli.app import app, command, print_table, progress_bar, run, show_help, stderr
 from fbeta.datasets import list_datasets
 from fbeta.experiments import benchmark
-from fbeta.experiments.cells import Cell, grid
-from fbeta.experiments.report import Output, available_datasets, run_and_write, write_report
+from fbeta.experiments.cells import Cell, ResultStore, grid, run_cells
+from fbeta.experiments.report import ON_PAGE, Output, write_results
 from fbeta.experiments.tables import NETWORKS
 from fbeta.methods import METHODS
 
@@ -53,6 +53,7 @@ def _run(
     cells: list[Cell], compute: Callable[[Cell], dict[str, Any]], folder: Path, as_json: bool
 ) -> None:
     """Run cells under a progress bar, write and print their tables; fail where a cell failed."""
+    store = ResultStore(make_folder(folder))
     with progress_bar(len(cells), "cells") as bar:
         task = bar.task_ids[0]
 
@@ -62,11 +63,13 @@ def _run(
             else:
                 bar.update(task, description=f"{cell.dataset}, {cell.method}")
 
-        done, written = run_and_write(cells, compute, folder, progress)
-    for key, words in done["failures"].items():
+        records, computed, failures = run_cells(cells, compute, store, progress)
+    for key, words in failures.items():
         stderr(f"fbeta: {key} failed: {words}")
-    _print(written, folder, as_json, {**done, "rows": written.rows})
-    if done["failures"]:
+    written = write_results(folder, {cells[0].experiment: records}) if records else Output()
+    counts = {"cells": len(records), "computed": computed, "failures": failures}
+    _print(written, folder, as_json, {**counts, "rows": written.rows})
+    if failures:
         raise typer.Exit(1)
 
 
@@ -85,12 +88,24 @@ def _datasets(
 ) -> list[str]:
     """Return the data sets that can be loaded; others are reported where nobody asked for them."""
     # None is the default; no name at all is a mistake
-    wanted = () if chosen is None else o.names(chosen, benchmark.known_datasets(), "--datasets")
-    found, left_out = available_datasets(wanted, default, data, folder)
-    for name, why in left_out.items():
-        stderr(f"fbeta: {name} is left out: {why}")
+    known = benchmark.known_datasets()
+    wanted = default if chosen is None else o.names(chosen, known, "--datasets")
+    if data is not None and not data.is_dir():
+        raise ValueError(f"--data {data}: there is no such folder")
+    left_out: dict[str, str] = {}
+    for name in wanted:
+        try:
+            benchmark.load_dataset(name, data)
+        except (ValueError, OSError, ImportError) as error:
+            if chosen is not None:
+                raise
+            left_out[name] = " ".join(str(error).split())
+            stderr(f"fbeta: {name} is left out: {left_out[name]}")
+    found = [name for name in wanted if name not in left_out]
     if not found:
         raise ValueError("there is no data set: give their folder with --data")
+    if left_out:
+        ResultStore(folder).note_left_out(left_out)
     return found
 
 
@@ -180,7 +195,8 @@ def auto(
 @command("fbeta reproduce report --output results", group)
 def report(output: Path = RESULTS, as_json: bool = o.JSON) -> None:
     """Draw every table and figure again, from the stored results alone."""
-    _print(write_report(output, draw=True), output, as_json, {})
+    results = {name: ResultStore(output).records(name) for name in sorted(ON_PAGE)}
+    _print(write_results(output, results), output, as_json, {})
 
 
 @command("fbeta demo --output demo")

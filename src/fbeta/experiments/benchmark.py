@@ -84,11 +84,8 @@ def benchmark_cells(
     intercepts: Sequence[bool] = (True, False),
     cv: int = 5,
 ) -> list[Cell]:
-    """List the cells of the table, by default of the paper's methods; Birds has variants there.
-
-    Methods choose whether to have intercepts: some do better without, and each is to be at its
-    best. Seeds are those of the folds, and of methods that draw random numbers.
-    """
+    """List the cells of the table, by default of the paper's methods; Birds has variants there."""
+    # some methods do better without intercepts, and each is to be at its best
     fixed = {
         "beta": float(beta),
         "alphas": [float(alpha) for alpha in alphas],

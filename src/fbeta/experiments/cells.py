@@ -112,7 +112,14 @@ class Record:
             if found == RECORD_FORMAT:
                 names = {key: str(content[key]) for key in ("experiment", "dataset", "method")}
                 for part, needed in _NEEDED.get(names["experiment"], {}).items():
-                    _check_fields(part, content[part], needed)
+                    for words, kinds in needed.items():
+                        value = content[part]
+                        for key in words.split():
+                            if not isinstance(value, dict) or key not in value:
+                                raise ValueError(f"its {part} lacks {words!r}")
+                            value = value[key]
+                        if not isinstance(value, kinds):
+                            raise ValueError(f"its {part} has {value!r} for {words!r}")
                 return cls(
                     Cell(**names, parameters=dict(content["parameters"])),
                     dict(content["result"]),
@@ -127,18 +134,6 @@ class Record:
                 "remove the file to run this cell again"
             ) from error
         raise ResultError(f"{source}: expected results of format {RECORD_FORMAT}, found {found!r}")
-
-
-def _check_fields(part: str, content: Any, needed: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a part of a record has some fields, of the right types."""
-    for words, kinds in needed.items():
-        value = content
-        for key in words.split():
-            if not isinstance(value, dict) or key not in value:
-                raise ValueError(f"its {part} lacks {words!r}")
-            value = value[key]
-        if not isinstance(value, kinds):
-            raise ValueError(f"its {part} has {value!r} for {words!r}")
 
 
 def describe_machine(cpuinfo: str = "/proc/cpuinfo") -> dict[str, str]:
@@ -230,53 +225,46 @@ def run_cells(
 
     Returns records in the order of the cells, how many of them are new, and failures by key.
     Cells that another run of the same folder is working on are left to it; where that run ends
-    without a result, this one takes them over. A cell whose computation raises an error does not
-    stop the others; nothing is stored for it, so that the next run tries again.
+    without a result, this one takes them over.
     """
-    found: dict[str, Record] = {}
-    failures: dict[str, str] = {}
     by_key = {cell.key: cell for cell in cells}
+    found: dict[str, Record | str] = {}
     computed, pending = 0, list(by_key)
     while pending:
-        waiting = []
         for key in pending:
-            outcome = _attempt(by_key[key], compute, store, progress)
+            cell = by_key[key]
+            outcome: Record | str | None = store.find(cell)
             if outcome is None:
-                waiting.append(key)
-                continue
-            progress(by_key[key], True)
-            if isinstance(outcome, str):
-                failures[key] = outcome
-            else:
-                found[key], new = outcome
-                computed += new
-        if len(waiting) == len(pending):
+                with store.claim(cell) as ours:
+                    if not ours:
+                        continue
+                    # another run may have finished it before it was claimed
+                    outcome = store.find(cell)
+                    if outcome is None:
+                        progress(cell, False)
+                        outcome = _compute(cell, compute, store)
+                        computed += isinstance(outcome, Record)
+            progress(cell, True)
+            found[key] = outcome
+        left = [key for key in pending if key not in found]
+        if len(left) == len(pending):
             time.sleep(_POLL_SECONDS)
-        pending = waiting
-    return [found[key] for key in by_key if key in found], computed, failures
+        pending = left
+    records = [found[key] for key in by_key]
+    failures = {key: words for key, words in found.items() if isinstance(words, str)}
+    return [record for record in records if isinstance(record, Record)], computed, failures
 
 
-def _attempt(
-    cell: Cell, compute: Callable[[Cell], dict[str, Any]], store: ResultStore, progress: Progress
-) -> tuple[Record, bool] | str | None:
-    """Return the record and whether it is new, the failure, or None while others are at it."""
-    record = store.find(cell)
-    if record is not None:
-        return record, False
-    with store.claim(cell) as ours:
-        if not ours:
-            return None
-        record = store.find(cell)
-        if record is not None:
-            return record, False
-        progress(cell, False)
-        begin = time.perf_counter()
-        try:
-            result = compute(cell)
-            record = Record.now(cell, result, time.perf_counter() - begin)
-            record.to_json()  # a result that is not finite is a failure of this cell, too
-        except Exception as error:
-            # one method that fails on one data set must not cost the rest of the table
-            return f"{type(error).__name__}: {error}"
-        store.write(record)
-        return record, True
+def _compute(
+    cell: Cell, compute: Callable[[Cell], dict[str, Any]], store: ResultStore
+) -> Record | str:
+    """Return the record of a cell, which is stored, or its failure, so that the next run tries."""
+    begin = time.perf_counter()
+    try:
+        record = Record.now(cell, compute(cell), time.perf_counter() - begin)
+        record.to_json()  # a result that is not finite is a failure of this cell, too
+    except Exception as error:
+        # one method that fails on one data set must not cost the rest of the table
+        return f"{type(error).__name__}: {error}"
+    store.write(record)
+    return record

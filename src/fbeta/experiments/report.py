@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fbeta._files import make_folder, to_csv, write_text
+from fbeta._files import to_csv, write_text
 from fbeta.experiments import benchmark
-from fbeta.experiments.cells import Cell, Progress, Record, ResultError, ResultStore, run_cells
+from fbeta.experiments.cells import Record, ResultError, ResultStore
 from fbeta.experiments.tables import (
     NETWORKS,
     PAPER_TOLERANCE,
@@ -23,16 +23,7 @@ from fbeta.experiments.tables import (
     score_tables,
 )
 from fbeta.methods import METHODS, method_title
-from fbeta.report.charts import (
-    CALIBRATION,
-    BarChart,
-    LineChart,
-    Series,
-    beta_chart,
-    calibration_chart,
-    colour_of,
-    save_picture,
-)
+from fbeta.report import charts
 from fbeta.report.pages import figures, html_table, page, section
 
 _MARKS = (
@@ -45,14 +36,16 @@ _CONVERGENCE = (
 )
 _SCORES = "Our scores as bars; a vertical mark is the number of the paper."
 _CALIBRATION = (
-    f"{CALIBRATION} Once by the statistics of the models alone, and once after calibration on "
-    "held-out training rows. A method has one colour everywhere on this page."
+    f"{charts.CALIBRATION} Once by the statistics of the models alone, and once after calibration "
+    "on held-out training rows. A method has one colour everywhere on this page."
 )
 _BETAS = (
     "The same fitted models, asked for predictions that are optimal for another beta: above 1 "
     "recall counts more, below 1 precision. Only methods whose predictions follow beta are here; "
     "the others are fitted for one beta, or know none."
 )
+#: Experiments whose results are on the HTML page.
+ON_PAGE = frozenset(("figure1", "table2"))
 # of experiments with one table: its title, the function that makes it, and digits after the point
 _TABLES: dict[str, tuple[str, Callable[..., list[list[Any]]], int]] = {
     "figure1": ("F_1 on test labels, expected F_1, regret, Bayes optimum", convergence_rows, 5),
@@ -69,73 +62,34 @@ class Output:
     tables: list[tuple[str, list[str], list[list[str]]]] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    def __add__(self, other: Output) -> Output:
-        return Output(self.files + other.files, self.tables + other.tables, self.rows + other.rows)
+
+def write_results(folder: Path, results: Mapping[str, Sequence[Record]]) -> Output:
+    """Write tables and figures of experiments, and the HTML page if they are on it."""
+    output = Output()
+    for experiment, records in results.items():
+        if experiment == "table2":
+            for number, table in enumerate(score_tables(records), start=1):
+                _write_scores(table, number, folder, output)
+        elif records:
+            _write_rows(experiment, records, folder, output)
+    if ON_PAGE.intersection(results):
+        write_text(folder / "report.html", html_report(ResultStore(folder)))
+        output.files.append(folder / "report.html")
+    return output
 
 
-def available_datasets(
-    chosen: Sequence[str], default: Sequence[str], data: Path | None, folder: Path
-) -> tuple[list[str], dict[str, str]]:
-    """Return data sets that can be loaded, and why others, not asked for by name, cannot."""
-    if data is not None and not data.is_dir():
-        raise ValueError(f"--data {data}: there is no such folder")
-    left_out: dict[str, str] = {}
-    for name in chosen or default:
-        try:
-            benchmark.load_dataset(name, data)
-        except (ValueError, OSError, ImportError) as error:
-            if chosen:
-                raise
-            left_out[name] = " ".join(str(error).split())
-    found = [name for name in chosen or default if name not in left_out]
-    if found and left_out:
-        ResultStore(folder).note_left_out(left_out)
-    return found, left_out
-
-
-def run_and_write(
-    cells: Sequence[Cell],
-    compute: Callable[[Cell], dict[str, Any]],
-    folder: Path,
-    progress: Progress,
-) -> tuple[dict[str, Any], Output]:
-    """Run an experiment, write its tables, figures and report, and return counts and failures."""
-    store, output = ResultStore(make_folder(folder)), Output()
-    records, computed, failures = run_cells(cells, compute, store, progress)
-    if records:
-        output = _write(cells[0].experiment, records, folder)
-    if records and cells[0].experiment in ("figure1", "table2"):
-        output += write_report(folder)
-    return {"cells": len(records), "computed": computed, "failures": failures}, output
-
-
-def write_report(folder: Path, *, draw: bool = False) -> Output:
-    """Write the HTML page of all results in a folder, and their tables and figures if `draw`."""
-    store, output = ResultStore(folder), Output()
-    for name in ("figure1", "table2") if draw else ():
-        records = store.records(name)
-        output += _write(name, records, folder) if records else Output()
-    write_text(folder / "report.html", html_report(store))
-    return output + Output([folder / "report.html"])
-
-
-def _write(experiment: str, records: Sequence[Record], folder: Path) -> Output:
-    """Write the tables and figures of an experiment."""
-    if experiment == "table2":
-        tables = enumerate(score_tables(records), start=1)
-        return sum((_write_scores(table, number, folder) for number, table in tables), Output())
+def _write_rows(experiment: str, records: Sequence[Record], folder: Path, output: Output) -> None:
+    """Write the table of an experiment that has one, and its figure."""
     title, make, digits = _TABLES[experiment]
     head, *rows = make(records)
-    path = folder / f"{experiment}.csv"
-    write_text(path, to_csv([head, *rows]))
+    output.files.append(folder / f"{experiment}.csv")
+    write_text(output.files[-1], to_csv([head, *rows]))
     shown = [[NETWORKS.get(v) or as_text(v, digits) for v in row] for row in rows]
-    data = [dict(zip(head, row, strict=True)) for row in rows]
-    output = Output([path], [(title, head, shown)], data)
+    output.tables.append((title, head, shown))
+    output.rows.extend(dict(zip(head, row, strict=True)) for row in rows)
     if experiment == "figure1":
-        picture = folder / "figure1.png"
-        save_picture(convergence_charts(records), picture)
-        output.files.append(picture)
-    return output
+        output.files.append(folder / "figure1.png")
+        charts.save_picture(convergence_charts(records), output.files[-1])
 
 
 def as_text(value: Any, digits: int) -> str:
@@ -145,24 +99,22 @@ def as_text(value: Any, digits: int) -> str:
     return f"{value:,}" if isinstance(value, int) else value or ""
 
 
-def _write_scores(table: ScoreTable, number: int, folder: Path) -> Output:
+def _write_scores(table: ScoreTable, number: int, folder: Path, output: Output) -> None:
     # results of another protocol are another table, never a mixed one
     stem = "table2" if number == 1 else f"table2-{number}"
     texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
     for suffix, text in texts.items():
         write_text(folder / f"{stem}.{suffix}", text)
-    save_picture(score_charts(table), folder / f"{stem}.png")
-    return Output(
-        [folder / f"{stem}.{suffix}" for suffix in (*texts, "png")],
-        [(table.caption, table.head, table.lines(lambda entry, _: entry.text()))],
-        [
-            {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
-            for d, v, m, e in table.listed()
-        ],
+    charts.save_picture(score_charts(table), folder / f"{stem}.png")
+    output.files.extend(folder / f"{stem}.{suffix}" for suffix in (*texts, "png"))
+    output.tables.append((table.caption, table.head, table.lines(lambda entry, _: entry.text())))
+    output.rows.extend(
+        {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
+        for d, v, m, e in table.listed()
     )
 
 
-def convergence_charts(records: Sequence[Record]) -> list[LineChart]:
+def convergence_charts(records: Sequence[Record]) -> list[charts.LineChart]:
     """Show F_beta and regret against the size of the training sample: means over the seeds."""
     if not records:
         raise ResultError("there are no results of figure1 to draw")
@@ -172,36 +124,36 @@ def convergence_charts(records: Sequence[Record]) -> list[LineChart]:
     def points(field: str) -> list[tuple[float, float]]:
         return [(row[0], row[head.index(field)]) for row in rows]
 
-    def lines(field: str, name: str) -> list[Series]:
+    def lines(field: str, name: str) -> list[charts.Series]:
         runs = [(float(r.cell.parameters["n_train"]), r.result[field]) for r in records]
-        return [Series("", runs, loose=True), Series(name, points(field))]
+        return [charts.Series("", runs, loose=True), charts.Series(name, points(field))]
 
-    bayes = Series("Bayes optimum", points("bayes"), None)
+    bayes = charts.Series("Bayes optimum", points("bayes"), None)
     scores = [*lines("expected", "FBetaClassifier"), bayes]
     title, x, y = f"{beta} and the Bayes optimum", "training instances", f"expected {beta}"
     positive = all(record.result["regret"] > 0 for record in records)
     regret = lines("regret", "regret")
     return [
-        LineChart(title, x, y, scores, x_log=True),
-        LineChart("Exact regret", x, f"{beta}-regret", regret, x_log=True, y_log=positive),
+        charts.LineChart(title, x, y, scores, x_log=True),
+        charts.LineChart("Exact regret", x, f"{beta}-regret", regret, x_log=True, y_log=positive),
     ]
 
 
-def score_charts(table: ScoreTable) -> list[BarChart]:
+def score_charts(table: ScoreTable) -> list[charts.BarChart]:
     """Show the scores of every data set, with marks for the numbers of the paper."""
     label = f"F_{table.protocol['beta']:g} on the test set"
-    charts = []
+    drawn = []
     for row, entries in table.rows.items():
         values, marks = ([getattr(e, k) for e in entries.values()] for k in ("score", "paper"))
-        names, colours = list(map(method_title, entries)), list(map(colour_of, entries))
-        charts.append(BarChart(table.row_title(row), label, names, values, marks, colours))
-    return charts
+        names, colours = list(map(method_title, entries)), list(map(charts.colour_of, entries))
+        drawn.append(charts.BarChart(table.row_title(row), label, names, values, marks, colours))
+    return drawn
 
 
-def beta_charts(table: ScoreTable) -> list[LineChart]:
+def beta_charts(table: ScoreTable) -> list[charts.LineChart]:
     """Show F_beta against beta for every data set, of methods that take beta after the fit."""
     pairs = ((table.row_title(row), _scores_of_betas(found)) for row, found in table.rows.items())
-    return [beta_chart(title, scores) for title, scores in pairs if scores]
+    return [charts.beta_chart(title, scores) for title, scores in pairs if scores]
 
 
 def _scores_of_betas(entries: Mapping[str, Entry]) -> dict[str, dict[str, float]]:
@@ -215,9 +167,9 @@ def _scores_of_betas(entries: Mapping[str, Entry]) -> dict[str, dict[str, float]
     return scores
 
 
-def calibration_charts(table: ScoreTable) -> list[LineChart]:
+def calibration_charts(table: ScoreTable) -> list[charts.LineChart]:
     """Show actual against expected F_beta, by the statistics alone and after calibration."""
-    charts = []
+    drawn = []
     for row, entries in table.rows.items():
         for key, words in (("calibration", ""), ("calibrated", ", calibrated on held-out rows")):
             found = {
@@ -226,10 +178,10 @@ def calibration_charts(table: ScoreTable) -> list[LineChart]:
                 if entry.records[0].result.get(key)
             }
             bins = {method_title(method): groups for method, groups in found.items()}
-            colours = [colour_of(method) for method in found]
+            colours = [charts.colour_of(method) for method in found]
             title = table.row_title(row) + words
-            charts += [calibration_chart(title, bins, colours)] if bins else []
-    return charts
+            drawn += [charts.calibration_chart(title, bins, colours)] if bins else []
+    return drawn
 
 
 def html_report(store: ResultStore) -> str:
@@ -273,18 +225,18 @@ def html_report(store: ResultStore) -> str:
 
 def _beta_sections(table: ScoreTable) -> list[str]:
     """Draw F_beta against beta, and write every point of the charts in a table."""
-    charts = beta_charts(table)
-    if not charts:
+    drawn = beta_charts(table)
+    if not drawn:
         return []
     rows = []
-    betas = sorted({beta for chart in charts for beta in chart.x_ticks})
+    betas = sorted({beta for chart in drawn for beta in chart.x_ticks})
     for row, entries in table.rows.items():
         for method, by_beta in _scores_of_betas(entries).items():
             found = {float(beta): score for beta, score in by_beta.items()}
             cells = (f"{found[beta]:.4f}" if beta in found else "" for beta in betas)
             rows.append([escape(table.row_title(row)), escape(method_title(method)), *cells])
     head = ["Data set", "method", *(f"F<sub>{beta:g}</sub>" for beta in betas)]
-    content = figures(charts) + html_table(head, rows, name="F_beta against beta")
+    content = figures(drawn) + html_table(head, rows, name="F_beta against beta")
     return [section("F_beta against beta", _BETAS, content)]
 
 

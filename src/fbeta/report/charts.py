@@ -15,25 +15,16 @@ from fbeta._array import optional_import
 from fbeta._files import write_atomically
 from fbeta.methods import METHODS, method_title
 
-#: Colours by number, each on a light and on a dark background.
-PALETTE = (
-    ("#0b62b0", "#6cb2f5"),
-    ("#b34700", "#f79a5b"),
-    ("#1a7a4c", "#63cf98"),
-    ("#8a3ea8", "#cf94e8"),
-    ("#a3700a", "#e3b85c"),
-    ("#0a7d8c", "#5cc9d8"),
-    ("#b0255f", "#f285b1"),
-    ("#7a4a2b", "#c9a07c"),
-    ("#5c6b00", "#b6c957"),
-    ("#3f4bb0", "#9ba6f7"),
-    ("#8c1d18", "#f2928c"),
-    ("#2f6f8f", "#8fc7e3"),
-    ("#6b2f6b", "#d79ad7"),
-    ("#3d6b1f", "#9fd47c"),
-    ("#00584f", "#4fd1c0"),
-    ("#555b63", "#a9b0b8"),
+_LIGHT = (
+    "#0b62b0 #b34700 #1a7a4c #8a3ea8 #a3700a #0a7d8c #b0255f #7a4a2b "
+    "#5c6b00 #3f4bb0 #8c1d18 #2f6f8f #6b2f6b #3d6b1f #00584f #555b63"
 )
+_DARK = (
+    "#6cb2f5 #f79a5b #63cf98 #cf94e8 #e3b85c #5cc9d8 #f285b1 #c9a07c "
+    "#b6c957 #9ba6f7 #f2928c #8fc7e3 #d79ad7 #9fd47c #4fd1c0 #a9b0b8"
+)
+#: Colours by number, each on a light and on a dark background.
+PALETTE = tuple(zip(_LIGHT.split(), _DARK.split(), strict=True))
 _PANEL_INCHES = (5.0, 3.6)
 _MAX_COLUMNS = 3
 # colours in the SVG of matplotlib, and the custom properties of the page that replace them

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -245,7 +244,7 @@ def _decisions(
     classifier: Any, features: Any, betas: Sequence[float], own: float, n_labels: int
 ) -> tuple[dict[float, Any], dict[float, Any], NDArray[np.float64] | None]:
     """Return label sets (n, s) and expected F_beta (n,) by those betas that are not refused."""
-    labels, expected, marginals = defaultdict(list), defaultdict(list), []
+    parts = []
     has_marginals = hasattr(classifier, "predict_proba")
     step = max(1, _CHUNK_BYTES // (len(betas) * n_labels))
     for start in range(0, max(features.shape[0], 1), step):
@@ -253,18 +252,15 @@ def _decisions(
         found = classifier.decide(rows, betas, marginals=has_marginals, skip_refused=True)
         if own not in found.labels:
             classifier.decide(rows, [own])  # raises
-        for beta, sets in found.labels.items():
-            labels[beta].append(sparse.csr_array(np.asarray(sets)))
-        for beta, values in found.expected.items():
-            expected[beta].append(np.asarray(values))
-        marginals.append(found.marginals)
-    joined = {beta: sparse.csr_array(sparse.vstack(parts)) for beta, parts in labels.items()}
+        labels = {beta: sparse.csr_array(np.asarray(y)) for beta, y in found.labels.items()}
+        parts.append((labels, found.expected, found.marginals))
+    joined = {beta: sparse.csr_array(sparse.vstack([p[0][beta] for p in parts])) for beta in labels}
     for sets in joined.values():
         sets.resize((sets.shape[0], n_labels))
-    means = {beta: np.concatenate(parts) for beta, parts in expected.items()}
+    means = {beta: np.concatenate([p[1][beta] for p in parts]) for beta in found.expected}
     if not has_marginals:
         return joined, means, None
-    known = np.concatenate(marginals)
+    known = np.concatenate([p[2] for p in parts])
     return joined, means, np.pad(known, ((0, 0), (0, n_labels - known.shape[1])))
 
 

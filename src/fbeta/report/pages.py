@@ -16,16 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta.report import evaluation
-from fbeta.report.charts import (
-    CALIBRATION,
-    PALETTE,
-    Chart,
-    LineChart,
-    Series,
-    calibration_chart,
-    to_svg,
-)
+from fbeta.report import charts, evaluation
 from fbeta.report.evaluation import MEASURES
 from fbeta.storage.model_files import StoredModel
 
@@ -50,7 +41,7 @@ def page(title: str, content: str, *, style: str = "", script: str = "") -> str:
     """Put content into a page of its own, with styles for light and dark, phones and desks."""
     light, dark = (
         f":root {{ {' '.join(f'--c{n}: {colour};' for n, colour in enumerate(colours))} }}"
-        for colours in zip(*PALETTE, strict=True)
+        for colours in zip(*charts.PALETTE, strict=True)
     )
     dark = f"@media (prefers-color-scheme: dark) {{ {dark} }}"
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -71,11 +62,11 @@ def section(title: str, text: str, content: str = "") -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>{content}</section>"
 
 
-def figures(charts: Sequence[Chart]) -> str:
+def figures(panels: Sequence[charts.Chart]) -> str:
     """Draw charts beside each other, as many as there is room for."""
     drawn = (
-        f"<figure><figcaption>{escape(chart.title)}</figcaption>{to_svg(chart)}</figure>"
-        for chart in charts
+        f"<figure><figcaption>{escape(panel.title)}</figcaption>{charts.to_svg(panel)}</figure>"
+        for panel in panels
     )
     return f'<div class="charts">{"".join(drawn)}</div>'
 
@@ -162,7 +153,7 @@ def evaluation_page(
         label_table=html_table(buttons, [], name="by label"),
         options="".join(f'<option value="{j}">{escape(n)}</option>' for j, n in enumerate(names)),
         confusion_table=html_table(_CONFUSION_COLUMNS, [], name="confused tags"),
-        calibration=escape(CALIBRATION),
+        calibration=escape(charts.CALIBRATION),
         row_table=html_table(row_head, [], name="rows"),
         choice=escape(choice),
         candidates=candidates,
@@ -241,26 +232,26 @@ def _choice(stored: StoredModel) -> tuple[str, str, dict[str, Any] | None]:
     points = [(alpha, score) for alpha, score in zip(alphas, scores, strict=True) if alpha > 0]
     if not points:
         return text, "", None
-    series = [Series("mean over the folds", points)]
-    chart = LineChart("", "alpha", "F_beta over the folds", series, x_log=True)
+    series = [charts.Series("mean over the folds", points)]
+    chart = charts.LineChart("", "alpha", "F_beta over the folds", series, x_log=True)
     return text, '<figure id="alphas"></figure>', asdict(chart)
 
 
-def _beta_chart(views: Sequence[evaluation.BetaView]) -> LineChart:
+def _beta_chart(views: Sequence[evaluation.BetaView]) -> charts.LineChart:
     """Show precision, recall, F_beta with its standard error, and the baselines against beta."""
     names = {"fbeta": "F_beta", "precision": "precision", "recall": "recall"}
     lines = [
-        Series(name, [(view.beta, view.scores[key]) for view in views], number)
+        charts.Series(name, [(view.beta, view.scores[key]) for view in views], number)
         for number, (key, name) in enumerate(names.items())
     ]
     errors = [view.standard_error for view in views]
-    lines[0] = Series(lines[0].name, lines[0].points, 0, errors=errors)
+    lines[0] = charts.Series(lines[0].name, lines[0].points, 0, errors=errors)
     lines += [
-        Series(name, [(view.beta, view.baselines[key]) for view in views], None)
+        charts.Series(name, [(view.beta, view.baselines[key]) for view in views], None)
         for key, name in _BASELINES.items()
         if key in views[0].baselines
     ]
-    return LineChart("", "beta", "mean over the rows", lines, x_log=True)
+    return charts.LineChart("", "beta", "mean over the rows", lines, x_log=True)
 
 
 def _data(
@@ -298,7 +289,7 @@ def _at_beta(view: evaluation.BetaView) -> dict[str, Any]:
         "predicted": view.predicted.tolist(),
         "hits": view.hits.tolist(),
         "confusions": view.confusions,
-        "calibration": asdict(calibration_chart("", {"this model": view.bins}, [0]))
+        "calibration": asdict(charts.calibration_chart("", {"this model": view.bins}, [0]))
         if view.bins
         else None,
         "groups": groups,

@@ -1,7 +1,4 @@
-"""What model files hold: objects of the library as JSON, arrays, and the memory they may take.
-
-The names of classes in files stay when classes move. docs/reference/storage.md has the format.
-"""
+"""What model files hold: objects of the library as JSON, arrays, and the memory they may take."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fitted models on disk: explicit, versioned state that is data and not code.
-
-Of types outside the library only those listed here are made: loading runs no code from the file.
-"""
+"""Fitted models on disk: explicit, versioned state that is data and not code."""
 
 from __future__ import annotations
 
@@ -31,20 +28,8 @@ from fbeta.estimators.base import Decisions
 from fbeta.estimators.features import split_fitted
 from fbeta.methods import part_name
 from fbeta.statistics.codes import MarginalCode
-from fbeta.storage.archive import (
-    MODEL,
-    SCHEMA,
-    TRUSTED,
-    ModelFileError,
-    from_state,
-    json_objects,
-    load_skops,
-    read_archive,
-    read_leaves,
-    to_state,
-    unfolded_bound,
-    write_archive,
-)
+from fbeta.storage import archive
+from fbeta.storage.archive import MODEL, SCHEMA, TRUSTED, ModelFileError, json_objects, load_skops
 
 __all__ = [
     "TRUSTED",
@@ -225,7 +210,7 @@ def save_model(
     content = {
         "kind": _KIND,
         "version": _FORMAT,
-        "estimator": to_state(estimator, leaves),
+        "estimator": archive.to_state(estimator, leaves),
         "label_names": [str(name) for name in names],
         "feature_names": None if feature_names is None else [str(name) for name in feature_names],
         "reading": dict(reading or {}),
@@ -233,7 +218,7 @@ def save_model(
         "training": dict(training or {}),
     }
     with write_atomically(path) as part:
-        write_archive(part, content, leaves)
+        archive.write_archive(part, content, leaves)
         # what could not be loaded is not stored
         _check_file(part.read_bytes(), os.fspath(path))
 
@@ -276,11 +261,11 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
             warnings.simplefilter("ignore")
             if MODEL in found:
                 content = found[MODEL]
-                content["leaves"] = read_leaves(data, content, types)
+                content["leaves"] = archive.read_leaves(data, content, types)
             else:
                 content = load_skops().loads(data, trusted=types)
                 content["estimator"] = json.loads(content["estimator"])
-            return _read_content(content, unfolded_bound(len(data)))
+            return _read_content(content, archive.unfolded_bound(len(data)))
     except ModelFileError as error:
         raise ModelFileError(f"{name}: {error}") from error
     # a forged file can raise any error of the libraries below
@@ -292,7 +277,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
 def _check_file(data: bytes, name: str) -> tuple[dict[str, Any], list[str]]:
     """Return the JSON members of a file and the types for skops to make; refuse other types."""
     try:
-        found = read_archive(data)
+        found = archive.read_archive(data)
         types = {
             (str(node["__loader__"]), f"{node.get('__module__')}.{node.get('__class__')}")
             for node in json_objects(found.get(SCHEMA))
@@ -340,7 +325,7 @@ def _read_content(content: Any, bound: int) -> StoredModel:
     if counts - {repr(n_labels)}:
         # before anything is made for so many labels
         raise ValueError(f"it has {n_labels} names for its labels")
-    estimator = from_state(content["estimator"], content["leaves"])
+    estimator = archive.from_state(content["estimator"], content["leaves"])
     feature_names = content["feature_names"]
     stored = StoredModel(
         estimator,

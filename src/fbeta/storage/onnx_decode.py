@@ -1,8 +1,4 @@
-"""The exact decode as a graph.
-
-It has the size of the bodies of its loops, whatever the number of labels. ``beta``, ``min_labels``
-and ``max_labels`` are inputs of the graph.
-"""
+"""The exact decode as a graph, which has the size of the bodies of its loops for any labels."""
 
 from __future__ import annotations
 
@@ -208,10 +204,7 @@ def _sum_over_sizes(
     totals: list[Value],
     add: Callable[[list[Value], Value, Value], list[Value]],
 ) -> list[Value]:
-    """Add to totals what follows from ``P(|y| = k, y_j = 1)``, (n, s), upwards and then downwards.
-
-    ``nothing`` is the state before the first size, (n, s) zeros.
-    """
+    """Add to totals what follows from ``P(|y| = k, y_j = 1)``, (n, s); ``nothing`` is zeros."""
     step, parts = steps
     for backwards in (False, True):
 

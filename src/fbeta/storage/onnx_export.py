@@ -24,17 +24,8 @@ from fbeta.linear import LinearModel, LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.statistics.codes import CardinalityCode, JointCode, LabelSetCode, MarginalCode, SizedCode
 from fbeta.statistics.encoding import encode
-from fbeta.storage import onnx_decode
-from fbeta.storage.onnx_graph import (
-    IR_VERSION,
-    OPSETS,
-    Graph,
-    Value,
-    encode_table,
-    squared_distances,
-    table_inputs,
-    transform,
-)
+from fbeta.storage import onnx_decode, onnx_graph
+from fbeta.storage.onnx_graph import Graph, Value, transform
 
 # a label that is always or never there has an infinite score: this one is as good, because no
 # score of a fitted model is near, and is small enough to be added to others without much rounding
@@ -114,12 +105,12 @@ def to_onnx(
     encoder = steps.pop(0) if steps and isinstance(steps[0], TableEncoder) else None
     if encoder is not None:
         own = encoder.feature_names_in_ if feature_names is None else feature_names
-        columns = table_inputs(encoder, own)
+        columns = onnx_graph.table_inputs(encoder, own)
         widths = {name: len(part) for name, part in columns.items() if part}
     X = Value(g, "X")
     if features == "float32" and "X" in widths:
         X = X.cast(float)
-    X = X if encoder is None else encode_table(encoder, X)
+    X = X if encoder is None else onnx_graph.encode_table(encoder, X)
     labels, value, marginals = _decode(classifier, _through(steps, X))
     make = g.onnx.helper.make_node
     g.nodes += [
@@ -259,7 +250,7 @@ def _recalibrate(decoder: FBetaDecoder, X: Value) -> tuple[Value, Value]:
     return scores, number * model.potential[1] + model.potential[0]
 
 
-def _set_probabilities(classifier: Any, X: Value) -> Value:
+def _set_probabilities(classifier: Any, X: Value) -> Any:
     """Return the probabilities of the label sets of a code, (n, L)."""
     model, sets = classifier.model, classifier.code.sets
     if isinstance(model, LinearModel):
@@ -273,7 +264,7 @@ def _set_probabilities(classifier: Any, X: Value) -> Value:
 def _neighbours(model: NeighboursModel, X: Value) -> tuple[Value, Value]:
     """Return the label sets of the nearest training rows and their weights, (n, k)."""
     g, k = X.graph, min(model.n_neighbours, model.X.shape[0])
-    squares, rows = squared_distances(X, model.X).top([k], largest=0)
+    squares, rows = onnx_graph.squared_distances(X, model.X).top([k], largest=0)
     distance = squares.Sqrt()
     least = (distance.ReduceMax([1]) * 1e-3).Max(1e-12)
     share = g.constant(model.weight).Gather(rows, axis=0) / distance.Max(least)
@@ -360,8 +351,8 @@ def _model(
     ]
     model = helper.make_model(
         helper.make_graph(g.nodes, "fbeta", inputs, outputs, [*given, *g.initializers]),
-        opset_imports=[helper.make_opsetid(*domain) for domain in OPSETS],
-        ir_version=IR_VERSION,
+        opset_imports=[helper.make_opsetid(*domain) for domain in onnx_graph.OPSETS],
+        ir_version=onnx_graph.IR_VERSION,
         producer_name="fbeta",
         producer_version=__version__,
     )

@@ -1,7 +1,4 @@
-"""Graphs of ONNX under construction, in double precision, and features of tables and maps.
-
-Operations on values add nodes.
-"""
+"""Graphs of ONNX under construction, in double precision, and features of tables and maps."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ _RESULTS: dict[str, type] = {"LabelEncoder": int, **dict.fromkeys(_COMPARISONS, 
 # operators along an axis, the second unless another is given
 _ALONG_AXIS = ("Concat", "Gather", "GatherElements", "ScatterElements", "Softmax", "TopK")
 # operators whose inputs beside the first are places, axes or shapes
-_WITH_PLACES = ("CumSum", "Gather", "GatherElements", "ReduceMax", "ReduceMin", "ReduceSum")
-_WITH_PLACES += ("Reshape", "Slice", "Squeeze", "TopK", "Unsqueeze")
+_WITH_PLACES = {"CumSum", "Gather", "GatherElements", "ReduceMax", "ReduceMin", "ReduceSum"}
+_WITH_PLACES |= {"Reshape", "Slice", "Squeeze", "TopK", "Unsqueeze"}
 
 
 def _operator(kind: str, turned: bool = False) -> Callable[[Any, Any], Value]:
@@ -150,10 +147,7 @@ class Graph:
         *,
         backwards: bool = False,
     ) -> list[Value]:
-        """Scan over the first axis of values in double precision; return last states and results.
-
-        The body makes new states and results of the states and the parts of ``over``.
-        """
+        """Return last states and results of a body, scanned over the first axis of values."""
         before = [Value(self, self.name("state")) for _ in states]
         parts = [Value(self, self.name("part")) for _ in over]
         inner = self._inner([*before, *parts], lambda: body(before, parts))
@@ -242,7 +236,7 @@ def _one_hot(values: tuple[str, ...], cells: Value) -> Value:
     return found.Equal([range(len(values))]).cast(float)
 
 
-def transform(step: Any, X: Value) -> Value:
+def transform(step: Any, X: Value) -> Any:
     """Return what a fitted transformer, or a pipeline of some, makes of X."""
     match step:
         case None | "passthrough":
@@ -288,14 +282,14 @@ def _unit_length(X: Value) -> Value:
     return X / squares.Equal(0.0).Where(1.0, squares).Sqrt()
 
 
-def squared_distances(X: Value, rows: Any) -> Value:
+def squared_distances(X: Value, rows: Any) -> Any:
     """Return the squared Euclidean distances of X, (n, d), from constant rows, (n, m)."""
     rows = rows.toarray() if sparse.issparse(rows) else np.asarray(rows)
     squares = (X * X).ReduceSum([1]) + X @ (-2 * rows.T) + (rows * rows).sum(axis=1)
     return squares.Max(0.0)
 
 
-def _kernel(step: Nystroem, X: Value) -> Value:
+def _kernel(step: Nystroem, X: Value) -> Any:
     """Return the features of a kernel with landmarks."""
     marks = step.components_
     marks = marks.toarray() if sparse.issparse(marks) else np.asarray(marks)
@@ -312,7 +306,7 @@ def _kernel(step: Nystroem, X: Value) -> Value:
     return (distances * -gamma).Exp() @ step.normalization_.T
 
 
-def _quantiles(step: QuantileTransformer, values: Value) -> Value:
+def _quantiles(step: QuantileTransformer, values: Value) -> Any:
     """Return normal scores of the quantiles of each column, cut off as in scikit-learn."""
     # between the last and between the first of equal knots
     p = (_levels(step, values, "LessOrEqual") + _levels(step, values, "Less")) * 0.5
