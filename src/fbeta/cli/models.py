@@ -65,8 +65,9 @@ class PredictionOptions:
 
     def columns(self, stored: StoredModel, rows: InputRows, kind: str) -> dict[str, Sequence[Any]]:
         """Predict, and return the columns to be written to a file of some kind."""
-        table: dict[str, Sequence[Any]] = {
-            name: plain_values(cells, kind in _TYPED_FORMATS) for name, cells in rows.kept.items()
+        typed = kind in _TYPED_FORMATS
+        kept: dict[str, Sequence[Any]] = {
+            name: plain_values(cells, typed) for name, cells in rows.kept.items()
         }
         limits = (self.min_labels, self.max_labels)
         found = stored.decide(
@@ -80,13 +81,17 @@ class PredictionOptions:
             name = type(stored.classifier).__name__
             raise ValueError(f"a model of {name} does not estimate its own F_beta")
         ((used, labels),) = found.labels.items()
-        _add(table, self._labels(stored, np.asarray(labels), table, kind))
+        parts = [kept, self._labels(stored, np.asarray(labels), kept, kind)]
         if self.proba:
             names = [f"proba_{name}" for name in stored.label_names]
-            _add(table, dict(zip(names, np.asarray(found.marginals).T.tolist(), strict=True)))
+            parts.append(dict(zip(names, np.asarray(found.marginals).T.tolist(), strict=True)))
         if self.expected:
-            _add(table, {"expected_fbeta": np.asarray(found.expected[used]).tolist()})
-        return table
+            parts.append({"expected_fbeta": np.asarray(found.expected[used]).tolist()})
+        counts = Counter(name for part in parts for name in part)
+        clash = quoted([name for name, count in counts.items() if count > 1])
+        if clash:
+            raise ValueError(f"two columns would have the name {clash}: choose others to --keep")
+        return {name: cells for part in parts for name, cells in part.items()}
 
     def _labels(
         self, stored: StoredModel, predicted: Any, table: Mapping[str, Any], kind: str
@@ -205,15 +210,6 @@ def _summed(notes: Iterable[str]) -> list[str]:
         first.setdefault(key, note)
         counts[key] += int(found[0].replace(",", "")) if found else 0
     return [_COUNT.sub(f"{counts[key]:,}", note, count=1) for key, note in first.items()]
-
-
-def _add(table: dict[str, Sequence[Any]], columns: Mapping[str, Sequence[Any]]) -> None:
-    clash = [name for name in columns if name in table]
-    if clash:
-        raise ValueError(
-            f"two columns would have the name {quoted(clash)}: choose others to --keep"
-        )
-    table.update(columns)
 
 
 @command("fbeta export model.skops -o model.onnx")

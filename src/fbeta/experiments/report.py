@@ -189,13 +189,13 @@ def html_report(store: ResultStore) -> str:
     figure1, table2 = store.records("figure1"), store.records("table2")
     if not figure1 and not table2:
         raise ResultError(f"{store.folder}: there are no results to report")
-    sections = []
+    sections = []  # title, text and HTML, without which a section is left out
     if figure1:
         title, make, digits = _TABLES["figure1"]
         lines = [[as_text(value, digits) for value in row] for row in make(figure1)[1:]]
         head = ["n", "seeds", "on test labels", "expected", "regret", "Bayes optimum"]
         content = figures(convergence_charts(figure1)) + html_table(head, lines)
-        sections.append(section(title, _CONVERGENCE, content))
+        sections.append((title, _CONVERGENCE, content))
 
     def write(entry: Entry, is_best: bool) -> str:
         ours = f"<b>{entry.score:.4f}</b>" if is_best else f"{entry.score:.4f}"
@@ -203,31 +203,26 @@ def html_report(store: ResultStore) -> str:
         return ours if not sign else f"{ours} <small>{entry.paper:.4f} {sign}</small>"
 
     for table in score_tables(table2):
-        rows = [[escape(title), *cells] for title, *cells in table.lines(write)]
-        sections.append(
-            section(
-                f"F_{table.protocol['beta']:g} by data set and method",
-                f"{table.caption}. {_MARKS}",
-                html_table(list(map(escape, table.head)), rows),
-            )
-        )
-        sections.append(section("Data set by data set", _SCORES, figures(score_charts(table))))
-        sections += _beta_sections(table)
-        calibration = calibration_charts(table)
-        if calibration:
-            title = "Calibration of the expected F_beta"
-            sections.append(section(title, _CALIBRATION, figures(calibration)))
+        title = f"F_{table.protocol['beta']:g} by data set and method"
+        rows = [[escape(name), *cells] for name, *cells in table.lines(write)]
+        scores = html_table(list(map(escape, table.head)), rows)
+        calibration = figures(calibration_charts(table))
+        sections += [
+            (title, f"{table.caption}. {_MARKS}", scores),
+            ("Data set by data set", _SCORES, figures(score_charts(table))),
+            ("F_beta against beta", _BETAS, _by_beta(table)),
+            ("Calibration of the expected F_beta", _CALIBRATION, calibration),
+        ]
     if table2:
-        sections += _left_out_sections(table2, store.left_out())
-    sections.append(_origin_section([*figure1, *table2]))
-    return page("Results of fbeta", "\n".join(sections))
+        absent = _left_out(table2, store.left_out())
+        sections.append(("What was left out", "Not in the tables above:", absent))
+    content = "\n".join(section(*part) for part in sections if part[-1])
+    return page("Results of fbeta", f"{content}\n{_origin_section([*figure1, *table2])}")
 
 
-def _beta_sections(table: ScoreTable) -> list[str]:
+def _by_beta(table: ScoreTable) -> str:
     """Draw F_beta against beta, and write every point of the charts in a table."""
     drawn = beta_charts(table)
-    if not drawn:
-        return []
     rows = []
     betas = sorted({beta for chart in drawn for beta in chart.x_ticks})
     for row, entries in table.rows.items():
@@ -236,11 +231,10 @@ def _beta_sections(table: ScoreTable) -> list[str]:
             cells = (f"{found[beta]:.4f}" if beta in found else "" for beta in betas)
             rows.append([escape(table.row_title(row)), escape(method_title(method)), *cells])
     head = ["Data set", "method", *(f"F<sub>{beta:g}</sub>" for beta in betas)]
-    content = figures(drawn) + html_table(head, rows, name="F_beta against beta")
-    return [section("F_beta against beta", _BETAS, content)]
+    return figures(drawn) + html_table(head, rows, name="F_beta against beta") if drawn else ""
 
 
-def _left_out_sections(records: Sequence[Record], reasons: Mapping[str, str]) -> list[str]:
+def _left_out(records: Sequence[Record], reasons: Mapping[str, str]) -> str:
     """Say which data sets of the paper are not here, and why."""
     present = {record.cell.dataset for record in records}
     rows = [
@@ -248,10 +242,8 @@ def _left_out_sections(records: Sequence[Record], reasons: Mapping[str, str]) ->
         for name in benchmark.PAPER_DATASETS
         if name not in present
     ]
-    if not rows:
-        return []
-    table = html_table(["Data set of the paper", "why"], rows, name="what was left out", words=True)
-    return [section("What was left out", "Not in the tables above:", table)]
+    head = ["Data set of the paper", "why"]
+    return html_table(head, rows, name="what was left out", words=True) if rows else ""
 
 
 def _origin_section(records: Sequence[Record]) -> str:

@@ -63,12 +63,12 @@ def section(title: str, text: str, content: str = "") -> str:
 
 
 def figures(panels: Sequence[charts.Chart]) -> str:
-    """Draw charts beside each other, as many as there is room for."""
+    """Draw charts beside each other, as many as there is room for; no HTML for none."""
     drawn = (
         f"<figure><figcaption>{escape(panel.title)}</figcaption>{charts.to_svg(panel)}</figure>"
         for panel in panels
     )
-    return f'<div class="charts">{"".join(drawn)}</div>'
+    return f'<div class="charts">{"".join(drawn)}</div>' if panels else ""
 
 
 def html_table(
