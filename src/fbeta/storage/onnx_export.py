@@ -102,6 +102,7 @@ def to_onnx(
         part.n_features_in_ for part in [*steps, classifier] if hasattr(part, "n_features_in_")
     )
     widths = {"X": next(known)}
+    # a table is read from the inputs of the graph, so its encoder comes first
     encoder = steps.pop(0) if steps and isinstance(steps[0], TableEncoder) else None
     if encoder is not None:
         own = encoder.feature_names_in_ if feature_names is None else feature_names
@@ -111,7 +112,7 @@ def to_onnx(
     if features == "float32" and "X" in widths:
         X = X.cast(float)
     X = X if encoder is None else onnx_graph.encode_table(encoder, X)
-    labels, value, marginals = _decode(classifier, _through(steps, X))
+    labels, value, marginals = _decode(classifier, transform(steps, X))
     make = g.onnx.helper.make_node
     g.nodes += [
         make("Identity", [labels.name], ["labels"]),
@@ -141,13 +142,6 @@ def _check(classifier: Any) -> None:
             'BinaryRelevance with decode="half" does not depend on beta or limits, and has no '
             'decode to export: expected decode="independent"'
         )
-
-
-def _through(steps: Sequence[Any], X: Value) -> Value:
-    """Return what transformers make of X, one after the other."""
-    for step in steps:
-        X = transform(step, X)
-    return X
 
 
 def _decode(classifier: Any, X: Value) -> onnx_decode.Decoded:
@@ -222,7 +216,7 @@ def _average(model: AverageModel, X: Value) -> tuple[Value, Value, Any]:
     for member, place in zip(model.members, model.places, strict=True):
         steps, classifier = split_fitted(member)
         _check(classifier)
-        parts.append(_statistics(classifier, _through(steps, seen[place])))
+        parts.append(_statistics(classifier, transform(steps, seen[place])))
     cardinalities = np.unique(np.concatenate([sizes for *_, sizes in parts]))
     totals: list[Any] = []
     for (empty, joint, sizes), weight in zip(parts, model.weights, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -237,14 +237,14 @@ def _one_hot(values: tuple[str, ...], cells: Value) -> Value:
 
 
 def transform(step: Any, X: Value) -> Any:
-    """Return what a fitted transformer, or a pipeline of some, makes of X."""
+    """Return what a fitted transformer, or a list or pipeline of some, makes of X."""
     match step:
         case None | "passthrough":
             return X
+        case list():
+            return reduce(lambda made, inner: transform(inner, made), step, X)
         case Pipeline():
-            for _, inner in step.steps:
-                X = transform(inner, X)
-            return X
+            return transform([inner for _, inner in step.steps], X)
         case StandardScaler():
             scale = np.ones(step.n_features_in_) if step.scale_ is None else 1 / step.scale_
             return X * scale + (-step.mean_ * scale if step.with_mean else 0 * scale)
