@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -18,8 +18,6 @@ from fbeta.datasets.cells import to_number
 from fbeta.datasets.dataset import Dataset, PathLike, fail, read_bytes, read_lines
 from fbeta.datasets.label_columns import TableLabels
 
-# rows converted together: the words of a large file never all lie in memory at once
-_BLOCK_ROWS = 4096
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _NAME = re.compile(rf"({_QUOTED}|[^\s'\"{{}}%][^\s{{}}]*)\s*")
 _WORD = rf"{_QUOTED}|[^\s'\"{{}},]+"
@@ -31,10 +29,10 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\", "%": "%"}
 _NUMERIC_TYPES = ("numeric", "real", "integer")
 
-# labels of a row, and an entry, whose index is exact as a floating-point number
-_SVMLIGHT_LABELS = re.compile(rb"-?\d{1,15}(?:,-?\d{1,15})*")
-_SVMLIGHT_ENTRY = re.compile(
-    rb"(?<!\S)\d{1,9}:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,5})?(?!\S)"
+# labels, and entries whose index is exact as a floating-point number
+_SVMLIGHT_ROW = re.compile(
+    rb"\s*(-?\d{1,15}(?:,-?\d{1,15})*(?=\s|$))?"
+    rb"((?:\s*\d{1,9}:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,5})?(?=\s|$))*)\s*"
 )
 # A file may be wide: a million features, and a thousand for each byte. One that is wider would take
 # memory, in every model of it, that has nothing to do with its size.
@@ -50,59 +48,51 @@ class ArffFile:
     path: PathLike
     relation: str  # the text after @relation, empty if there is none
     relation_line: int
-    names: tuple[str, ...]
-    values: tuple[tuple[str, ...] | None, ...]  # of nominal attributes, None of numeric ones
-    name_lines: tuple[int, ...]
+    attributes: Mapping[str, tuple[tuple[str, ...] | None, int]]  # nominal values, and the line
     data_line: int
     matrix: Any = None  # (n, c): numbers, and places of nominal values from 0; NaN where missing
-    row_lines: Any = None
+    row_lines: Sequence[int] = ()
 
-    def take(self, columns: Sequence[int]) -> ArffFile:
-        """Return some of the columns."""
-        return replace(
-            self,
-            names=tuple(self.names[j] for j in columns),
-            values=tuple(self.values[j] for j in columns),
-            name_lines=tuple(self.name_lines[j] for j in columns),
-            matrix=self.matrix[:, list(columns)],
-        )
+    def take(self, names: Sequence[str]) -> ArffFile:
+        """Return some of the attributes."""
+        place = {name: j for j, name in enumerate(self.attributes)}
+        attributes = {name: self.attributes[name] for name in names}
+        matrix = self.matrix[:, [place[name] for name in names]]
+        return replace(self, attributes=attributes, matrix=matrix)
 
     def first(self, bad: Callable[[Any], Any]) -> tuple[str, int, Any] | None:
         """Return the attribute, the line and the value of the first bad entry, by row, if any."""
-        matrix = self.matrix
-        if sparse.issparse(matrix):
-            entries = matrix.tocoo()
+        if sparse.issparse(self.matrix):
+            entries = self.matrix.tocoo()
             hits = np.flatnonzero(bad(entries.data))
             rows, columns = entries.row[hits], entries.col[hits]
         else:
-            rows, columns = np.nonzero(bad(matrix))
+            rows, columns = np.nonzero(bad(self.matrix))
         if not rows.size:
             return None
-        found = matrix[rows[0], columns[0]]
-        return self.names[columns[0]], int(self.row_lines[rows[0]]), found
+        found = self.matrix[rows[0], columns[0]]
+        return list(self.attributes)[columns[0]], self.row_lines[rows[0]], found
 
 
 def read_arff_file(path: PathLike, encoding: str, drop: Sequence[str]) -> ArffFile:
     """Read a dense or sparse file of numeric and nominal attributes, but for those to drop."""
     text = read_lines(path, encoding)
     header = _parse_header(path, text)
-    rows = [
-        (number, line)
+    rows = {
+        number: line
         for number, raw in enumerate(text[header.data_line :], start=header.data_line + 1)
         if (line := raw.strip()) and not line.startswith("%")
-    ]
+    }
     if not rows:
         raise fail(path, len(text), "at least one row after @data")
-    lines = np.array([number for number, _ in rows], dtype=np.int64)
-    found = replace(header, matrix=_matrix(header, rows), row_lines=lines)
-    return found.take([j for j, name in enumerate(found.names) if name not in drop])
+    found = replace(header, matrix=_matrix(header, rows), row_lines=list(rows))
+    return found.take([name for name in found.attributes if name not in drop])
 
 
 def _parse_header(path: PathLike, lines: list[str]) -> ArffFile:
     """Read the lines up to and including ``@data``; raise at the first that is no declaration."""
     relation, relation_line = "", 1
-    declared: dict[str, int] = {}
-    values: list[tuple[str, ...] | None] = []
+    declared: dict[str, tuple[tuple[str, ...] | None, int]] = {}
     for number, raw in enumerate(lines, start=1):
         line = raw.strip()
         if not line or line.startswith("%"):
@@ -113,17 +103,15 @@ def _parse_header(path: PathLike, lines: list[str]) -> ArffFile:
             case "@relation":
                 relation, relation_line = _unquote(rest), number
             case "@attribute":
-                name, kind = _parse_attribute(path, number, rest)
+                name, values = _parse_attribute(path, number, rest)
                 if name in declared:
-                    expected = f"a name other than that of line {declared[name]}"
+                    expected = f"a name other than that of line {declared[name][1]}"
                     raise fail(path, number, expected, name)
-                declared[name] = number
-                values.append(kind)
+                declared[name] = values, number
             case "@data":
                 if not declared:
                     raise fail(path, number, "an @attribute before @data")
-                names, places = tuple(declared), tuple(declared.values())
-                return ArffFile(path, relation, relation_line, names, tuple(values), places, number)
+                return ArffFile(path, relation, relation_line, declared, number)
             case _:
                 raise fail(path, number, "@relation, @attribute or @data", line)
     raise fail(path, len(lines), "@data before the end of the file")
@@ -159,32 +147,52 @@ def _parse_attribute(path: PathLike, number: int, text: str) -> tuple[str, tuple
     raise fail(path, number, expected, word)
 
 
-def _matrix(header: ArffFile, rows: Sequence[tuple[int, str]]) -> Any:
-    """Return the numbers of all rows, of shape (n, c)."""
-    width, is_sparse = len(header.names), rows[0][1].startswith("{")
-    values, columns, sizes = [], [], []
-    for start in range(0, len(rows), _BLOCK_ROWS):
-        block = rows[start : start + _BLOCK_ROWS]
-        keys: list[int] = []
-        words: list[str | None] = []
-        for line, text in block:
-            try:
-                places, found = _split_row(text, width, is_sparse)
-            except ValueError as error:
-                raise fail(header.path, line, str(error), text) from error
-            keys += places
-            words += found
-            sizes.append(len(found))
-        columns.append(np.array(keys, dtype=np.int64))
-        lines = np.repeat([line for line, _ in block], sizes[start:])
-        values.append(_convert(header, words, columns[-1], lines))
+def _matrix(header: ArffFile, rows: Mapping[int, str]) -> Any:
+    """Return the numbers of all rows, by line, of shape (n, c)."""
+    width, is_sparse = len(header.attributes), next(iter(rows.values())).startswith("{")
+    parsers: list[Any] = [
+        float if values is None else {value: float(i) for i, value in enumerate(values)}.__getitem__
+        for values, _ in header.attributes.values()
+    ]
+    data, columns, ends = array("d"), array("q"), [0]
+    for line, text in rows.items():
+        try:
+            places, words = _split_row(text, width, is_sparse)
+        except ValueError as error:
+            raise fail(header.path, line, str(error), text) from error
+        try:
+            found = [parsers[j](word) for j, word in zip(places, words, strict=True)]
+            # float() takes "1_0", digits of other scripts, "nan" and "inf", which ARFF does not
+            is_plain = text.isascii() and "_" not in text and math.isfinite(sum(found))
+        except (KeyError, TypeError, ValueError):
+            is_plain = False
+        data.extend(found if is_plain else _convert(header, line, places, words))
+        columns.extend(places)
+        ends.append(len(data))
     if not is_sparse:
-        return np.concatenate(values).reshape(len(rows), width)
-    entries = np.concatenate(values), np.concatenate(columns), np.cumsum([0, *sizes])
+        return np.array(data).reshape(len(rows), width)
+    entries = np.array(data), np.array(columns), np.array(ends)
     result = sparse.csr_array(entries, shape=(len(rows), width))
     result.sort_indices()
     result.eliminate_zeros()
     return result
+
+
+def _convert(
+    header: ArffFile, line: int, places: Sequence[int], words: Sequence[str | None]
+) -> list[float]:
+    """Return words of a row that may be missing or bad as numbers; raise at the first bad one."""
+    names, found = list(header.attributes), []
+    for j, word in zip(places, words, strict=True):
+        values = header.attributes[names[j]][0]
+        value = to_number(word or "") if values is None else None
+        if word in (values or ()):
+            value = float(values.index(word))
+        if value is None and word is not None:
+            expected = "a finite number" if values is None else f"one of {list(values)}"
+            raise fail(header.path, line, f"{expected} for attribute {names[j]!r}", word)
+        found.append(math.nan if value is None else value)
+    return found
 
 
 def _split_row(text: str, width: int, is_sparse: bool) -> tuple[Sequence[int], list[str | None]]:
@@ -217,43 +225,6 @@ def _split_row(text: str, width: int, is_sparse: bool) -> tuple[Sequence[int], l
     is_quoted = "'" in text or '"' in text
     words = [None if w in ("?", "") else _unquote(w) if is_quoted else w for w in words]
     return keys if is_sparse else range(width), words
-
-
-def _convert(
-    header: ArffFile, words: list[str | None], columns: NDArray[Any], lines: NDArray[Any]
-) -> NDArray[np.float64]:
-    """Turn words into numbers, given the column and the line of each."""
-    result = np.empty(len(words))
-    # Attributes of one kind (often hundreds declared {0,1}) are converted together.
-    kinds = list(dict.fromkeys(header.values))
-    kind_of = np.array([kinds.index(values) for values in header.values])[columns]
-    for kind, values in enumerate(kinds):
-        places = np.flatnonzero(kind_of == kind)
-        chosen = words if places.size == len(words) else [words[i] for i in places]
-        if values is None:
-            result[places] = found = _numbers(chosen)
-        else:
-            code: dict[str | None, float] = {value: float(i) for i, value in enumerate(values)}
-            result[places] = found = np.array([code.get(word, np.nan) for word in chosen])
-        bad = [i for i in np.flatnonzero(np.isnan(found)) if chosen[i] is not None]
-        if bad:
-            place = places[bad[0]]
-            expected = "a finite number" if values is None else f"one of {list(values)}"
-            expected += f" for attribute {header.names[columns[place]]!r}"
-            raise fail(header.path, int(lines[place]), expected, words[place])
-    return result
-
-
-def _numbers(words: list[str | None]) -> NDArray[np.float64]:
-    """Convert words to finite numbers, NaN where there is none."""
-    # float() takes "1_0", digits of other scripts and "inf", which ARFF does not know
-    text = "".join(filter(None, words))
-    if text.isascii() and "_" not in text:
-        with suppress(ValueError):
-            found = np.array([np.nan if word is None else float(word) for word in words])
-            found[np.isinf(found)] = np.nan
-            return found
-    return np.array([to_number(word or "") for word in words], dtype=np.float64)
 
 
 def read_svmlight(
@@ -356,15 +327,13 @@ def _svmlight_rows(
         row = line.partition(b"#")[0]
         if not row.strip():
             continue
-        first, *others = row.split(maxsplit=1)
-        labels = _SVMLIGHT_LABELS.fullmatch(first)
-        entries = row if labels is None else b"".join(others)
-        if sum(1 for _ in _SVMLIGHT_ENTRY.finditer(entries)) != len(entries.split()):
+        found = _SVMLIGHT_ROW.fullmatch(row)
+        if found is None:
             expected = "integer labels separated by commas, then index:value pairs"
             raise fail(path, number, expected, row.strip().decode("utf-8", "replace"))
         rows[number] = row
-        sets.append([int(label) for label in first.split(b",")] if labels else [])
-        words = entries.replace(b":", b" ").split()
+        sets.append([int(label) for label in found[1].split(b",")] if found[1] else [])
+        words = found[2].replace(b":", b" ").split()
         parts.append(np.array(words, dtype=np.bytes_).astype(np.float64).reshape(-1, 2))
     if not rows:
         raise fail(path, len(raw), "at least one row")

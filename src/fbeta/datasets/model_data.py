@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 
 from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, cell_at, is_list, is_text
@@ -16,7 +16,7 @@ from fbeta.datasets.column_kinds import KINDS, ColumnKind
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
-from fbeta.datasets.mulan import Nominal, read_arff, read_meka, read_mulan
+from fbeta.datasets.mulan import Nominal, fill_gaps, read_arff, read_meka, read_mulan
 from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder, read_cells
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds
@@ -124,23 +124,11 @@ def _read_arff(path: Path, options: TrainingOptions) -> TrainingData:
         data = read_meka(path, n_labels=options.n_labels, **given)
     if not fills:
         return TrainingData(data, {"nominal": nominal})
-    X: Any = data.X
-    dense = X.toarray() if sparse.issparse(X) else X
-    if np.isnan(dense).all(axis=0).any():
+    means = SimpleImputer().fit(data.X).statistics_
+    if np.isnan(means).any():
         raise DatasetError(f"{path}: a column has no value to take the mean of")
-    means = np.nanmean(dense, axis=0).tolist()
-    data = replace(data, X=_fill_gaps(X, means))
-    return TrainingData(data, {"nominal": nominal, "means": means})
-
-
-def _fill_gaps(X: Any, means: Sequence[float]) -> Any:
-    """Replace NaN by the mean of its column."""
-    if not sparse.issparse(X):
-        return np.where(np.isnan(X), means, X)
-    X = X.copy()
-    gaps = np.isnan(X.data)
-    X.data[gaps] = np.array(means)[X.indices[gaps]]
-    return X
+    data = replace(data, X=fill_gaps(data.X, means))
+    return TrainingData(data, {"nominal": nominal, "means": means.tolist()})
 
 
 def fit_encoder(
@@ -307,7 +295,7 @@ class ModelInput:
         expected = stored.estimator.n_features_in_
         if X.shape[1] != expected:
             raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
-        return _fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
+        return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
 
 
 def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 from xml.parsers import expat
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.impute import SimpleImputer
 
 from fbeta._array import check_choice
 from fbeta.datasets.dataset import Dataset, Labels, Missing, PathLike, fail, join_split
@@ -89,11 +92,11 @@ def read_mulan(
     """
     named = _read_label_names(xml)
 
-    def find(table: ArffFile) -> list[int]:
+    def find(table: ArffFile) -> list[str]:
         for label, line in named.items():
-            if label not in table.names:
+            if label not in table.attributes:
                 raise fail(xml, line, f"the name of an attribute of {table.path}", label)
-        return [j for j, attribute in enumerate(table.names) if attribute in named]
+        return [name for name in table.attributes if name in named]
 
     return _read((arff, test), find, nominal, missing, name, encoding)
 
@@ -143,7 +146,7 @@ def read_meka(
     (('cat',), ('size', 'age'), [[0.0, 4.5], [0.0, 0.0]])
     """
 
-    def find(table: ArffFile) -> Sequence[int]:
+    def find(table: ArffFile) -> list[str]:
         match = _LABEL_COUNT.search(table.relation)
         if match is None and n_labels is None:
             expected = (
@@ -152,11 +155,11 @@ def read_meka(
             )
             raise fail(table.path, table.relation_line, expected, table.relation)
         count = int(match[1]) if match and n_labels is None else n_labels or 0
-        width = len(table.names)
-        if not 0 < abs(count) < width:
-            expected = f"a number of labels from 1 to {width - 1} (negative if they come last)"
+        names = list(table.attributes)
+        if not 0 < abs(count) < len(names):
+            expected = f"a number of labels from 1 to {len(names) - 1} (negative if they come last)"
             raise fail(table.path, table.relation_line, expected, count)
-        return range(count) if count > 0 else range(width + count, width)
+        return names[:count] if count > 0 else names[count:]
 
     return _read((path, test), find, nominal, missing, name, encoding)
 
@@ -171,18 +174,18 @@ def read_arff(
 ) -> Dataset:
     """Read an ARFF file whose labels are known by name; attributes to `drop` need not be there."""
 
-    def find(table: ArffFile) -> list[int]:
+    def find(table: ArffFile) -> Sequence[str]:
         for label in labels:
-            if label not in table.names:
-                raise fail(path, table.data_line, f"an attribute {label!r}", list(table.names))
-        return [table.names.index(label) for label in labels]
+            if label not in table.attributes:
+                raise fail(path, table.data_line, f"an attribute {label!r}", list(table.attributes))
+        return labels
 
     return _read((path, None), find, nominal, missing, None, drop=drop)
 
 
 def _read(
     paths: tuple[PathLike, PathLike | None],
-    find: Callable[[ArffFile], Sequence[int]],
+    find: Callable[[ArffFile], Sequence[str]],
     nominal: Nominal,
     missing: Missing,
     name: str | None,
@@ -195,43 +198,42 @@ def _read(
     tables = [read_arff_file(path, encoding, drop) for path in paths if path is not None]
     first = tables[0]
     labels = find(first)
-    others = set(range(len(first.names))) - set(labels)
+    others = [attribute for attribute in first.attributes if attribute not in set(labels)]
     if not others:
         raise fail(first.path, None, "at least one attribute that is not a label")
     for other in tables[1:]:
         _check_same(first, other)
     truth = [_label_sets(table.take(labels)) for table in tables]
-    features = [table.take(sorted(others)) for table in tables]
+    features = [table.take(others) for table in tables]
     for table in features if missing == "error" else ():
         bad = table.first(np.isnan)
         if bad is not None:
             expected = f"a value for attribute {bad[0]!r} (the option 'missing' fills gaps)"
             raise fail(table.path, bad[1], expected, "?")
-    if missing == "mean":
-        _fill(features)
+    fills = _fills(features[0]) if missing == "mean" else None
+    stem = Path(first.path).stem if name is None else name
     sets = []
     for table, Y in zip(features, truth, strict=True):
-        X, names = _expand(table, nominal)
-        stem = Path(first.path).stem if name is None else name
-        sets.append(Dataset(X, Y, tuple(first.names[j] for j in labels), tuple(names), stem))
-    return sets[0] if len(sets) == 1 else join_split(sets[0], sets[1])
+        X = table.matrix if fills is None else fill_gaps(table.matrix, fills)
+        X, names = _expand(X, table.attributes, nominal)
+        sets.append(Dataset(X, Y, tuple(labels), names, stem))
+    return sets[0] if len(sets) == 1 else join_split(*sets)
 
 
 def _check_same(train: ArffFile, test: ArffFile) -> None:
-    for j, name in enumerate(train.names[: len(test.names)]):
-        if (name, train.values[j]) != (test.names[j], test.values[j]):
-            expected = (
-                f"attribute {name!r} declared as in line {train.name_lines[j]} of {train.path}"
-            )
-            raise fail(test.path, test.name_lines[j], expected, test.names[j])
-    if len(train.names) != len(test.names):
-        expected = f"{len(train.names)} attributes as in {train.path}"
-        raise fail(test.path, test.data_line, expected, len(test.names))
+    pairs = zip(train.attributes.items(), test.attributes.items(), strict=False)
+    for (name, (values, line)), (other, (found, place)) in pairs:
+        if (name, values) != (other, found):
+            expected = f"attribute {name!r} declared as in line {line} of {train.path}"
+            raise fail(test.path, place, expected, other)
+    width, found_width = len(train.attributes), len(test.attributes)
+    if width != found_width:
+        raise fail(test.path, test.data_line, f"{width} attributes as in {train.path}", found_width)
 
 
 def _label_sets(table: ArffFile) -> Labels:
     """Return 0/1 of a file of labels only, of shape (n, c)."""
-    for name, values, line in zip(table.names, table.values, table.name_lines, strict=True):
+    for name, (values, line) in table.attributes.items():
         if values is not None and not set(values) <= {"0", "1"}:
             raise fail(table.path, line, f"label {name!r} declared as {{0,1}}", list(values))
     bad = table.first(lambda values: (values != 0) & (values != 1))
@@ -241,51 +243,50 @@ def _label_sets(table: ArffFile) -> Labels:
     dense = table.matrix.astype(np.int8)
     result: Labels = dense.toarray() if sparse.issparse(dense) else dense
     # A label declared {1,0} is stored as a position, which is the wrong way round.
-    flipped = [j for j, values in enumerate(table.values) if values and values[0] == "1"]
-    result[:, flipped] = 1 - result[:, flipped]
-    return result
+    flipped = [bool(values) and values[0] == "1" for values, _ in table.attributes.values()]
+    return result ^ np.array(flipped, dtype=np.int8)
 
 
-def _fill(tables: Sequence[ArffFile]) -> None:
-    """Replace NaN in place by the mean, or the most frequent value, of the first file."""
-    train = tables[0]
-    entries = [sparse.coo_array(table.matrix) for table in tables]
-    gaps = {int(j) for part in entries for j in part.col[np.isnan(part.data)]}
-    for j in sorted(gaps):
-        column = train.matrix[:, [j]]
-        values = (column.toarray() if sparse.issparse(column) else column).ravel()
-        seen = values[~np.isnan(values)]
-        if not seen.size:
-            expected = f"at least one value of attribute {train.names[j]!r} to take the mean of"
-            raise fail(train.path, train.name_lines[j], expected)
-        is_nominal = train.values[j] is not None
-        fill = np.bincount(seen.astype(np.intp)).argmax() if is_nominal else seen.mean()
-        for part in (table.matrix for table in tables):
-            if sparse.issparse(part):
-                part.data[np.isnan(part.data) & (part.indices == j)] = fill
-            else:
-                part[np.isnan(part[:, j]), j] = fill
+def _fills(train: ArffFile) -> NDArray[np.float64]:
+    """Return the mean, or the most frequent value, of each attribute, of shape (c,)."""
+    fills = np.zeros(len(train.attributes))
+    is_nominal = np.array([values is not None for values, _ in train.attributes.values()])
+    for chosen, strategy in ((~is_nominal, "mean"), (is_nominal, "most_frequent")):
+        if chosen.any():
+            imputer = SimpleImputer(strategy=strategy).fit(train.matrix[:, np.flatnonzero(chosen)])
+            fills[chosen] = imputer.statistics_
+    for (name, (_, line)), fill in zip(train.attributes.items(), fills, strict=True):
+        if np.isnan(fill):
+            expected = f"at least one value of attribute {name!r} to take the mean of"
+            raise fail(train.path, line, expected)
+    return fills
 
 
-def _expand(table: ArffFile, nominal: Nominal) -> tuple[Any, list[str]]:
+def fill_gaps(X: Any, fills: Any) -> Any:
+    """Return X, dense or CSR, with NaN replaced by the fill of its column, of shape (c,)."""
+    if not sparse.issparse(X):
+        return np.where(np.isnan(X), fills, X)
+    data = np.where(np.isnan(X.data), np.asarray(fills)[X.indices], X.data)
+    return sparse.csr_array((data, X.indices, X.indptr), X.shape)
+
+
+def _expand(X: Any, attributes: Any, nominal: Nominal) -> tuple[Any, tuple[str, ...]]:
     """Give nominal attributes of more than two values one column per value, if wanted."""
-    X = table.matrix
-    if nominal == "codes" or all(len(values or ()) < 3 for values in table.values):
-        return X, list(table.names)
+    if nominal == "codes":
+        return X, tuple(attributes)
     names: list[str] = []
     pieces: list[Any] = []
-    for j, (name, values) in enumerate(zip(table.names, table.values, strict=True)):
+    for j, (name, (values, _)) in enumerate(attributes.items()):
         column = X[:, [j]]
         if values is None or len(values) < 3:
             names.append(name)
-            pieces.append(column)
-            continue
-        codes = column.toarray() if sparse.issparse(column) else column
-        indicators = (codes == np.arange(len(values))).astype(np.float64)
-        indicators[np.isnan(codes[:, 0])] = np.nan
-        names += [f"{name}={value}" for value in values]
-        pieces.append(indicators)
-    return (sparse.hstack(pieces, format="csr") if sparse.issparse(X) else np.hstack(pieces)), names
+        else:
+            codes = column.toarray() if sparse.issparse(column) else column
+            column = np.where(np.isnan(codes), np.nan, codes == np.arange(len(values)))
+            names += [f"{name}={value}" for value in values]
+        pieces.append(column)
+    stack: Any = partial(sparse.hstack, format="csr") if sparse.issparse(X) else np.hstack
+    return stack(pieces), tuple(names)
 
 
 def _read_label_names(xml: PathLike) -> dict[str, int]:
