@@ -20,25 +20,29 @@ from fbeta.datasets.cells import (
     DATE_ORDERS,
     categories,
     columns_of,
-    days,
     is_gap,
     missing,
-    numbers,
     object_cells,
-    parse_days,
-    parse_numbers,
-    text_values,
     to_number,
 )
-from fbeta.datasets.column_kinds import read_best
+from fbeta.datasets.column_kinds import ColumnValues, numbers, read_best
 from fbeta.datasets.tables import plain_values
+
+
+def parsed(kind: str, cells: Any, way: str) -> Any:
+    column = ColumnValues(cells, way)
+    return column.parse(kind, way)[column.index]
+
+
+def days(cells: Any, order: str = "iso") -> Any:
+    return parsed("date", cells, order)
 
 
 @example("0E000000")
 @given(st.one_of(st.text(max_size=8), st.from_regex(r"[+-]?[0-9.,eE_٠-٩+-]{1,8}", fullmatch=True)))
 def test_numbers_are_those_of_everybody(text: str) -> None:
     found = to_number(text)
-    (cell,) = numbers(pa.array([text.encode("utf-8", "replace").decode()]), plain=True)
+    (cell,) = numbers(pa.array([text.encode("utf-8", "replace").decode()]))
     if found is None:
         assert math.isnan(cell) or text.strip().lower() in ("true", "false")
         return
@@ -55,6 +59,7 @@ def test_numbers_are_those_of_everybody(text: str) -> None:
 def test_odd_numbers_are_none(text: str) -> None:
     assert to_number(text) is None
     assert math.isnan(numbers(pa.array([text]))[0])
+    assert math.isnan(parsed("numeric", pa.array([text]), ".")[0])
 
 
 def test_numbers_of_other_types() -> None:
@@ -85,25 +90,25 @@ PEOPLE = {
 @pytest.mark.parametrize("text", PEOPLE)
 def test_numbers_as_people_write_them(text: str) -> None:
     decimal, value = PEOPLE[text]
-    assert numbers(pa.array([text]), decimal)[0] == pytest.approx(value, rel=1e-15)
-    assert read_best(pa.array([text, text]), parse_numbers, ".")[:1] == (decimal,)
+    assert parsed("numeric", pa.array([text]), decimal)[0] == pytest.approx(value, rel=1e-15)
+    assert read_best(pa.array([text, text]), "numeric", ".")[:1] == (decimal,)
 
 
 def test_a_column_is_read_with_one_decimal_mark() -> None:
-    decimal, values, unread = read_best(pa.array(["1,338", "2,5", "NA", "x"]), parse_numbers, ".")
+    decimal, values, unread = read_best(pa.array(["1,338", "2,5", "NA", "x"]), "numeric", ".")
     assert decimal == ","
     np.testing.assert_array_equal(values, [1.338, 2.5, np.nan, np.nan])
     assert unread.tolist() == [False, False, False, True]
     # the mark of the training counts where both would do
-    assert read_best(pa.array(["1,338"]), parse_numbers, ",")[1].tolist() == [1.338]
-    assert read_best(pa.array(["1.5", "2.25"]), parse_numbers, ",")[:1] == (".",)
+    assert read_best(pa.array(["1,338"]), "numeric", ",")[1].tolist() == [1.338]
+    assert read_best(pa.array(["1.5", "2.25"]), "numeric", ",")[:1] == (".",)
 
 
 def test_a_single_number_among_words_is_read() -> None:
     cells = pa.array(
         [*(f"word {i}" for i in range(1000)), "1,5", *(f"{i} th" for i in range(1000))]
     )
-    decimal, values, unread = read_best(cells, parse_numbers, ",")
+    decimal, values, unread = read_best(cells, "numeric", ",")
     assert (decimal, np.flatnonzero(~np.isnan(values)).tolist(), values[1000]) == (",", [1000], 1.5)
     assert unread.sum() == 2000
 
@@ -142,9 +147,7 @@ def test_what_is_no_date(text: Any) -> None:
 
 
 def test_dates_of_another_order_are_read_alike() -> None:
-    order, found, unread = read_best(
-        pa.array(["31 Dec 2024", "?", "1 Feb 2023"]), parse_days, "iso"
-    )
+    order, found, unread = read_best(pa.array(["31 Dec 2024", "?", "1 Feb 2023"]), "date", "iso")
     assert (order, unread.any()) == ("dby", False)
     same = days(pa.array(["2024-12-31", "", "2023-02-01"]))
     np.testing.assert_array_equal(found, same)
@@ -184,9 +187,9 @@ def test_dates_beyond_the_calendar_of_python():
 @given(st.lists(st.sampled_from(["a", " a ", "b", "NA", "", None, "1", "c d"]), max_size=30))
 def test_values_of_text_are_those_of_the_cells(cells: list[Any]) -> None:
     known = [None if is_gap(cell) else cell.strip() for cell in cells]
-    values, _, index, counts = text_values(pa.array(cells, pa.string()))
-    words = values.to_pylist()
-    rows = np.arange(len(words))[index].tolist()
+    column = ColumnValues(pa.array(cells, pa.string()), ",")  # numbers are not cast
+    words, counts = column.known.to_pylist(), column.counts
+    rows = np.arange(len(words))[column.index].tolist()
     assert [words[i] for i in rows] == known
     assert counts.tolist() == [
         rows.count(place) if word is not None else 0 for place, word in enumerate(words)
@@ -209,10 +212,10 @@ def test_units_and_group_marks_change_no_number(
 ) -> None:
     digits = f"{abs(value):,}".replace(",", mark)
     text = f"{'-' if value < 0 else ''}{before}{digits}{after}"
-    assert numbers(pa.array(["$1", text]))[1] == float(value)
+    assert parsed("numeric", pa.array(["$1", text]), ".")[1] == float(value)
     swapped = digits.replace(".", "\0").replace(",", ".").replace("\0", ",")
     text = f"{before}{'-' if value < 0 else ''}{swapped}{after}"
-    assert numbers(pa.array(["$1", text]), ",")[1] == float(value)
+    assert parsed("numeric", pa.array(["$1", text]), ",")[1] == float(value)
 
 
 MIXED = {
@@ -234,7 +237,7 @@ MIXED = {
 
 @pytest.mark.parametrize("repeats", [1, 50])
 def test_numbers_of_many_shapes_in_one_column(repeats: int) -> None:
-    found = numbers(pa.array([*MIXED] * repeats))
+    found = parsed("numeric", pa.array([*MIXED] * repeats), ".")
     expected = np.array([*MIXED.values()] * repeats)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))

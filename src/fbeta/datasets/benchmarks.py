@@ -75,16 +75,10 @@ BENCHMARKS: Mapping[str, tuple[tuple[int, int, int, int], tuple[str, ...]]] = {
 
 
 def list_datasets() -> tuple[str, ...]:
-    """Name the data sets that `load` knows.
-
-    Returns
-    -------
-    tuple of str
-        The names, roughly from small to large.
+    """Return the names of the data sets that `load` knows, roughly from small to large.
 
     Examples
     --------
-    >>> from fbeta.datasets import list_datasets
     >>> list_datasets()
     ('scene', 'yeast', 'birds', 'medical', 'enron', 'mediamill', 'bibtex', 'delicious')
     """
@@ -102,11 +96,9 @@ def load(
 ) -> Dataset:
     """Load a benchmark data set with its prescribed train/test split.
 
-    The three files ``NAME-train.arff``, ``NAME-test.arff`` and ``NAME.xml`` are taken from
-    `data_home`, directly or from its subfolder ``NAME``. If they are not all there, they
-    are downloaded once into `cache` and checked against known SHA-256 checksums. A data
-    set without known checksums (mediamill) is never downloaded: put its files into a data
-    folder.
+    The files ``NAME-train.arff``, ``NAME-test.arff`` and ``NAME.xml`` are taken from `data_home` or
+    its subfolder ``NAME``. If they are not all there, they are downloaded once and checked against
+    known SHA-256 checksums; mediamill, for which none are known, is not.
 
     Parameters
     ----------
@@ -115,16 +107,14 @@ def load(
     data_home : path, optional
         Folder with the files; the environment variable ``FBETA_DATA`` by default.
     cache : path, optional
-        Folder for downloads; the environment variable ``FBETA_CACHE`` by default, else
-        the user's cache folder.
+        Folder for downloads; by default that of ``FBETA_CACHE``, else the user's cache folder.
     base_url : str, optional
-        Where ``NAME/NAME-train.arff`` and so on are to be found; the environment variable
-        ``FBETA_DATA_URL`` by default, else the repository of the Mulan project.
+        Where ``NAME/NAME-train.arff`` and so on are; by default that of ``FBETA_DATA_URL``, else
+        the repository of the Mulan project.
     download : bool
         Whether files may be downloaded. What the cache holds is used either way.
     nominal : {"codes", "onehot"}
-        What becomes of nominal features, as in `read_mulan`; only birds has one with more
-        than two values.
+        As in `read_mulan`; only birds has a nominal feature with more than two values.
 
     Returns
     -------
@@ -135,12 +125,9 @@ def load(
     ------
     DatasetError
         If the name is unknown, or the files are absent, broken or of the wrong size.
-    ImportError
-        If an optional dependency is needed that is not installed.
 
     Examples
     --------
-    >>> from fbeta.datasets import load
     >>> load("yeast")  # doctest: +SKIP
     Dataset('yeast', 2417 samples, 103 features, 14 labels, 1500 train + 917 test)
     """
@@ -236,19 +223,7 @@ class CalibratedSample:
         return float(decode(self.statistics, beta, return_expected=True)[1].mean())
 
     def expected_fbeta(self, Y_pred: Any, beta: float = 1.0) -> float:
-        """Return the F_beta to be expected of predictions, over the labels given the instances.
-
-        Parameters
-        ----------
-        Y_pred : labels of n instances
-            Predictions.
-        beta : float > 0
-            Weight of recall against precision.
-
-        Returns
-        -------
-        float
-        """
+        """Return the F_beta to be expected of predictions, over the labels given the instances."""
         return float(expected_fbeta(self.statistics, Y_pred, beta).mean())
 
     def regret(self, Y_pred: Any, beta: float = 1.0) -> float:
@@ -302,19 +277,7 @@ class CalibratedLaw:
         self.concentration = rng.uniform(0.1, 1.0, size=2**s)
 
     def sample(self, n: int, random_state: int | np.random.Generator = 0) -> CalibratedSample:
-        """Draw instances with their labels and true statistics.
-
-        Parameters
-        ----------
-        n : int
-            Number of instances.
-        random_state : int or Generator
-            Source of randomness.
-
-        Returns
-        -------
-        CalibratedSample
-        """
+        """Draw n instances with their labels and true statistics."""
         rng = np.random.default_rng(random_state)
         p = rng.dirichlet(self.concentration, size=check_count("n", n))
         chosen = (p.cumsum(axis=1) < rng.uniform(size=(n, 1))).sum(axis=1)
@@ -338,12 +301,8 @@ def make_calibrated(
 
     Parameters
     ----------
-    n_samples : int
-        Number of instances.
-    n_labels : int
-        Number of labels s.
-    n_features : int
-        Number of features d, at least ``s^2 + 1``.
+    n_samples, n_labels, n_features : int
+        Numbers of instances, of labels s and of features d, at least ``s^2 + 1``.
     beta : float > 0
         For the Bayes optimum.
     random_state : int

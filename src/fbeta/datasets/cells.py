@@ -21,10 +21,10 @@ from fbeta._array import optional_import
 
 Cells: TypeAlias = Any
 FloatArray: TypeAlias = NDArray[np.float64]
-#: How cells were read, their values (NaN where there is none), and which cells cannot be read.
-Reading: TypeAlias = tuple[str, FloatArray, NDArray[np.bool_]]
 #: Text with 1 for each digit, every shape once, and the place of the shape of each cell, or -1.
 Shapes: TypeAlias = tuple[Any, NDArray[np.intp]]
+#: How cells were read, their values (NaN where there is none), and which cells cannot be read.
+Reading: TypeAlias = tuple[str, FloatArray, NDArray[np.bool_]]
 
 #: Text that stands for a missing value.
 GAPS = ("", "?", "-", "--", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NaT", "null", "NULL", "None")
@@ -49,13 +49,14 @@ _UNGROUPED = {mark: rf"^{_SIGN}(?:{form}){_UNIT}$" for mark, form in _UNSIGNED.i
 _NUMBER = {
     mark: rf"^{_SIGN}(?:{form}|{_GROUPED[mark]}){_UNIT}$" for mark, form in _UNSIGNED.items()
 }
+_NUMBER["plain"] = _PLAIN["."]  # without units and groups
 _TRUTH = ("false", "true")
 _EXPONENT = "[eE][+-]?1"  # in a shape
 _LONG_EXPONENT = f"{_EXPONENT}{{6}}"  # leading zeros do not count, which a shape does not tell
 _MAX_EXACT_DIGITS = 15  # whole numbers and powers of ten up to there are floats, and so divided
 _DIGITS_TO_1 = bytes.maketrans(b"023456789", b"1" * 9)
 #: Marks that may stand before the fraction of a number, and patterns of what is read with them.
-DECIMALS = {mark: rf"{form}|^(?i:true|false)$" for mark, form in _NUMBER.items()}
+DECIMALS = {mark: rf"{_NUMBER[mark]}|^(?i:true|false)$" for mark in _UNSIGNED}
 _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
 HEAD_ROWS = 10_000  # rows that show how often values are repeated
 
@@ -240,7 +241,7 @@ def to_number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _to_floats(cells: Any) -> FloatArray:
+def to_floats(cells: Any) -> FloatArray:
     """Return Arrow numbers with NaN for null, in memory that may be overwritten."""
     return np.array(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
 
@@ -264,34 +265,6 @@ def cast_numbers(cells: Cells) -> FloatArray | None:
     return None
 
 
-def text_values(cells: Any) -> tuple[Any, Shapes | None, Any, NDArray[np.intp]]:
-    """Return trimmed text with null for gaps, k values, each once if most are repeated.
-
-    Also their shapes if known, the index from values to cells, cells by value (k,), 0 for gaps.
-    """
-    cells = cells.fill_null("") if cells.null_count else cells
-    null = arrow.scalar(None, arrow.string())
-    head, few = cells[:HEAD_ROWS], cells[:_SAMPLE_CELLS]
-    is_repeated = 2 * len(head.unique()) < len(head)
-    if not is_repeated and 2 * len(text_shapes(few)[0]) >= len(few):
-        known = without_gaps(cells)
-        return known, None, slice(None), np.asarray(known.is_valid()).astype(np.intp)
-    if is_repeated:
-        coded = cells.dictionary_encode()
-        values, index = coded.dictionary, np.asarray(coded.indices)
-    else:
-        values, index = text_shapes(cells)
-    known = without_gaps(values)
-    there = np.asarray(known.is_valid())
-    if not known.equals(compute.if_else(there, values, null)):  # there are blanks at some ends
-        return text_values(compute.utf8_trim_whitespace(cells))
-    if is_repeated:
-        return known, None, index, np.bincount(index, minlength=len(known)) * there
-    there = there[index]
-    known = cells if there.all() else compute.if_else(there, cells, null)
-    return known, (values, index), slice(None), there.astype(np.intp)
-
-
 def _bytes_of(text: Any) -> tuple[NDArray[np.int32], bytes]:
     """Return where each cell begins and the last one ends, of shape (n + 1,), and their bytes."""
     _, offsets, data = text.buffers()
@@ -302,7 +275,7 @@ def _bytes_of(text: Any) -> tuple[NDArray[np.int32], bytes]:
 
 
 def text_shapes(text: Any) -> Shapes:
-    """Return the shapes of Arrow strings; null has none."""
+    """Return the shapes of Arrow strings."""
     ends, data = _bytes_of(text)
     parts = map(arrow.py_buffer, (ends, data.translate(_DIGITS_TO_1)))
     coded = arrow.StringArray.from_buffers(len(text), *parts).dictionary_encode()
@@ -310,13 +283,19 @@ def text_shapes(text: Any) -> Shapes:
     return coded.dictionary, np.where(text.is_valid(), codes, -1) if text.null_count else codes
 
 
-def _by_shape(text: Any, shapes: Shapes | None, pattern: str) -> Iterator[tuple[Any, str, Any]]:
-    """Yield the cells of each shape that fits, the shape, and their bytes, (cells, length)."""
-    forms, codes = shapes or text_shapes(text)
-    for place in np.flatnonzero(_matches(forms, pattern)):
-        cells, form = np.flatnonzero(codes == place), forms[place].as_py()
-        data = _bytes_of(text.take(cells))[1]
-        yield cells, form, np.frombuffer(data, dtype=np.uint8).reshape(len(cells), -1)
+def is_plain(shapes: Shapes, decimal: str) -> NDArray[np.bool_]:
+    """Return which text has the shape of a number without units and groups."""
+    pattern = f"{_PLAIN[decimal]}|{_LONG_EXPONENT}|^(?i:true|false)$"
+    return _matches(shapes[0], pattern)[shapes[1]]
+
+
+def _by_shape(text: Any, shapes: Shapes, pattern: str) -> Iterator[tuple[Any, str, Any]]:
+    """Yield the places of each shape that fits, the shape, and their bytes, (places, length)."""
+    forms, codes = shapes
+    for shape in np.flatnonzero(_matches(forms, pattern)):
+        places = np.flatnonzero(codes == shape)
+        data = _bytes_of(text.take(places))[1]
+        yield places, forms[shape].as_py(), np.frombuffer(data, np.uint8).reshape(len(places), -1)
 
 
 def _matches(text: Any, pattern: str) -> NDArray[np.bool_]:
@@ -335,29 +314,12 @@ def _digits(form: bytes, data: NDArray[np.uint8], span: Any = (None,)) -> Any:
     return value - ord("0") * (10 ** len(places) // 9)
 
 
-def numbers(cells: Cells, decimal: str = ".", plain: bool = False) -> FloatArray:
-    """Return cells as numbers, of shape (n,); NaN where they are missing or no numbers."""
-    found = cast_numbers(cells) if decimal == "." else None
-    if found is not None:
-        return found
-    if is_text(cells):
-        text, shapes, index, _ = text_values(cells)
-        return np.asarray(parse_numbers(text, shapes, decimal, plain)[index])
-    if isinstance(cells, list) or is_list(cells) or "timestamp" in str(cells.type):
-        return np.full(len(cells), np.nan)
-    values = _to_floats(cells)
-    values[~(np.abs(values) <= MAX_MAGNITUDE)] = np.nan
-    return values
-
-
-def parse_numbers(
-    text: Any, shapes: Shapes | None, decimal: str, plain: bool = False
-) -> FloatArray:
-    """Return trimmed text as numbers, NaN where it is none; ``plain`` ones have no units."""
-    shapes = shapes or text_shapes(text)
-    words = compute.index_in(compute.utf8_lower(shapes[0]), value_set=arrow.array(_TRUTH))
-    found = np.append(_to_floats(words), np.nan)[shapes[1]]
-    pattern = (_PLAIN if plain else _NUMBER)[decimal]
+def parse_numbers(text: Any, shapes: Shapes, way: str) -> FloatArray:
+    """Return trimmed text as numbers, NaN where it is none."""
+    pattern, decimal = _NUMBER[way], "," if way == "," else "."
+    forms, codes = shapes
+    words = compute.index_in(compute.utf8_lower(forms), value_set=arrow.array(_TRUTH))
+    found = np.append(to_floats(words), np.nan)[codes]
     others = np.zeros(len(text), dtype=np.bool_)
     for cells, form, data in _by_shape(text, shapes, f"{pattern}|{_LONG_EXPONENT}"):
         if re.search(_EXPONENT, form) or form.count("1") > _MAX_EXACT_DIGITS:
@@ -379,17 +341,7 @@ def parse_numbers(
     return found
 
 
-def days(cells: Cells, order: str = "iso") -> FloatArray:
-    """Return cells as days since 1970, of shape (n,); NaN where they are missing or no dates."""
-    if is_text(cells):
-        text, shapes, index, _ = text_values(cells)
-        return np.asarray(parse_days(text, shapes, order)[index])
-    if isinstance(cells, list) or str(cells.type) != "timestamp[us]":
-        return np.full(len(cells), np.nan)
-    return _to_floats(cells.cast(arrow.int64())) / MICROSECONDS_PER_DAY
-
-
-def parse_days(text: Any, shapes: Shapes | None, order: str) -> FloatArray:
+def parse_days(text: Any, shapes: Shapes, order: str) -> FloatArray:
     """Return trimmed text as days since 1970, NaN where it is no date of that order."""
     found = np.full(len(text), np.nan)
     for cells, form, data in _by_shape(text, shapes, DATE_ORDERS[order]):

@@ -7,35 +7,40 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fbeta.datasets.cells import (
     DATE_ORDERS,
     DECIMALS,
     HEAD_ROWS,
+    MAX_MAGNITUDE,
+    MICROSECONDS_PER_DAY,
     Cells,
     FloatArray,
     Reading,
+    Shapes,
     arrow,
     cast_numbers,
     categories,
     compute,
-    days,
     is_gap,
     is_list,
+    is_plain,
     is_text,
     missing,
-    numbers,
     pandas,
     parse_days,
     parse_numbers,
     text_shapes,
-    text_values,
+    to_floats,
+    without_gaps,
 )
 
-__all__ = ["KINDS", "ColumnKind", "infer_kinds"]
+__all__ = ["KINDS", "ColumnKind", "ColumnValues", "infer_kinds", "numbers", "read_best"]
 
 #: Kinds that become features.
 KINDS = ("numeric", "categorical", "text", "date")
@@ -88,6 +93,88 @@ class ColumnKind:
     detail: str = ""
 
 
+class ColumnValues:
+    """The k values of a column, text without blanks at its ends, each once if most are repeated."""
+
+    def __init__(self, cells: Cells, decimal: str = ".") -> None:
+        self.known = cells
+        self.plain = cast_numbers(cells) if decimal == "." else None  # of all cells, (n,)
+        self.index: Any = slice(None)  # from values to cells
+        self.is_parsed = self.plain is not None or not is_text(cells)
+        if self.is_parsed:
+            is_known = ~(missing(cells) if self.plain is None else np.isnan(self.plain))
+        else:
+            head = cells[:HEAD_ROWS]
+            if 2 * len(head.unique()) < len(head):
+                coded = cells.dictionary_encode("encode")
+                values = without_gaps(coded.dictionary).dictionary_encode("encode")
+                self.known, self.index = values.dictionary, np.asarray(coded.indices)
+                if len(self.known) < len(values):  # some differed in blanks, or are gaps
+                    self.index = np.asarray(values.indices)[self.index]
+            else:
+                self.known = without_gaps(cells)
+            is_known = np.asarray(self.known.is_valid())
+        self.counts: NDArray[Any] = is_known  # cells by value, 0 for gaps
+        if not isinstance(self.index, slice):
+            self.counts = np.bincount(self.index, minlength=len(self.known)) * is_known
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes of text."""
+        return text_shapes(self.known)
+
+    def parse(self, kind: str, way: str) -> FloatArray:
+        """Return values as numbers or dates (days since 1970), (k,); NaN where they are none."""
+        if not self.is_parsed:
+            return (parse_numbers if kind == "numeric" else parse_days)(
+                self.known, self.shapes, way
+            )
+        if self.plain is not None and kind == "numeric":
+            return self.plain
+        cells, found = self.known, np.full(len(self.known), np.nan)
+        form = "" if isinstance(cells, list) else str(cells.type)
+        if kind == "date" and form == "timestamp[us]":
+            found = to_floats(cells.cast(arrow.int64())) / MICROSECONDS_PER_DAY
+        elif kind == "numeric" and form and not form.startswith(("list", "timestamp", "string")):
+            found = to_floats(cells)
+            found[~(np.abs(found) <= MAX_MAGNITUDE)] = np.nan
+        return found
+
+    def read(self, kind: str, first: str, tried: int = 200) -> tuple[str, FloatArray]:
+        """Return the way in which most cells are read, ``first`` among equals, and the values.
+
+        A way is tried if its pattern fits one of ``tried`` cells.
+        """
+        if self.is_parsed:
+            return first, self.parse(kind, first)
+        ways = DECIMALS if kind == "numeric" else DATE_ORDERS
+        total = int(self.counts.sum())
+        places = np.arange(0, total, max(total // max(tried, 1), 1))
+        places = np.unique(np.searchsorted(np.cumsum(self.counts), places, side="right"))
+        sample = self.known.take(arrow.array(places)).to_pylist()
+        best, found, fewest = first, np.full(len(self.known), np.nan), total
+        for way in dict.fromkeys((first, *ways)):
+            if fewest and any(map(re.compile(ways[way], re.ASCII).match, sample)):
+                values = self.parse(kind, way)
+                unread = int(self.counts[np.isnan(values)].sum())
+                if unread < fewest:
+                    best, found, fewest = way, values, unread
+        return best, found
+
+
+def read_best(cells: Cells, kind: str, first: str) -> Reading:
+    """Read numbers or dates in the way in which most are read, ``first`` among equals."""
+    column = ColumnValues(cells, first)
+    way, values = column.read(kind, first, len(cells))
+    return way, values[column.index], (np.isnan(values) & (column.counts > 0))[column.index]
+
+
+def numbers(cells: Cells) -> FloatArray:
+    """Return cells as numbers without units, (n,); NaN where they are missing or no numbers."""
+    column = ColumnValues(cells)
+    return np.asarray(column.parse("numeric", "plain")[column.index])
+
+
 def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list[ColumnKind]:
     """Infer the kinds of columns; of those ``chosen`` only the details. Lists are an error."""
 
@@ -112,33 +199,24 @@ def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list
     return found
 
 
-class _Inference:
-    """Values of a column that are not missing, their numbers, and questions about them."""
+class _Inference(ColumnValues):
+    """Values of a column, their numbers, and questions about them."""
 
     def __init__(self, name: str, cells: Cells) -> None:
+        super().__init__(cells)
         self.name = name
-        self.decimal, self.shapes, plain = ".", None, cast_numbers(cells)
-        self.rows: Any  # the values of the first cells that are not missing
-        self.is_plain = plain is not None or not is_text(cells)
-        if self.is_plain:
-            values = numbers(cells) if plain is None else plain
-            gaps = missing(cells) if plain is None else np.isnan(plain)
-            self.known, self.values, self.rows = cells, values, slice(HEAD_ROWS)
-            if gaps.any():
-                self.known, self.values = compute.filter(cells, ~gaps), values[~gaps]
-            self.counts = np.broadcast_to(1, len(self.values))
-        else:
-            self.known, self.shapes, index, self.counts = text_values(cells)
-            there = np.flatnonzero(self.counts[index])[:HEAD_ROWS]
-            self.rows = there if isinstance(index, slice) else index[there]
-            self.decimal, self.values = best_reading(
-                self.known, self.shapes, self.counts, parse_numbers, "."
-            )
+        self.decimal, self.values = self.read("numeric", ".")
         self.count = int(self.counts.sum())
         self.gaps = len(cells) - self.count
         self.is_repeated = np.count_nonzero(self.counts) < self.count
+        # the values of the first cells that are not missing
+        rows = np.flatnonzero(self.counts[self.index]) if self.gaps else np.arange(len(cells))
+        self.rows = rows[:HEAD_ROWS]
+        if not isinstance(self.index, slice):
+            self.rows = self.index[self.rows]
         # in long columns of text and fractions, the different values of the first rows
-        counted: Any = self.values[self.counts > 0] if self.gaps else self.values
+        is_known = self.counts > 0
+        counted: Any = self.values[is_known] if self.gaps else self.values
         head = self.values[self.rows]
         if not np.isnan(counted).any():
             is_long = not (head == np.floor(head)).all()
@@ -147,7 +225,7 @@ class _Inference:
         elif is_text(self.known) and not self.is_repeated:
             self.distinct = len(self.known.take(self.rows).unique())
         else:
-            self.distinct = len(self.known.drop_null().unique())
+            self.distinct = len(compute.filter(self.known, is_known).unique())
 
     def infer(self, chosen: str) -> tuple[str, str, str]:
         """Return the kind, ``chosen`` if it is given, a note and how the cells are written."""
@@ -170,10 +248,10 @@ class _Inference:
                 return lenient
         if not is_text(self.known):
             return "date", "", "iso"
-        order, moments = best_reading(self.known, self.shapes, self.counts, parse_days, "iso")
+        order, moments = self.read("date", "iso")
         dated = self._share(moments)
         if dated == 1 or chosen == "date":
-            either = order == "dmy" and self._share(parse_days(self.known, self.shapes, "mdy")) == 1
+            either = order == "dmy" and self._share(self.parse("date", "mdy")) == 1
             note = "read as day, month, year; month, day, year would do, too" if either else ""
             return "date", note, order
         if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
@@ -195,15 +273,13 @@ class _Inference:
 
     def _number_note(self) -> str:
         """Show how a number is read that is not plain."""
-        for end in (_WORD_SAMPLE_ROWS, len(self.known)) if not self.is_plain else ():
-            text, values = self.known[:end], self.values[:end]
-            odd = np.isnan(parse_numbers(text, None, self.decimal, plain=True)) & ~np.isnan(values)
-            if self.decimal == "," and end == len(self.known) and not odd.any():
-                odd = values % 1 > 0
-            if odd.any():
-                place = int(np.argmax(odd))
-                return f"{self._example(place)} is read as {values[place]:g}"
-        return ""
+        if self.is_parsed:
+            return ""
+        odd = ~is_plain(self.shapes, self.decimal) & ~np.isnan(self.values)
+        if self.decimal == "," and not odd.any():
+            odd = self.values % 1 > 0
+        place = int(np.argmax(odd))
+        return f"{self._example(place)} is read as {self.values[place]:g}" if odd.any() else ""
 
     def _unit_note(self) -> str:
         """Show a number with a unit where most of the first cells are one."""
@@ -246,41 +322,3 @@ class _Inference:
             return "text", ""
         rare = int((counts == 1).sum())
         return "categorical", f"{rare} values are there once, and left out" if rare else ""
-
-
-def read_best(cells: Cells, parse: Any, first: str) -> Reading:
-    """Read cells in the way in which ``parse`` reads most of them, ``first`` among equals."""
-    if not is_text(cells):
-        found = numbers(cells) if parse is parse_numbers else days(cells)
-        return first, found, np.isnan(found) & ~missing(cells)
-    plain = cast_numbers(cells) if first == "." else None
-    if plain is not None:
-        return first, plain, np.zeros(len(cells), dtype=np.bool_)
-    text, shapes, index, counts = text_values(cells)
-    way, values = best_reading(text, shapes, counts, parse, first, len(cells))
-    return way, values[index], (np.isnan(values) & (counts > 0))[index]
-
-
-def best_reading(
-    text: Any, shapes: Any, counts: Any, parse: Any, first: str, tried: int = 200
-) -> tuple[str, FloatArray]:
-    """Return the way in which ``parse`` reads most cells, ``first`` among equals, and the values.
-
-    A way is tried if its pattern fits one of ``tried`` cells; ``counts`` are cells by text.
-    """
-    ways = DECIMALS if parse is parse_numbers else DATE_ORDERS
-    total = int(counts.sum())
-    places = np.arange(0, total, max(total // max(tried, 1), 1))
-    places = np.unique(np.searchsorted(np.cumsum(counts), places, side="right"))
-    sample = text.take(arrow.array(places)).to_pylist()
-    best, found, fewest = first, np.full(len(text), np.nan), total
-    for way in dict.fromkeys((first, *ways)):
-        if not fewest:
-            break
-        if any(map(re.compile(ways[way], re.ASCII).match, sample)):
-            shapes = shapes or text_shapes(text)
-            values = parse(text, shapes, way)
-            unread = int(counts[np.isnan(values)].sum())
-            if unread < fewest:
-                best, found, fewest = way, values, unread
-    return best, found

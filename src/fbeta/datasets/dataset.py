@@ -32,14 +32,7 @@ _MAX_UNPACKED_BYTES = 2**30
 class DatasetError(ValueError):
     """A data file that cannot be read, or a benchmark that cannot be found.
 
-    The message names the file, the line (or row) where reading stopped, what was
-    expected there and what was found instead.
-
-    Examples
-    --------
-    >>> from fbeta.datasets import DatasetError
-    >>> issubclass(DatasetError, ValueError)
-    True
+    The message names the file, the line (or row), what was expected there and what was found.
     """
 
 
@@ -72,8 +65,8 @@ class Dataset:
     ----------
     X : ndarray or scipy.sparse.csr_array of shape (n_samples, n_features)
         Features in float64: dense where the file was dense, CSR where it was sparse.
-    Y : ndarray of shape (n_samples, n_labels)
-        Always a dense int8 array of 0 and 1; one row is one label set.
+    Y : int8 ndarray of shape (n_samples, n_labels)
+        Dense, of 0 and 1; one row is one label set.
     label_names : tuple of str, length n_labels
         Names of the columns of `Y`.
     feature_names : tuple of str, length n_features, or None
@@ -90,13 +83,8 @@ class Dataset:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fbeta.datasets import Dataset
-    >>> data = Dataset(np.eye(3), np.array([[1, 0], [1, 1], [0, 0]]), ("cat", "dog"))
-    >>> data
+    >>> Dataset(np.eye(3), np.array([[1, 0], [1, 1], [0, 0]]), ("cat", "dog"))
     Dataset('', 3 samples, 3 features, 2 labels, no split)
-    >>> data.cardinality
-    1.0
     """
 
     X: Features
@@ -208,7 +196,7 @@ class Dataset:
 
 
 def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Dataset:
-    """Put a train set and a test set into one data set that remembers the split.
+    """Put a train set and a test set into one data set with the split, train rows first.
 
     Parameters
     ----------
@@ -220,7 +208,6 @@ def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Datase
     Returns
     -------
     Dataset
-        The training rows followed by the test rows.
 
     Raises
     ------
@@ -229,8 +216,6 @@ def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Datase
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from fbeta.datasets import Dataset, join_split
     >>> train = Dataset(np.zeros((3, 2)), np.eye(3), ("a", "b", "c"), name="toy")
     >>> test = Dataset(np.zeros((1, 2)), np.eye(3)[:1], ("a", "b", "c"))
     >>> join_split(train, test)

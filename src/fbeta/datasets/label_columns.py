@@ -21,9 +21,9 @@ from fbeta.datasets.cells import (
     is_list,
     is_text,
     missing,
-    numbers,
     without_gaps,
 )
+from fbeta.datasets.column_kinds import numbers
 from fbeta.datasets.dataset import DatasetError, Labels, PathLike, fail, quoted
 
 __all__ = ["LabelColumns", "TableLabels", "find_delimiter", "read_tags"]
@@ -203,7 +203,7 @@ def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tu
     blanks = 0
     for j, name in enumerate(names):
         cells = table.columns[name]
-        values = numbers(cells, plain=True)
+        values = numbers(cells)
         if words and is_text(cells) and np.isnan(values).any():
             lower = compute.utf8_lower(without_gaps(cells))
             for value, known in ((1.0, _YES), (0.0, _NO)):

@@ -240,15 +240,12 @@ def read_svmlight(
     Parameters
     ----------
     path : path
-        Text file with one instance per line: integer labels separated by commas (none
-        for an empty label set), then ``index:value`` pairs with ascending indices. What
-        follows ``#`` is a comment.
+        Text file with one instance per line: integer labels separated by commas (none for an empty
+        label set), then ``index:value`` pairs with ascending indices; ``#`` begins a comment.
     n_features : int, optional
-        Number of columns of `X`; the largest index decides by default. Give it for two
-        files that are to be joined by `join_split`.
+        Number of columns of `X`, for files that `join_split` joins; by default by their indices.
     label_names : sequence of str, optional
-        The labels that may occur, in the order of the columns of `Y`. By default those
-        that do occur, in numerical order.
+        The labels that may occur, in the order of `Y`; by default those that do, by number.
     zero_based : bool or "auto"
         Whether the first column has index 0; "auto" looks for an index 0 in the file.
     name : str, optional
@@ -262,8 +259,6 @@ def read_svmlight(
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> from fbeta.datasets import read_svmlight
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "toy.svm")
     ...     _ = file.write_text("3,7 1:0.5 3:2\n 2:1\n7 1:4\n")

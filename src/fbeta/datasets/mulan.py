@@ -43,17 +43,13 @@ def read_mulan(
     xml : path
         The names of the label attributes; nested labels are all labels.
     test : path, optional
-        ARFF file of the test part. It must declare the same attributes; the result then
-        holds both parts and the split.
+        ARFF file of the test part, with the same attributes; the result holds both and the split.
     nominal : {"codes", "onehot"}
-        What becomes of a nominal feature. "codes", the default, keeps one column per
-        attribute, holding the position of the value in its declaration, from 0. "onehot"
-        gives an attribute of more than two values one 0/1 column per value, named
-        ``attribute=value``.
+        A nominal feature as one column of the positions of its values in the declaration, from 0,
+        or, if it has more than two values, as one 0/1 column ``attribute=value`` for each.
     missing : {"error", "nan", "mean"}
-        What becomes of a missing feature (``?`` or an empty cell): an error, the default;
-        NaN; or the mean of the column (the most frequent value of a nominal one), taken
-        over the training part. A missing label is always an error.
+        What becomes of a missing feature (``?`` or an empty cell): an error, NaN, or the mean (the
+        most frequent value of a nominal one) in the training part. A missing label is an error.
     encoding : str
         Text encoding of the ARFF files; the XML file states its own.
     name : str, optional
@@ -62,21 +58,16 @@ def read_mulan(
     Returns
     -------
     Dataset
-        Labels and features in the order of the ARFF attributes, whatever the order of
-        the XML file; `X` is CSR if the ARFF file is sparse.
+        Labels and features in the order of the ARFF attributes; `X` is CSR if the file is sparse.
 
     Raises
     ------
     DatasetError
         If a file is broken, or the files do not fit together.
-    OSError
-        If a file cannot be opened.
 
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> from fbeta.datasets import read_mulan
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     arff, xml = Path(folder, "toy.arff"), Path(folder, "toy.xml")
     ...     _ = arff.write_text(
@@ -85,10 +76,8 @@ def read_mulan(
     ...     )
     ...     _ = xml.write_text('<labels><label name="dog"/><label name="cat"/></labels>')
     ...     data = read_mulan(arff, xml)
-    >>> data
-    Dataset('toy', 2 samples, 1 features, 2 labels, no split)
-    >>> data.label_names, data.Y.tolist()
-    (('cat', 'dog'), [[1, 0], [1, 1]])
+    >>> data, data.label_names, data.Y.tolist()
+    (Dataset('toy', 2 samples, 1 features, 2 labels, no split), ('cat', 'dog'), [[1, 0], [1, 1]])
     """
     named = _read_label_names(xml)
 
@@ -118,11 +107,9 @@ def read_meka(
     path : path
         The data, or the training part of them. ``@relation 'name: -C 6'`` says that the
         first 6 attributes are labels, ``-C -6`` that the last 6 are.
-    test : path, optional
-        ARFF file of the test part, with the same attributes.
     n_labels : int, optional
         Overrules the number in the header, with the same meaning of its sign.
-    nominal, missing, encoding, name
+    test, nominal, missing, encoding, name
         As in `read_mulan`.
 
     Returns
@@ -133,8 +120,6 @@ def read_meka(
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> from fbeta.datasets import read_meka
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "toy.arff")
     ...     _ = file.write_text(

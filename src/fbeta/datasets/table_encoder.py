@@ -30,8 +30,6 @@ from fbeta.datasets.cells import (
     columns_of,
     compute,
     missing,
-    parse_days,
-    parse_numbers,
 )
 from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds, read_best
 
@@ -82,7 +80,7 @@ class NumberColumn:
     @classmethod
     def fit(cls, cells: Cells, detail: str) -> NumberColumn:
         """Find mean and scale; ``detail`` is that of the inferred kind."""
-        decimal, values, _ = read_best(cells, parse_numbers, detail[:1] or ".")
+        decimal, values, _ = read_best(cells, "numeric", detail[:1] or ".")
         gaps = np.isnan(values)
         known = values[~gaps] if not gaps.all() else np.zeros(1)
         moments = StandardScaler().fit(np.where(gaps, known.mean(), values)[:, None])
@@ -189,7 +187,7 @@ class DateColumn:
     @classmethod
     def fit(cls, cells: Cells, detail: str) -> DateColumn:
         """Find means and scales; ``detail`` is the order of year, month and day."""
-        order, found, _ = read_best(cells, parse_days, detail or "iso")
+        order, found, _ = read_best(cells, "date", detail or "iso")
         known = found[~np.isnan(found)]
         fill = float(known.mean()) if known.size else 0.0
         periods = _PERIODS if (known % 1 != 0).any() else _PERIODS[:2]
@@ -216,8 +214,8 @@ class DateColumn:
 def read_cells(part: NumberColumn | DateColumn, cells: Cells) -> Reading:
     """Read numbers or dates as they were written in the training, or in another way if needed."""
     if isinstance(part, NumberColumn):
-        return read_best(cells, parse_numbers, part.decimal)
-    return read_best(cells, parse_days, part.order)
+        return read_best(cells, "numeric", part.decimal)
+    return read_best(cells, "date", part.order)
 
 
 def _calendar(days: FloatArray, periods: Sequence[float]) -> FloatArray:
@@ -239,8 +237,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     kinds : mapping from str to str, optional
-        Kinds of columns by name, of ``fbeta.datasets.column_kinds.KINDS``; the others
-        are inferred.
+        Kinds of columns by name, of ``fbeta.datasets.column_kinds.KINDS``; the others are inferred.
         Columns that name the rows, are constant or have no value are left out.
 
     Attributes
@@ -267,19 +264,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.kinds = kinds
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
-        """Infer the kinds of the columns, and find what their features need.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like of shape (n, c)
-            The cells.
-        y : ignored
-
-        Returns
-        -------
-        TableEncoder
-            Itself.
-        """
+        """Infer the kinds of the columns of X, (n, c), and find what their features need."""
         columns = _named_columns(X)
         chosen = dict(self.kinds or {})
         absent = [name for name in chosen if name not in columns]

@@ -25,10 +25,10 @@ from fbeta.datasets.cells import (
     arrow_cells,
     cell_at,
     columns_of,
-    numbers,
     object_cells,
 )
 from fbeta.datasets.cells import missing as missing_cells
+from fbeta.datasets.column_kinds import numbers
 from fbeta.datasets.csv_text import csv_columns, guess_separator, is_utf8_text, read_header, records
 from fbeta.datasets.dataset import (
     DatasetError,
@@ -97,7 +97,7 @@ class Table:
         found = np.empty((self.n_rows, len(names)))
         for j, name in enumerate(names):
             cells = self.columns[name]
-            found[:, j] = values = numbers(cells, plain=True)
+            found[:, j] = values = numbers(cells)
             gaps = missing_cells(cells) if np.isnan(values).any() else np.zeros(0, dtype=bool)
             bad = np.flatnonzero(np.isnan(values) & ~gaps) if gaps.size else gaps
             if bad.size:

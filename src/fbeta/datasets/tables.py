@@ -70,15 +70,13 @@ def read_table(
 ) -> TableData:
     r"""Read a table of numbers, categories, text and dates, as ``fbeta fit`` does.
 
-    At most one of `labels`, `label_prefix` and `label_column` says where the labels are.
-
     Parameters
     ----------
     source : path, or data frame
         A CSV, JSON Lines, Parquet or Excel file (``.gz`` too), or a frame of pandas, Polars or
         Arrow.
     labels, label_prefix, label_column
-        As in `read_csv`; columns may hold ``yes`` and ``no``, or ``x`` and blanks, too.
+        As in `read_csv`, at most one; columns may hold ``yes`` and ``no``, or ``x`` and blanks.
     delimiter : str, optional
         What separates the names in `label_column`; inferred by default.
     join_labels : bool
@@ -103,7 +101,6 @@ def read_table(
     Examples
     --------
     >>> import tempfile
-    >>> from fbeta.datasets import read_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "toy.csv")
     ...     _ = file.write_text("price;colour;tags\n1,5;red;a, b\n2,5;blue;\n3,0;red;b\n")
@@ -167,34 +164,31 @@ def read_csv(
 ) -> Dataset:
     r"""Read a CSV file with a header row and numeric features (``True`` and ``False`` will do).
 
-    Exactly one of `labels`, `label_prefix` and `label_column` says where the labels are. For
-    columns of text, categories and dates see `read_table`.
+    For columns of text, categories and dates see `read_table`.
 
     Parameters
     ----------
     path : path
         File to read.
     labels : sequence of str, optional
-        Names of the label columns, which hold 0 and 1; their order is that of `Y`.
+        Names of the label columns, which hold 0 and 1, in the order of `Y`. Give exactly one of
+        `labels`, `label_prefix` and `label_column`.
     label_prefix : str, optional
-        Columns whose names begin like this are label columns, in file order.
+        What the names of label columns begin with.
     label_column : str, optional
-        The one column that lists the labels of each row by name.
+        The one column that lists the labels of each row by name; an empty cell is an empty set.
     delimiter : str
-        What separates the names in `label_column`. An empty cell is an empty label set.
+        What separates the names in `label_column`.
     label_names : sequence of str, optional
-        With `label_column`: the labels that may occur, in the order of `Y`; by default
-        those that do occur, sorted.
+        The labels that may occur in `label_column`, in the order of `Y`; by default those that do
+        occur, sorted.
     drop : sequence of str
         Columns to leave out, such as identifiers.
     missing : {"error", "nan", "mean"}
-        What becomes of a missing feature (an empty cell, ``?``, ``NA``, ``N/A``, ``nan``,
-        ``null`` and the like): an error, NaN or the mean of the column. A missing label is an
-        error.
-    sep : str
-        What separates the cells.
-    encoding : str
-        Text encoding of the file.
+        What becomes of a missing feature (an empty cell, ``?``, ``NA``, ``null`` and the like): an
+        error, NaN or the mean of the column. A missing label is an error.
+    sep, encoding : str
+        What separates the cells, and the text encoding of the file.
     name : str, optional
         Name of the data set; the stem of `path` by default.
 
@@ -207,14 +201,10 @@ def read_csv(
     ------
     DatasetError
         If the file is broken or lacks a column.
-    OSError
-        If the file cannot be opened.
 
     Examples
     --------
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> from fbeta.datasets import read_csv
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "toy.csv")
     ...     _ = file.write_text("size,age,tags\n1.5,2,cat;dog\n3,4,\n")
@@ -240,13 +230,9 @@ def read_parquet(
 ) -> Dataset:
     """Read a Parquet file with numeric features.
 
-    Exactly one of `labels`, `label_prefix` and `label_column` says where the labels are.
-
     Parameters
     ----------
-    path : path
-        File to read.
-    labels, label_prefix, label_column, delimiter, label_names, drop, missing, name
+    path, labels, label_prefix, label_column, delimiter, label_names, drop, missing, name
         As in `read_csv`; `label_column` may also hold lists of names instead of text.
 
     Returns
@@ -256,10 +242,7 @@ def read_parquet(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import pandas
-    >>> from fbeta.datasets import read_parquet
+    >>> import pandas, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder, "toy.parquet")
     ...     pandas.DataFrame({"size": [1.5, 3.0], "is_cat": [True, False]}).to_parquet(file)
