@@ -45,6 +45,14 @@ def test_labels_that_look_like_numbers_or_gaps_stay_words(write) -> None:
     assert data.label_names == ("007", "NA", "nan")
 
 
+def test_a_quote_that_is_not_closed(write) -> None:
+    path = write("a.csv", 'x,y\n1,0\n3,"4\n5,6\n7,8\n')
+    with pytest.raises(DatasetError) as error:
+        read_csv(path, labels=["y"])
+    expected = """, and a second quote (") after one that begins with a quote, found '3,"4'"""
+    assert str(error.value) == f"{path}, line 3: expected cells separated by ','{expected}"
+
+
 def test_quotes_separators_line_ends_and_truth_values(write) -> None:
     text = '\ufeff"a; b";" c ";y\r\n\r\n"1";2;True\r\n3;" 4 ";false\r\n'
     data = read_csv(write("toy.csv", text), labels=["y"], sep=";")

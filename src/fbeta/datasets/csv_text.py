@@ -109,7 +109,11 @@ def _parse_rows(
                     yield start, row
                 start = first_line + lines.line_num
         except csv.Error as error:
-            raise fail(path, start, f"cells separated by {sep!r}", str(error)) from error
+            expected, found = f"cells separated by {sep!r}", str(error)
+            if found == "unexpected end of data":
+                expected += ', and a second quote (") after one that begins with a quote'
+                found = text.splitlines()[start - first_line]
+            raise fail(path, start, expected, found) from error
 
 
 def is_utf8_text(data: Any) -> bool:

@@ -105,34 +105,31 @@ class Dataset:
                 X.indptr = X.indptr.astype(np.int32, copy=False)
         else:
             X = np.ascontiguousarray(X, dtype=np.float64)
-        if X.ndim != 2:
-            raise DatasetError(f"X must be two-dimensional, but has {X.ndim} dimensions")
-        names = self.feature_names
         Y: Any = self.Y
         Y = np.asarray(Y.toarray() if sparse.issparse(Y) else Y)
-        if Y.ndim != 2:
-            raise DatasetError(f"Y must be two-dimensional, but has {Y.ndim} dimensions")
+        names = self.feature_names
+        for what, matrix, columns in (("X", X, names), ("Y", Y, self.label_names)):
+            if matrix.ndim != 2:
+                raise DatasetError(
+                    f"{what} must be two-dimensional, but has {matrix.ndim} dimensions"
+                )
+            if columns is not None and len(columns) != matrix.shape[1]:
+                raise DatasetError(f"{what} has {matrix.shape[1]} columns for {len(columns)} names")
         if not np.all((Y == 0) | (Y == 1)):
             raise DatasetError("Y must hold 0 and 1 only")
-        Y = np.ascontiguousarray(Y, dtype=np.int8)
         if Y.shape[0] != X.shape[0]:
             raise DatasetError(f"X has {X.shape[0]} rows, but Y has {Y.shape[0]}")
-        if len(self.label_names) != Y.shape[1]:
-            raise DatasetError(f"Y has {Y.shape[1]} columns for {len(self.label_names)} names")
-        if names is not None and len(names) != X.shape[1]:
-            raise DatasetError(f"X has {X.shape[1]} columns for {len(names)} names")
         if (self.train is None) != (self.test is None):
             raise DatasetError("a split needs both train and test rows")
-        parts = {}
+        # Frozen for its users: the normal forms promised above are set once, here.
+        normal = {"X": X, "Y": np.ascontiguousarray(Y, dtype=np.int8)}
+        normal["label_names"] = tuple(self.label_names)
+        normal["feature_names"] = None if names is None else tuple(names)
         for part in ("train", "test") if self.train is not None else ():
-            rows = np.asarray(getattr(self, part), dtype=np.intp)
+            normal[part] = rows = np.asarray(getattr(self, part), dtype=np.intp)
             if rows.ndim != 1 or np.any((rows < 0) | (rows >= X.shape[0])):
                 raise DatasetError(f"{part} must hold row numbers from 0 to {X.shape[0] - 1}")
-            parts[part] = rows
-        # Frozen for its users: the normal forms promised above are set once, here.
-        names = None if names is None else tuple(names)
-        normal = {"X": X, "Y": Y, "label_names": tuple(self.label_names), "feature_names": names}
-        self.__dict__.update(normal | parts)
+        self.__dict__.update(normal)
 
     def __repr__(self) -> str:
         split = "no split"

@@ -48,16 +48,14 @@ class TableLabels:
     @classmethod
     def split(cls, Y: Labels, found: Sequence[str], names: Sequence[str], **more: Any) -> Self:
         """Take the columns ``names`` of Y, whose columns are ``found``; count the others apart."""
-        place = {name: j for j, name in enumerate(found)}
-        own = Y
+        place, known = {name: j for j, name in enumerate(found)}, set(names)
+        rows = dict(zip(found, Y.sum(axis=0, dtype=int).tolist(), strict=True))
+        unknown = {name: n for name, n in rows.items() if n and name not in known}
+        extra = Y[:, [place[name] for name in unknown]]
         if list(found) != list(names):
             padded = np.hstack([Y, np.zeros((len(Y), 1), dtype=np.int8)])
-            own = padded[:, [place.get(name, -1) for name in names]]
-        known = set(names)
-        others = [name for name in found if name not in known and Y[:, place[name]].any()]
-        extra = Y[:, [place[name] for name in others]]
-        counts = dict(zip(others, extra.sum(axis=0, dtype=int).tolist(), strict=True))
-        return cls(own, tuple(names), unknown=counts, extra=extra, **more)
+            Y = padded[:, [place.get(name, -1) for name in names]]
+        return cls(Y, tuple(names), unknown=unknown, extra=extra, **more)
 
     def with_unknown(self, predicted: Any) -> tuple[Any, Any]:
         """Return truth and predictions (n, s) over all labels of the file: others are missed."""

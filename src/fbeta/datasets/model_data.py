@@ -17,7 +17,7 @@ from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import Nominal, fill_gaps, read_arff, read_meka, read_mulan
-from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder, read_cells
+from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds
 
@@ -40,16 +40,20 @@ class TrainingOptions:
     def check(self, path: Path) -> str:
         """Return the format of a file; refuse options that do not apply to it."""
         kind, labels = self.source.check(path), self.labels
-        of_arff = {"labels": self.labels_xml, "n-labels": self.n_labels, "nominal": self.nominal}
         of_tags = {"--delimiter": labels.delimiter, "--join-labels": labels.join}
-        places = {"columns": labels.columns, "prefix": labels.prefix, "column": labels.column}
-        of_tables: dict[str, Any] = {f"--label-{name}": place for name, place in places.items()}
-        of_tables |= {**of_tags, "--drop": self.drop}
-        of_tables |= {f"--{kind}": name for name, kind in self.kinds.items()}
-        useless: dict[str, Any] = {} if kind in TABLE_FORMATS else of_tables
-        if kind != "arff":
-            useless |= {f"--{name}": value for name, value in of_arff.items()}
-        refuse(path, kind, useless | ({"--missing": self.missing} if kind == "svmlight" else {}))
+        given: dict[str, Any] = {
+            "--label-columns": labels.columns,
+            "--label-prefix": labels.prefix,
+            "--label-column": labels.column,
+            **of_tags,
+            "--drop": self.drop,
+            **{f"--{kind}": name for name, kind in self.kinds.items()},
+            "--labels": self.labels_xml,
+            "--n-labels": self.n_labels,
+            "--nominal": self.nominal,
+            "--missing": self.missing,
+        }
+        refuse(path, kind, given)
         if kind in TABLE_FORMATS and not labels.is_given:
             raise DatasetError(
                 f"{path}: say where the labels are by exactly one of --label-columns a,b,c (0/1), "
@@ -151,13 +155,10 @@ def refuse_problems(
     table: Table, encoder: TableEncoder, cells: list[Any], gaps: bool = False
 ) -> None:
     """Raise where cells cannot be read, naming the first of each column in one message."""
-    problems = encoder.problems(cells, gaps)
+    problems = encoder.problems(cells, table.where, gaps)
     if problems:
-        found = "; ".join(
-            f"column {name!r}, {table.where(row)}: {what}" for name, row, what in problems
-        )
         hint = " (--missing mean fills gaps)" if gaps else ""
-        raise DatasetError(f"{table.path}: {found}{hint}")
+        raise DatasetError(f"{table.path}: {problems}{hint}")
 
 
 def remember(
@@ -217,8 +218,7 @@ class ModelInput:
         kind = self.source.check(path)
         if kind in TABLE_FORMATS:
             return self.table_rows(self.source.read(path), labelled=labelled, keep=keep)
-        if keep:
-            raise DatasetError(f"{path}: --keep does not apply to {kind} files")
+        refuse(path, kind, {"--keep": keep or None})
         names, reading = tuple(self.stored.label_names), self.stored.reading
         if kind == "svmlight":
             n_features = self.stored.estimator.n_features_in_
@@ -303,7 +303,7 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
     cells = table.columns[name]
     if not isinstance(part, NumberColumn | DateColumn):
         return cells, ""
-    how, values, unread = read_cells(part, cells)
+    how, values, unread = part.read(cells)
     if isinstance(part, NumberColumn):
         what, other = "number", f"a decimal {how!r}" if how != part.decimal else ""
         parsed = arrow.array(values)

@@ -7,7 +7,7 @@ code. So a model file of anybody can hold it, and a new version of scikit-learn 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +87,13 @@ class NumberColumn:
         mean, scale = float(moments.mean_[0]), float(moments.scale_[0])
         return cls(mean, scale, decimal, bool(gaps.any()), detail.endswith("?"))
 
+    def read(self, cells: Cells) -> Reading:
+        """Read numbers with the decimal mark of the training, or with another if needed."""
+        return read_best(cells, "numeric", self.decimal)
+
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 1 or 2)."""
-        values = read_cells(self, cells)[1]
+        values = self.read(cells)[1]
         gaps = np.isnan(values)
         scaled = np.where(gaps, 0.0, (values - self.mean) / self.scale)
         return np.column_stack([scaled, gaps]) if self.gaps else scaled[:, None]
@@ -199,9 +203,13 @@ class DateColumn:
         """The periods, in days, in which a date has a place."""
         return _PERIODS[: len(self.means) // 2]
 
+    def read(self, cells: Cells) -> Reading:
+        """Read dates in the order of the training, or in another if needed."""
+        return read_best(cells, "date", self.order)
+
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 5 or 7)."""
-        found = read_cells(self, cells)[1]
+        found = self.read(cells)[1]
         features = _calendar(np.where(np.isnan(found), self.fill, found), self.periods)
         return np.asarray((features - np.array(self.means)) / np.array(self.scales))
 
@@ -209,13 +217,6 @@ class DateColumn:
         """Return the names of the features."""
         parts = ["days", "year sin", "year cos", "week sin", "week cos", "day sin", "day cos"]
         return [f"{column}: {part}" for part in parts[: len(self.means)]]
-
-
-def read_cells(part: NumberColumn | DateColumn, cells: Cells) -> Reading:
-    """Read numbers or dates as they were written in the training, or in another way if needed."""
-    if isinstance(part, NumberColumn):
-        return read_best(cells, "numeric", part.decimal)
-    return read_best(cells, "date", part.order)
 
 
 def _calendar(days: FloatArray, periods: Sequence[float]) -> FloatArray:
@@ -313,11 +314,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"X has {len(columns)} features, but TableEncoder is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        problems = self.problems(columns)
+        problems = self.problems(columns, lambda row: f"row {row + 1}")
         if problems:
-            raise ValueError(
-                "; ".join(f"column {c!r}, row {row + 1}: {words}" for c, row, words in problems)
-            )
+            raise ValueError(problems)
         return self.encode(columns)
 
     def encode(self, columns: Sequence[Cells]) -> Any:
@@ -331,8 +330,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return sparse.csr_array(sparse.hstack(list(map(sparse.csr_array, blocks))))
         return np.hstack([b.toarray() if sparse.issparse(b) else b for b in blocks])
 
-    def problems(self, columns: Sequence[Cells], gaps: bool = False) -> list[tuple[str, int, str]]:
-        """Return the first cell of each column that cannot be read: column, row and words.
+    def problems(
+        self, columns: Sequence[Cells], where: Callable[[int], str], gaps: bool = False
+    ) -> str:
+        """Return words for the first cell of each column that cannot be read, by its row.
 
         A missing number or date is such a cell if ``gaps``. Cells that cannot be read are none
         where some counted as missing in the training.
@@ -341,15 +342,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for (name, part), cells in zip(self._parts(), columns, strict=True):
             if not isinstance(part, NumberColumn | DateColumn):
                 continue
-            unread = read_cells(part, cells)[2]
-            empty = missing(cells) if gaps else unread[:0]
-            if unread.any() and not getattr(part, "lenient", False):
-                row, what = int(np.argmax(unread)), "date" if hasattr(part, "order") else "number"
-                cell = str(categories(cells[row : row + 1])[0])[:40]
-                found.append((name, row, f"expected a {what}, found {cell!r}"))
-            elif empty.any():
-                found.append((name, int(np.argmax(empty)), "a missing value"))
-        return found
+            bad, words = part.read(cells)[2], "a missing value"
+            if bad.any() and not getattr(part, "lenient", False):
+                cell = str(categories(cells.filter(bad)[:1])[0])[:40]
+                what = "number" if isinstance(part, NumberColumn) else "date"
+                words = f"expected a {what}, found {cell!r}"
+            else:
+                bad = missing(cells) if gaps else bad[:0]
+            if bad.any():
+                found.append(f"column {name!r}, {where(int(np.argmax(bad)))}: {words}")
+        return "; ".join(found)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the features, of shape (d,)."""

@@ -50,6 +50,13 @@ TABLE_SUFFIXES: dict[str, Any] = {f".{name}": name for name in TABLE_FORMATS}
 TABLE_SUFFIXES |= {".ndjson": "jsonl", ".pq": "parquet"}
 _SUFFIXES: dict[str, Any] = {".arff": "arff", **TABLE_SUFFIXES}
 _SUFFIXES |= dict.fromkeys((".svm", ".svmlight", ".libsvm", ".txt"), "svmlight")
+# formats that options of files apply to; the other options are of tables
+_FORMATS_OF = {
+    "--sep": ("csv", "tsv"),
+    "--encoding": ("csv", "jsonl", "tsv"),
+    "--missing": ("arff", *TABLE_FORMATS),
+    **dict.fromkeys(("--labels", "--n-labels", "--nominal"), ("arff",)),
+}
 #: What the names of columns begin with that have none in their file.
 UNNAMED = "Unnamed: "
 _TAB_WORDS = ("tab", "\\t")
@@ -164,10 +171,7 @@ class FileFormat:
     def check(self, path: PathLike) -> Format:
         """Return the format of a file; refuse options that say nothing of it."""
         kind = self.of(path)
-        given: dict[str, Any] = {} if kind in ("csv", "tsv") else {"--sep": self.sep}
-        if kind not in ("csv", "tsv", "jsonl"):
-            given["--encoding"] = self.encoding
-        refuse(path, kind, given)
+        refuse(path, kind, {"--sep": self.sep, "--encoding": self.encoding})
         return kind
 
     def read(self, path: PathLike, least: int = 1) -> Table:
@@ -252,17 +256,15 @@ class FileFormat:
 
 def _read_buffer(path: PathLike) -> Any:
     """Return a file as an Arrow buffer, whose memory is used again for the next file."""
-    if os.fspath(path) == "-" or Path(path).suffix.lower() == ".gz":
+    if not Path(path).is_file() or Path(path).suffix.lower() == ".gz":
         return arrow.py_buffer(read_bytes(path))
-    with Path(path).open("rb") as file:
-        found = arrow.allocate_buffer(os.fstat(file.fileno()).st_size)
-        size = file.readinto(found)
-        return found.slice(0, size) if size else arrow.py_buffer(file.read())
+    return arrow.OSFile(os.fspath(path)).read_buffer()
 
 
 def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:
-    """Raise where options are given that do not apply to a file."""
-    useless = [name for name, value in given.items() if value not in (None, (), False)]
+    """Raise where options are given that do not apply to files of a kind."""
+    names = [name for name, value in given.items() if value not in (None, (), False)]
+    useless = [name for name in names if kind not in _FORMATS_OF.get(name, TABLE_FORMATS)]
     if useless:
         # the name that most people try first
         remedy = ": --label-column, --label-columns or --label-prefix says where the labels are"
