@@ -276,28 +276,11 @@ def _expand(X: Any, attributes: Any, nominal: Nominal) -> tuple[Any, tuple[str, 
 
 def _read_label_names(xml: PathLike) -> dict[str, int]:
     """Give the label names of a Mulan XML file, each with its line, in file order."""
-    named: dict[str, int] = {}
-    depth = 0
+    elements: list[tuple[int, str, dict[str, str]]] = []
     parser = expat.ParserCreate(namespace_separator=" ")
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
-        line = parser.CurrentLineNumber
-        tag = tag.rpartition(" ")[2]
-        expected_tag = "label" if depth else "labels"
-        depth += 1
-        if tag != expected_tag:
-            raise fail(xml, line, f"<{expected_tag}>", f"<{tag}>")
-        if tag == "labels":
-            return
-        label = attributes.get("name")
-        if not label:
-            raise fail(xml, line, '<label name="...">', f"<label {attributes}>")
-        if label in named:
-            raise fail(xml, line, f"a name other than that of line {named[label]}", label)
-        named[label] = line
-
-    parser.StartElementHandler = start
+    parser.StartElementHandler = lambda tag, attributes: elements.append(
+        (parser.CurrentLineNumber, tag.rpartition(" ")[2], attributes)
+    )
     try:
         parser.Parse(Path(xml).read_bytes(), True)
     except expat.ExpatError as error:
@@ -305,6 +288,19 @@ def _read_label_names(xml: PathLike) -> dict[str, int]:
         raise fail(xml, error.lineno, "well-formed XML", what) from error
     except LookupError as error:
         raise fail(xml, 1, "a known encoding", str(error)) from error
+    (line, tag, _), *others = elements
+    if tag != "labels":
+        raise fail(xml, line, "<labels>", f"<{tag}>")
+    named: dict[str, int] = {}
+    for line, tag, attributes in others:
+        label = attributes.get("name")
+        if tag != "label":
+            raise fail(xml, line, "<label>", f"<{tag}>")
+        if not label:
+            raise fail(xml, line, '<label name="...">', f"<label {attributes}>")
+        if label in named:
+            raise fail(xml, line, f"a name other than that of line {named[label]}", label)
+        named[label] = line
     if not named:
         raise fail(xml, None, "at least one <label>")
     return named

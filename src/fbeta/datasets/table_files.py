@@ -288,14 +288,14 @@ def _json_table(path: PathLike, lines: Any) -> Table:
     for number, line in lines:
         if not line.strip():
             continue
+        expected = "a JSON object"
         try:
             row = json.loads(line.encode())
         except (ValueError, RecursionError) as error:
-            bad_bytes = isinstance(error, UnicodeEncodeError)
-            expected = "utf-8 text" if bad_bytes else "a JSON object"
-            raise fail(path, number, expected, line.rstrip("\r\n")) from error
+            row = None
+            expected = "utf-8 text" if isinstance(error, UnicodeEncodeError) else expected
         if not isinstance(row, dict):
-            raise fail(path, number, "a JSON object", line.rstrip("\r\n"))
+            raise fail(path, number, expected, line.rstrip("\r\n"))
         rows.append(row)
         places.append(number)
     header = list(dict.fromkeys(key for row in rows for key in row))

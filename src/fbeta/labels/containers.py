@@ -81,19 +81,10 @@ def name_key(name: Any) -> Any:
 
 
 def column_type(column: Any) -> Any:
-    """Return the type of a Polars or Arrow column that its rows do not show; else None."""
-    library = library_of(column)
-    if not library:
-        return None
-    module = _module(library)
-    if library == "polars":
-        dtype = column.dtype
-        inner = getattr(dtype, "inner", dtype)
-        return dtype if inner in (module.Categorical, module.Enum, module.Decimal) else None
-    dtype = column.type
-    inner = dtype.value_type if module.types.is_list(dtype) else dtype
-    coded = module.types.is_dictionary(inner) or module.types.is_decimal(inner)
-    return dtype if coded else None
+    """Return the type of a Polars or Arrow column; None for Python objects in one, and others."""
+    attribute = {"polars": "dtype", "pyarrow": "type"}.get(library_of(column), "")
+    found = getattr(column, attribute, None)
+    return None if str(found) == "Object" else found
 
 
 def write_table(

@@ -51,8 +51,8 @@ class LabelForm:
 
     kind: Kind  # "single" is a 1-D binary target: one label, present or not
     classes: NDArray[Any]  # (s,) names, numbers from 0 for matrices; "single": one or two classes
-    # of the array, or one per column for a data frame; the type of label sets; the type of a column
-    # of Polars or Arrow where its rows do not show it; else None
+    # of the array, or one per column for a data frame; the type of a column of Polars or Arrow; the
+    # type of label sets; else None
     dtype: Any = None
     # "Series" for a Series of pandas, a name of LIBRARIES for data frames and columns of these, one
     # of SPARSE for sparse matrices, else empty
