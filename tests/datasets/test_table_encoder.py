@@ -87,6 +87,9 @@ def test_all_bad_cells_are_told_together() -> None:
     )
     with pytest.raises(ValueError, match=words):
         encoder.transform(broken)
+    broken["size"] = [{"a": 1}] * len(broken)
+    with pytest.raises(ValueError, match=r"'size', row 1: expected a number, found \"{'a': 1}\""):
+        encoder.transform(broken)
     with pytest.raises(ValueError, match="'a' holds a list, 'b' holds a dict"):
         TableEncoder().fit(pd.DataFrame({"a": [["x"]], "b": [{}], "c": [1]}))
     with pytest.raises(ValueError, match="columns that are not there: \\['x'\\]"):

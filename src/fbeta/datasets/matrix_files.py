@@ -185,9 +185,10 @@ def _convert(
     names, found = list(header.attributes), []
     for j, word in zip(places, words, strict=True):
         values = header.attributes[names[j]][0]
-        value = to_number(word or "") if values is None else None
-        if word in (values or ()):
-            value = float(values.index(word))
+        if values is None:
+            value = to_number(word or "")
+        else:
+            value = float(values.index(word)) if word in values else None
         if value is None and word is not None:
             expected = "a finite number" if values is None else f"one of {list(values)}"
             raise fail(header.path, line, f"{expected} for attribute {names[j]!r}", word)

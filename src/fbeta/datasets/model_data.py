@@ -59,9 +59,9 @@ class TrainingOptions:
                 f"{path}: say where the labels are by exactly one of --label-columns a,b,c (0/1), "
                 "--label-prefix (0/1 columns that begin so) and --label-column (lists of names)"
             )
-        given = [name for name, value in of_tags.items() if value not in (None, False)]
-        if given and labels.column is None:
-            raise DatasetError(f"{path}: {', '.join(given)} goes with --label-column")
+        of_tags = {name: value for name, value in of_tags.items() if value not in (None, False)}
+        if of_tags and labels.column is None:
+            raise DatasetError(f"{path}: {', '.join(of_tags)} goes with --label-column")
         return kind
 
 

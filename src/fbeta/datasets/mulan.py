@@ -202,7 +202,7 @@ def _read(
         X = table.matrix if fills is None else fill_gaps(table.matrix, fills)
         X, names = _expand(X, table.attributes, nominal)
         sets.append(Dataset(X, Y, tuple(labels), names, stem))
-    return sets[0] if len(sets) == 1 else join_split(*sets)
+    return sets[0] if len(sets) == 1 else join_split(sets[0], sets[1])
 
 
 def _check_same(train: ArffFile, test: ArffFile) -> None:
@@ -228,7 +228,7 @@ def _label_sets(table: ArffFile) -> Labels:
     dense = table.matrix.astype(np.int8)
     result: Labels = dense.toarray() if sparse.issparse(dense) else dense
     # A label declared {1,0} is stored as a position, which is the wrong way round.
-    flipped = [bool(values) and values[0] == "1" for values, _ in table.attributes.values()]
+    flipped = [(values or "0")[0] == "1" for values, _ in table.attributes.values()]
     return result ^ np.array(flipped, dtype=np.int8)
 
 

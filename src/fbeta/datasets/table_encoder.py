@@ -344,7 +344,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 continue
             bad, words = part.read(cells)[2], "a missing value"
             if bad.any() and not getattr(part, "lenient", False):
-                cell = str(categories(cells.filter(bad)[:1])[0])[:40]
+                row = int(np.argmax(bad))
+                cell = str(categories(cells[row : row + 1])[0])[:40]
                 what = "number" if isinstance(part, NumberColumn) else "date"
                 words = f"expected a {what}, found {cell!r}"
             else:
