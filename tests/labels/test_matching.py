@@ -103,10 +103,15 @@ def test_types_of_columns_come_back():
         pl.Series([["a"], ["a", "b"]], dtype=pl.List(pl.Categorical)),
         pa.array(["no", "yes"]).dictionary_encode(),
         pa.array([["a"], ["b"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        pl.Series([1, 0], dtype=pl.Int8),
+        pl.Series([[1], [1, 3]], dtype=pl.List(pl.Int8)),
+        pa.array([1, 0], pa.int8()),
+        pa.array([["a"], ["a", "b"]], pa.large_list(pa.large_string())),
     ):
         form = form_of(column)
         found = form.write(form.read(column).toarray().astype(bool))
         assert getattr(found, "dtype", None) == getattr(column, "dtype", None)
+        assert getattr(found, "type", None) == getattr(column, "type", None)
         assert found.to_pylist() == column.to_pylist() if hasattr(found, "to_pylist") else True
 
 
