@@ -11,7 +11,14 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, KFold, PredefinedSplit
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, decode, fbeta_score
+from fbeta import (
+    AlphaSearchCV,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    FBetaDecoderCV,
+    decode,
+    fbeta_score,
+)
 from fbeta._threads import n_threads
 from fbeta.datasets import make_calibrated
 from fbeta.estimators.folds import make_folds, over_folds
@@ -228,3 +235,14 @@ def test_statistics_of_rows_that_were_held_out(data, estimator):
                 assert np.array_equal(labels, decode(statistics, 2.0))
             seen[rows] += 1
     assert (seen == len(alphas)).all()
+
+
+def test_a_decoder_with_its_classifier_has_a_search(data):
+    X, Y = data[0][:120], data[1][:120]
+    model = FBetaDecoderCV(LogisticRegression(), cv=2)
+    search = AlphaSearchCV(model, alphas=(0.1, 1e4), cv=2).fit(X, Y)
+    scores = []
+    for train, test in KFold(2, shuffle=True, random_state=0).split(X):
+        fitted = FBetaDecoderCV(LogisticRegression(), alpha=0.1, cv=2).fit(X[train], Y[train])
+        scores.append(fitted.score(X[test], Y[test]))
+    assert search.cv_results_["mean_test_score"][0] == pytest.approx(np.mean(scores))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,19 +23,17 @@ from fbeta._array import (
 )
 from fbeta.decoding.exact import exact_decode
 from fbeta.estimators import folds
-from fbeta.estimators.base import Decisions, MultiLabelClassifier, all_or_nothing
-from fbeta.estimators.folds import ALPHAS, Calibration, HeldOutScores, calibrate
+from fbeta.estimators.base import MultiLabelClassifier, all_or_nothing, views
+from fbeta.estimators.folds import ALPHAS, Calibration, HeldOutScores
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Alphas, Rows, Weight
 from fbeta.metrics import fbeta_per_instance, fbeta_score
 from fbeta.statistics.codes import Code
-from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
 
-Method = TypeVar("Method", bound=Callable[..., Any])
 MAX_SCALE_RATIO = 1e3  # of the ranges of columns that one alpha penalises alike
 
 
@@ -49,10 +46,9 @@ def _score_rows(estimator: Any, code: Code, model: Any, rows: Any) -> tuple[floa
     return score * weight, weight
 
 
-def _if_estimator_has(name: str) -> Callable[[Method], Method]:
-    """Make a method of a search available only where its estimator has it."""
-    decorate: Callable[[Method], Method] = available_if(lambda s: hasattr(s.estimator, name))
-    return decorate
+def _where_it_has(method: Callable[..., Any]) -> Any:
+    """Make a method available to searches whose estimator has it."""
+    return available_if(lambda search: hasattr(search.estimator, method.__name__))(method)
 
 
 class AlphaSearchCV(MultiLabelClassifier):
@@ -270,55 +266,15 @@ class AlphaSearchCV(MultiLabelClassifier):
         }
         return best
 
-    def _ask(self, method: str, X: Any, **options: Any) -> Any:
-        """Return what the best estimator answers."""
+    def estimates(self, X: Any, *, checked: bool = False) -> Iterator[Any]:
+        """Yield the output of the model of the best estimator for some rows of X at a time."""
         check_is_fitted(self)
-        self._check_library(X, method)
-        return getattr(self.best_estimator_, method)(X, **options)
+        yield from self.best_estimator_.estimates(X, checked=checked)
 
-    def decide(
-        self,
-        X: Any,
-        betas: Sequence[float] | None = None,
-        *,
-        calibrated: bool = True,
-        **options: Any,
-    ) -> Decisions:
-        """Return label sets for several betas, by the best estimator.
-
-        The other parameters are those of ``MultiLabelClassifier.decide``.
-        """
-        found: Decisions = self._ask("decide", X, betas=betas, **options)
-        goal = {"measure", "min_labels", "max_labels"} & options.keys()
-        known = self.calibration_ if calibrated and not goal else None
-        expected = {beta: calibrate(raw, known, beta) for beta, raw in found.expected.items()}
-        return replace(found, expected=expected)
-
-    def predict(self, X: Any, *, beta: float | None = None, **goal: Any) -> Any:
-        """Predict label sets, by the best estimator, which may take limits or another measure."""
-        return self._ask("predict", X, beta=beta, **goal)
-
-    @_if_estimator_has("predict_statistics")
-    def predict_statistics(self, X: Any) -> LabelStatistics:
-        """Estimate everything the decoder needs, by the best estimator."""
-        return self._ask("predict_statistics", X)  # type: ignore[no-any-return]
-
-    @_if_estimator_has("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
-        """Estimate the marginal probability of each label, by the best estimator."""
-        return self._framed(self._ask("predict_proba", X), X)
-
-    @_if_estimator_has("expected_fbeta")
-    def expected_fbeta(
-        self, X: Any, *, beta: float | None = None, calibrated: bool = True, **limits: Any
-    ) -> Any:
-        """Estimate the F_beta of each prediction, by the best estimator and what it got.
-
-        The parameters, with ``min_labels`` and ``max_labels`` among ``limits``, and the result are
-        those of :meth:`fbeta.FBetaClassifier.expected_fbeta`.
-        """
-        raw = self._ask("expected_fbeta", X, beta=beta, **limits)
-        return calibrate(raw, self.calibration_ if calibrated and not limits else None, beta)
+    (_rule,) = views("best_estimator_", "rule")
+    predict_statistics = _where_it_has(StatisticsClassifier.predict_statistics)
+    predict_proba = _where_it_has(StatisticsClassifier.predict_proba)
+    expected_fbeta = _where_it_has(StatisticsClassifier.expected_fbeta)
 
 
 def check_grid(alphas: Any) -> list[float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,12 +30,15 @@ from fbeta._array import (
     namespace_and_device,
     to_numpy,
 )
+from fbeta.decoding.exact import exact_decode
+from fbeta.decoding.expected import expected_fbeta
+from fbeta.decoding.measures import Measure
 from fbeta.estimators.features import answer_blocks, as_frame, pass_features_on
-from fbeta.estimators.folds import calibrate
 from fbeta.labels.containers import is_table
-from fbeta.labels.forms import Indicator, LabelForm, read_labels
+from fbeta.labels.forms import Indicator, LabelForm, materialise, read_labels
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_score
+from fbeta.statistics.codes import Estimates
 
 if TYPE_CHECKING:
     from fbeta.blocks.passes import RowSource
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 27  # of the output of a model that predict keeps at a time
 
 Estimator = TypeVar("Estimator", bound=BaseEstimator)
+Method = TypeVar("Method", bound=Callable[..., Any])
 FittedPath: TypeAlias = "Iterator[tuple[float, MultiLabelClassifier]]"
 
 
@@ -52,14 +57,10 @@ def views(part: str, *names: str) -> tuple[property, ...]:
 
 @contextmanager
 def all_or_nothing(estimator: Estimator) -> Iterator[Estimator]:
-    """Give a copy of an estimator to be fitted, whose state the estimator takes at the end.
-
-    It does so in one assignment: whatever stops the fit, and whenever, the estimator is left with
-    the state that it had, and no other thread sees a part of the new one.
-    """
+    """Give a copy of an estimator to be fitted, whose state the estimator takes at the end."""
     draft = copy(estimator)
     yield draft
-    estimator.__dict__ = draft.__dict__
+    estimator.__dict__ = draft.__dict__  # one assignment: no thread sees a part of the new state
 
 
 def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -80,12 +81,29 @@ def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
 
 
 def in_blocks(X: Any) -> bool:
-    """Return whether rows come in blocks, from :mod:`fbeta.blocks` or Dask.
-
-    The names of modules are compared, so that arrays do not load :mod:`fbeta.blocks`.
-    """
+    """Return whether rows come in blocks, of :mod:`fbeta.blocks` (not imported here) or Dask."""
     ours = any(base.__module__.startswith("fbeta.blocks") for base in type(X).__mro__)
     return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
+
+
+def answers(kind: str) -> Callable[[Method], Method]:
+    """Let a method of fitted estimators take blocks of rows, too; ``kind`` is what it returns."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def answer(self: Any, X: Any, **options: Any) -> Any:
+            check_is_fitted(self)
+            if in_blocks(X):
+                return answer_blocks(self, method.__name__, X, kind, **options)
+            if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
+                coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
+                place = f"X of {type(self).__name__}.{method.__name__}()"
+                namespace_and_device(coef_=coef, **{place: X})
+            return method(self, X, **options)
+
+        return cast(Method, answer)
+
+    return decorate
 
 
 @dataclass(frozen=True)
@@ -202,13 +220,23 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self.feature_names_in_ = source.feature_names
 
     def _read_training(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None
+        self, X: Any, y: Any, sample_weight: Any, *, first: bool = True, classes: Any = None
     ) -> tuple[Any, Indicator, Weight]:
-        """Validate the training data, and set the attributes that describe it."""
+        """Validate training rows, of which the ``first`` set the attributes that describe them.
+
+        ``classes`` are all names of labels, where y holds label sets that have only some.
+        """
         check_beta(self.beta)
-        form, indicator = read_labels(y, "y")
-        self._set_labels(form)
-        X = self._validate_X(self._encode(X, reset=True), reset=True)
+        y = materialise(y)
+        if first:
+            form, indicator = read_labels(y, "y")
+            if classes is not None and form.kind in ("sets", "single"):
+                form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
+                indicator = form.read(y, "y")
+            self._set_labels(form)
+        else:
+            indicator = self._label_form.read(y, "y")
+        X = self._validate_X(self._encode(X, reset=first), reset=first)
         n = _num_samples(X)
         if n != indicator.shape[0]:
             raise ValueError(f"X has {n} rows and y has {indicator.shape[0]}")
@@ -218,12 +246,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Validate the features of a fitted estimator."""
         check_is_fitted(self)
         return self._validate_X(self._encode(X, reset=False), reset=False)
-
-    def _check_library(self, X: Any, method: str) -> None:
-        """Raise where a method is given X of another library or device than that of the fit."""
-        if get_config()["array_api_dispatch"]:
-            coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
-            namespace_and_device(coef_=coef, **{f"X of {type(self).__name__}.{method}()": X})
 
     def _validate_X(self, X: Any, *, reset: bool) -> Any:
         validate = pass_features_on if self._passes_on else validate_features
@@ -280,12 +302,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Return the size of that for one instance, to bound the memory of predict."""
         return 8 * self.n_labels_
 
-    def _decide(
-        self, rule: Any, output: Any, beta: float, expected: bool, **goal: Any
-    ) -> tuple[Any, Any]:
-        """Return label sets and their expected F_beta, or None, for an output of the model."""
-        return rule(output, beta, **goal), None
-
     def estimates(self, X: Any, *, checked: bool = False) -> Iterator[Any]:
         """Yield the output of the model for some rows of X at a time: what ``rule`` takes.
 
@@ -306,7 +322,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         marginals: bool = False,
         calibrated: bool = True,
         skip_refused: bool = False,
-        rule: Any = None,
         checked: bool = False,
         **goal: Any,
     ) -> Decisions:
@@ -316,17 +331,16 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         expected F_beta, calibrated on held-out rows where that is known and ``calibrated``, and for
         the probability of each label. ``skip_refused`` leaves betas out that the rule refuses, such
         as those of a method that was fitted for one beta; they raise ValueError by default. X may
-        be ``checked``, as for :meth:`estimates`; ``rule`` replaces that of the estimator; ``goal``
-        has ``measure``, ``min_labels`` and ``max_labels``, for the exact decode.
+        be ``checked``, as for :meth:`estimates`; ``goal`` has ``measure``, ``min_labels`` and
+        ``max_labels``, for the exact decode.
         """
         wanted = [check_beta(beta) for beta in ([self.beta] if betas is None else betas)]
-        rule = self._rule if rule is None else rule
         found: dict[float, list[tuple[Any, Any]]] = {beta: [] for beta in wanted}
         parts = []
         for output in self.estimates(X, checked=checked):
             for beta in list(found):
                 try:
-                    found[beta].append(self._decide(rule, output, beta, expected, **goal))
+                    found[beta].append(self._decide(output, beta, expected, goal))
                 except ValueError:
                     if not skip_refused:
                         raise
@@ -339,19 +353,34 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for beta, some in found.items():
             if some[0][1] is not None:
                 raw = concat([part[1] for part in some])
-                values[beta] = calibrate(array_namespace(raw).clip(raw, None, 1.0), known, beta)
+                raw = array_namespace(raw).clip(raw, None, 1.0)
+                values[beta] = known(raw) if known is not None and known.beta == beta else raw
         return Decisions(labels, values, concat(parts) if parts else None)
 
-    def _predict(self, X: Any, beta: float | None, **goal: Any) -> Any:
-        """Predict label sets, in the form of those in ``fit``."""
-        if in_blocks(X):
-            return answer_blocks(self, "predict", X, "labels", beta=beta, **goal)
-        index = X.index if hasattr(X, "iloc") else None
-        check_is_fitted(self)
-        self._check_library(X, "predict")
-        beta = check_beta(self.beta if beta is None else beta)
-        found = self.decide(X, [beta], expected=False, **goal)
-        return self._label_form.write(found.labels[beta], index)
+    def _decide(
+        self, output: Any, beta: float, expected: bool, goal: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """Return label sets for an output of the model, and their expected F_beta or None."""
+        rule = self._rule
+        if not expected or not isinstance(output, Estimates):
+            return rule(output, beta, **goal), None
+        if rule is exact_decode:
+            found: tuple[Any, Any] = exact_decode(output, beta, return_expected=True, **goal)
+            return found
+        labels = rule(output, beta, **goal)
+        return labels, expected_fbeta(output.statistics(), labels, beta)
+
+    def _goal(self, **goal: Any) -> dict[str, Any]:
+        """Return what differs from the plain decode; other rules know nothing else."""
+        plain = {"measure": "fbeta", "min_labels": 0, "max_labels": None}
+        goal = {key: value for key, value in goal.items() if value != plain[key]}
+        if goal and self._rule is not exact_decode:
+            rule = getattr(self._rule, "__name__", type(self._rule).__name__)
+            raise ValueError(
+                f"{', '.join(goal)}: only the exact decode takes these, and this "
+                f"{type(self).__name__} decides by {rule}"
+            )
+        return goal
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """Choose what ``predict_proba`` returns, and return the estimator.
@@ -372,7 +401,16 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         kind = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
         return values if kind == "default" else as_frame(values, kind, self.classes_, X)
 
-    def predict(self, X: Any, *, beta: float | None = None) -> Any:
+    @answers("labels")
+    def predict(
+        self,
+        X: Any,
+        *,
+        beta: float | None = None,
+        measure: str | Measure = "fbeta",
+        min_labels: int = 0,
+        max_labels: int | None = None,
+    ) -> Any:
         """Predict label sets.
 
         Parameters
@@ -384,13 +422,19 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         beta : float, optional
             The measure to be optimal for; that of the estimator by default. Methods whose models
             depend on it take no other.
+        measure, min_labels, max_labels
+            As for :func:`fbeta.decode`: another measure than F_beta, and limits on the number of
+            labels, within which predictions are optimal. Only the exact decode takes them.
 
         Returns
         -------
         labels of n instances
             In the form of the labels in ``fit``: array, sparse matrix, table or label sets.
         """
-        return self._predict(X, beta)
+        beta = check_beta(self.beta if beta is None else beta)
+        goal = self._goal(measure=measure, min_labels=min_labels, max_labels=max_labels)
+        found = self.decide(X, [beta], expected=False, **goal)
+        return self._label_form.write(found.labels[beta], X.index if hasattr(X, "iloc") else None)
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the instance-averaged F_beta of the predictions.

@@ -251,6 +251,9 @@ class FBetaDecoderCV(StatisticsClassifier):
 
     _passes_on = True
     (cardinalities_,) = views("decoder_", "cardinalities_")
+    # a search fits it as a whole for each alpha: there is no learner with a path
+    alpha_shared, alpha_path = MultiLabelClassifier.alpha_shared, MultiLabelClassifier.alpha_path
+    alpha_paths = MultiLabelClassifier.alpha_paths
 
     def _fit(self, X: Any, Y: Indicator, weight: Weight) -> None:
         classifier = self.estimator

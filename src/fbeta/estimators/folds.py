@@ -267,10 +267,3 @@ class Calibration:
         raw = to_numpy(expected)
         values = np.interp(raw, self.expected, self.achieved).astype(raw.dtype)
         return as_array(xp, device, values)
-
-
-def calibrate(raw: Any, calibration: Calibration | None, beta: float | None) -> Any:
-    """Calibrate the expected F_beta where it is known how: for one beta, or for None."""
-    if calibration is None or beta not in (None, calibration.beta):
-        return raw
-    return calibration(raw)

@@ -182,7 +182,9 @@ class FBetaReduction(StatisticsClassifier):
             if None in before.estimators or not each:
                 raise ValueError("partial_fit does not go on from fit: use a new estimator")
         with all_or_nothing(self) as draft:
-            X, Y, weight = draft._read_more(X, y, classes, sample_weight)
+            X, Y, weight = draft._read_training(
+                X, y, sample_weight, first=before is None, classes=classes
+            )
             code = self._make_code(Y) if before is None else self._code
             strange = np.setdiff1d(np.diff(Y.indptr), [0, *code.cardinalities])
             if len(strange):

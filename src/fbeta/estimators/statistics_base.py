@@ -5,23 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from fbeta._array import check_beta, check_sample_weight, concat
+from fbeta._array import check_beta, concat
 from fbeta.decoding.exact import exact_decode
-from fbeta.decoding.expected import expected_fbeta
-from fbeta.decoding.measures import Measure
-from fbeta.estimators.base import FittedPath, MultiLabelClassifier, in_blocks, views
-from fbeta.estimators.features import answer_blocks
-from fbeta.labels.forms import Indicator, form_of, materialise
+from fbeta.estimators.base import FittedPath, MultiLabelClassifier, answers, views
+from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
 from fbeta.linear.learner import Alphas, Learner, Model, Names, Rows, Weight
 from fbeta.losses import Loss, get_loss
@@ -108,22 +102,6 @@ class StatisticsClassifier(MultiLabelClassifier):
         problems = BlockProblems(source, code, learner)
         return self.adopt(code, problems.fit(getattr(self, "alpha", None), name))
 
-    def _read_more(
-        self, X: Any, y: Any, classes: Any, sample_weight: ArrayLike | None
-    ) -> tuple[Any, Indicator, Weight]:
-        """Validate rows of ``partial_fit``; the first call fixes the form of y and the labels."""
-        check_beta(self.beta)
-        y, first = materialise(y), not hasattr(self, "_model")
-        if first:
-            form = form_of(y, "y")
-            if classes is not None and form.kind in ("sets", "single"):
-                form = replace(form, classes=np.array(list(classes), dtype=form.classes.dtype))
-            self._set_labels(form)
-        Y, X = self._label_form.read(y, "y"), self._validate_X(X, reset=first)
-        if _num_samples(X) != Y.shape[0]:
-            raise ValueError(f"X has {_num_samples(X)} rows and y has {Y.shape[0]}")
-        return X, Y, check_sample_weight(sample_weight, Y.shape[0])
-
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return X in coordinates that all folds and alphas of a search share."""
         return self._make_learner().share(X, weight)
@@ -133,8 +111,8 @@ class StatisticsClassifier(MultiLabelClassifier):
     ) -> FittedPath:
         """Follow the path of the learner on some rows."""
         code, learner, _ = self.plan(Y[rows])
-        for alpha, model in learner.path(shared, code.targets(Y[rows]), weight, rows, alphas):
-            yield alpha, clone(self).adopt(code, model)
+        path = learner.path(shared, code.targets(Y[rows]), weight, rows, alphas)
+        return self._along(code, path)
 
     def alpha_paths(
         self, shared: Any, Y: Indicator, rows: Sequence[Rows], alphas: Alphas
@@ -143,13 +121,13 @@ class StatisticsClassifier(MultiLabelClassifier):
         codes, learners, _ = zip(*(self.plan(Y[own]) for own in rows), strict=True)
         targets = [code.targets(Y[own]) for code, own in zip(codes, rows, strict=True)]
         paths = learners[0].paths(shared, targets, rows, alphas)
+        return None if paths is None else list(map(self._along, codes, paths))
 
-        def adopt(code: Code, path: Any) -> FittedPath:
-            with closing(path):
-                for alpha, model in path:
-                    yield alpha, clone(self).adopt(code, model)
-
-        return None if paths is None else [adopt(*pair) for pair in zip(codes, paths, strict=True)]
+    def _along(self, code: Code, path: Any) -> FittedPath:
+        """Yield each alpha of a path of models with the estimator that has the model."""
+        with closing(path):
+            for alpha, model in path:
+                yield alpha, clone(self).adopt(code, model)
 
     def _output(self, X: Any) -> Any:
         found = self._model.probabilities(X)
@@ -158,55 +136,7 @@ class StatisticsClassifier(MultiLabelClassifier):
     def _row_bytes(self) -> int:
         return 8 * int(getattr(self._model, "list_length", None) or self._code.width())
 
-    def _decide(
-        self, rule: Any, output: Any, beta: float, expected: bool, **goal: Any
-    ) -> tuple[Any, Any]:
-        if rule is exact_decode and expected:
-            found: tuple[Any, Any] = exact_decode(output, beta, return_expected=True, **goal)
-            return found
-        labels = rule(output, beta, **goal)
-        return labels, expected_fbeta(output.statistics(), labels, beta) if expected else None
-
-    def _goal(self, **goal: Any) -> dict[str, Any]:
-        """Return what differs from the plain decode; other rules know nothing else."""
-        plain = {"measure": "fbeta", "min_labels": 0, "max_labels": None}
-        goal = {key: value for key, value in goal.items() if value != plain[key]}
-        if goal and self._rule is not exact_decode:
-            raise ValueError(
-                f"{', '.join(goal)}: only the exact decode takes these, and this "
-                f"{type(self).__name__} decides by {self._rule.__name__}"
-            )
-        return goal
-
-    def predict(
-        self,
-        X: Any,
-        *,
-        beta: float | None = None,
-        measure: str | Measure = "fbeta",
-        min_labels: int = 0,
-        max_labels: int | None = None,
-    ) -> Any:
-        """Predict label sets.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            The measure to be optimal for; that of the estimator by default.
-        measure, min_labels, max_labels
-            As for :func:`fbeta.decode`: another measure than F_beta, and limits on the number of
-            labels, within which predictions are optimal.
-
-        Returns
-        -------
-        labels of n instances
-            In the form of the labels in ``fit``: array, sparse matrix, DataFrame or label sets.
-        """
-        goal = self._goal(measure=measure, min_labels=min_labels, max_labels=max_labels)
-        return self._predict(X, beta, **goal)
-
+    @answers("statistics")
     def predict_statistics(self, X: Any) -> LabelStatistics:
         """Estimate everything the decoder needs.
 
@@ -220,12 +150,9 @@ class StatisticsClassifier(MultiLabelClassifier):
         LabelStatistics
             ``P(no labels | x)`` and ``P(|y| = k, y_j = 1 | x)`` for n instances.
         """
-        if in_blocks(X):
-            found = answer_blocks(self, "predict_statistics", X, "statistics")
-            return cast(LabelStatistics, found)
-        self._check_library(X, "predict_statistics")
         return LabelStatistics.concatenate([part.statistics() for part in self.estimates(X)])
 
+    @answers("matrix")
     def predict_proba(self, X: Any) -> Any:
         """Estimate the marginal probability of each label.
 
@@ -241,15 +168,13 @@ class StatisticsClassifier(MultiLabelClassifier):
             below 1. For a 1-D binary target, the probability of each class, as elsewhere in
             scikit-learn.
         """
-        if in_blocks(X):
-            return answer_blocks(self, "predict_proba", X, "matrix")
-        self._check_library(X, "predict_proba")
         marginals = concat([part.marginals() for part in self.estimates(X)])
         if self._label_form.kind == "single":
             both = concat([1 - marginals, marginals], axis=1)
             marginals = both if len(self.classes_) > 1 else 0 * marginals + 1
         return self._framed(marginals, X)
 
+    @answers("vector")
     def expected_fbeta(
         self,
         X: Any,
@@ -279,13 +204,8 @@ class StatisticsClassifier(MultiLabelClassifier):
             Estimates from independent fits need not agree with each other, and the sum that the
             decoder maximises may then exceed 1: it is cut there.
         """
-        goal = self._goal(min_labels=min_labels, max_labels=max_labels)
-        if in_blocks(X):
-            options = {"calibrated": calibrated} if self.calibration_ is not None else {}
-            return answer_blocks(self, "expected_fbeta", X, "vector", beta=beta, **options, **goal)
-        check_is_fitted(self)
-        self._check_library(X, "expected_fbeta")
         beta = check_beta(self.beta if beta is None else beta)
+        goal = self._goal(min_labels=min_labels, max_labels=max_labels)
         return self.decide(X, [beta], calibrated=calibrated, **goal).expected[beta]
 
 

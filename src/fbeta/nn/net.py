@@ -275,7 +275,7 @@ class FBetaNet(StatisticsClassifier):
 
     def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         first = not hasattr(self, "_model")
-        X, Y, weight = self._read_more(X, y, classes, sample_weight)
+        X, Y, weight = self._read_training(X, y, sample_weight, first=first, classes=classes)
         if first:
             self._code = self._make_code(Y)
         X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)
