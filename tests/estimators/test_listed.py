@@ -18,8 +18,8 @@ from fbeta import (
     SizedClassifier,
     decode,
 )
-from fbeta.estimators.listed import ListedLinearModel, fit_lines, fit_potentials, likely_labels
-from fbeta.estimators.recalibration import log_size_law
+from fbeta.estimators.listed import ListedLinearModel, likely_labels
+from fbeta.estimators.recalibration import fit_lines, fit_potentials, log_size_law
 from fbeta.linear import LinearProbabilities
 from fbeta.losses import LogisticLoss
 from fbeta.metrics import fbeta_score
@@ -44,7 +44,7 @@ def test_lines_of_the_labels():
     rng = np.random.default_rng(0)
     label, m = rng.integers(0, 3, 300), rng.normal(size=300)
     y, weight = (rng.random(300) < expit(2 * m - label)).astype(float), rng.random(300) + 0.5
-    slope, offset, _ = fit_lines(m, y, weight, label, 4, 0.7, 1e-10, 100)
+    (slope, offset), _ = fit_lines(m, y, weight, label, 4, 0.7, 1e-10, 100)
     assert (slope[3], offset[3]) == (1, 0)  # a label that is not listed
     for j in range(3):
         own = label == j
@@ -63,7 +63,7 @@ def test_lines_converge_from_afar(scale):
     rng = np.random.default_rng(1)
     m = scale * rng.normal(size=100)
     y = (m < 0).astype(float)  # the opposite of what the logits say
-    slope, _, n_iter = fit_lines(m, y, np.ones(100), np.zeros(100, dtype=int), 1, 1.0, 1e-6, 100)
+    (slope, _), n_iter = fit_lines(m, y, np.ones(100), np.zeros(100, int), 1, 1.0, 1e-6, 100)
     assert slope[0] < 0
     assert n_iter < 80
 
@@ -282,7 +282,7 @@ def test_many_dense_labels_are_fitted_one_after_the_other(monkeypatch):
     Z = rng.normal(-2, 1, size=30) + rng.normal(size=(400, 30))
     Y = (rng.random(Z.shape) < expit(1.5 * Z + 0.5)).astype(np.int8)
     together = FBetaDecoder(inputs="logits").fit(Z[:300], Y[:300])
-    monkeypatch.setattr("fbeta.estimators.decoder.MAX_JOINT_LABELS", 10)
+    monkeypatch.setattr("fbeta.estimators.recalibration.MAX_JOINT_LABELS", 10)
     apart = FBetaDecoder(inputs="logits").fit(Z[:300], Y[:300])
     assert isinstance(apart.predict_proba(Z), np.ndarray)
     np.testing.assert_allclose(apart.predict_proba(Z), together.predict_proba(Z), atol=0.05)

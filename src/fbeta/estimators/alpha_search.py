@@ -55,8 +55,7 @@ class AlphaSearchCV(MultiLabelClassifier):
     """Any estimator of the library with its alpha chosen by cross-validation.
 
     Picks the alpha with the best instance-averaged F_beta over the folds - the largest of those
-    that tie - and fits with it to all rows. Has ``predict_proba``, ``predict_statistics`` and
-    ``expected_fbeta`` where the estimator has them.
+    that tie - and fits with it to all rows. It has the methods that the estimator has.
 
     Parameters
     ----------
@@ -75,10 +74,8 @@ class AlphaSearchCV(MultiLabelClassifier):
 
     Attributes
     ----------
-    alpha_ : float
-        The chosen strength.
-    best_score_ : float
-        Its mean F_beta over the folds.
+    alpha_, best_score_ : float
+        The chosen strength, and its mean F_beta over the folds.
     cv_results_ : dict
         ``"alpha"``, ``"split{i}_test_score"``, ``"mean_test_score"``, ``"std_test_score"`` and
         ``"rank_test_score"``, each of shape (number of strengths,). Scores of strengths that were
@@ -160,7 +157,7 @@ class AlphaSearchCV(MultiLabelClassifier):
     def fit(
         self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, groups: Any = None
     ) -> Self:
-        """Search for alpha, and fit with it to all rows.
+        """Search for alpha, fit with it to all rows, and return the search.
 
         Parameters
         ----------
@@ -168,11 +165,6 @@ class AlphaSearchCV(MultiLabelClassifier):
             As for the estimator; the weights count in fits and scores.
         groups : array-like of shape (n,), optional
             For splitters that need them.
-
-        Returns
-        -------
-        estimator
-            Itself.
         """
         estimator = self.estimator
         if not isinstance(estimator, MultiLabelClassifier) or not hasattr(estimator, "alpha"):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,13 +26,12 @@ from fbeta._array import (
     check_unmasked,
     concat,
     is_tensor,
-    namespace_and_device,
     to_numpy,
 )
 from fbeta.decoding.exact import exact_decode
 from fbeta.decoding.expected import expected_fbeta
 from fbeta.decoding.measures import Measure
-from fbeta.estimators.features import answer_blocks, as_frame, pass_features_on
+from fbeta.estimators.features import answers, as_frame, in_blocks, pass_features_on
 from fbeta.labels.containers import is_table
 from fbeta.labels.forms import Indicator, LabelForm, materialise, read_labels
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 27  # of the output of a model that predict keeps at a time
 
 Estimator = TypeVar("Estimator", bound=BaseEstimator)
-Method = TypeVar("Method", bound=Callable[..., Any])
 FittedPath: TypeAlias = "Iterator[tuple[float, MultiLabelClassifier]]"
 
 
@@ -80,32 +77,6 @@ def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
     return take_rows(X, rows), Y[rows], weight[rows]
 
 
-def in_blocks(X: Any) -> bool:
-    """Return whether rows come in blocks, of :mod:`fbeta.blocks` (not imported here) or Dask."""
-    ours = any(base.__module__.startswith("fbeta.blocks") for base in type(X).__mro__)
-    return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
-
-
-def answers(kind: str) -> Callable[[Method], Method]:
-    """Let a method of fitted estimators take blocks of rows, too; ``kind`` is what it returns."""
-
-    def decorate(method: Method) -> Method:
-        @wraps(method)
-        def answer(self: Any, X: Any, **options: Any) -> Any:
-            check_is_fitted(self)
-            if in_blocks(X):
-                return answer_blocks(self, method.__name__, X, kind, **options)
-            if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
-                coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
-                place = f"X of {type(self).__name__}.{method.__name__}()"
-                namespace_and_device(coef_=coef, **{place: X})
-            return method(self, X, **options)
-
-        return cast(Method, answer)
-
-    return decorate
-
-
 @dataclass(frozen=True)
 class Decisions:
     """Label sets of n rows for several betas, from one run of a model."""
@@ -126,9 +97,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
       and the form that the labels had;
     - ``estimates(X)``: the output of the model, some rows at a time;
     - ``decide(X, betas)``: label sets for several betas from one run of the model;
-    - ``alpha_shared``, ``alpha_path`` and ``alpha_paths``: fits for many alphas and folds.
-
-    A ``StatisticsClassifier`` has ``code``, ``plan`` and ``adopt`` besides.
+    - ``alpha_shared``, ``alpha_path`` and ``alpha_paths``: fits for many alphas and folds;
+    - ``code``, ``plan`` and ``adopt`` of a ``StatisticsClassifier``.
     """
 
     beta: float
@@ -169,9 +139,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array-like or sparse matrix of shape (n, d)
             Features; sparse X is not densified, float32 stays float32. A data frame with text,
             categories, dates or gaps is encoded by :class:`fbeta.datasets.TableEncoder`, which is
-            kept as ``table_encoder_``. Or
-            :class:`fbeta.blocks.RowBlocks`, which hold the labels as well and need not fit into
-            memory; a memory map and arrays of Dask are taken in blocks, too.
+            kept as ``table_encoder_``. A memory map, collections of Dask and
+            :class:`fbeta.blocks.RowBlocks`, which hold the labels as well, are taken in blocks.
         y : labels of n instances
             0/1 array or sparse matrix of shape (n, s), table of pandas, Polars or Arrow, or a
             sequence of label sets such as ``[["sky", "sea"], []]``; also a 1-D binary target,
@@ -252,10 +221,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return validate(self, X, reset=reset)
 
     def _encode(self, X: Any, *, reset: bool) -> Any:
-        """Return X, or the features of a data frame by ``table_encoder_``.
-
-        Fitting sets ``table_encoder_`` where the columns are not all numbers, and only then.
-        """
+        """Return X, or the features of a data frame whose columns are not all numbers."""
         if self._passes_on:
             return X
         wanted = reset or hasattr(self, "table_encoder_")
@@ -284,10 +250,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def alpha_path(
         self, shared: Any, Y: Indicator, weight: Weight, rows: Rows, alphas: Alphas
     ) -> FittedPath:
-        """Yield each alpha with the estimator fitted to some rows.
-
-        ``shared`` is from :meth:`alpha_shared`, Y, (n, s), and weight of all rows.
-        """
+        """Yield each alpha with the estimator fitted to some ``rows``; the rest is of all rows."""
         X, weights = take_rows(shared, rows), {}
         if weight is not None:
             weights["sample_weight"] = weight[rows]
@@ -325,14 +288,12 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         checked: bool = False,
         **goal: Any,
     ) -> Decisions:
-        """Return label sets for several betas; the model is run once.
+        """Return label sets for several betas, by default that of the estimator, from one run.
 
-        The betas are that of the estimator by default. ``expected`` and ``marginals`` ask for the
-        expected F_beta, calibrated on held-out rows where that is known and ``calibrated``, and for
-        the probability of each label. ``skip_refused`` leaves betas out that the rule refuses, such
-        as those of a method that was fitted for one beta; they raise ValueError by default. X may
-        be ``checked``, as for :meth:`estimates`; ``goal`` has ``measure``, ``min_labels`` and
-        ``max_labels``, for the exact decode.
+        ``expected`` and ``marginals`` ask for the expected F_beta, ``calibrated`` where that is
+        known, and for the probability of each label. ``skip_refused`` leaves betas out that the
+        rule refuses with ValueError. X may be ``checked``, as for :meth:`estimates`; ``goal`` has
+        ``measure``, ``min_labels`` and ``max_labels``, for the exact decode.
         """
         wanted = [check_beta(beta) for beta in ([self.beta] if betas is None else betas)]
         found: dict[float, list[tuple[Any, Any]]] = {beta: [] for beta in wanted}
@@ -441,17 +402,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        y : labels of n instances
-            The truth. Label sets may have labels that ``fit`` did not see, such as those that only
-            a test fold has: they count, and are never predicted.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the instances.
-
-        Returns
-        -------
-        float
+        X, y, sample_weight
+            As for :meth:`fit`. Label sets may have labels that ``fit`` did not see, such as those
+            that only a test fold has: they count, and are never predicted.
         """
         check_is_fitted(self)
         truth = self._label_form.read(y, "y", unseen=True)

@@ -15,7 +15,6 @@ from fbeta._array import array_namespace, check_choice, check_count, check_numbe
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.listed import fit_listed
 from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import fit_recalibration
 from fbeta.estimators.reduction import SizedClassifier
@@ -27,7 +26,6 @@ from fbeta.statistics.codes import CardinalityCode
 from fbeta.statistics.encoding import Targets, read_matrix
 
 LARGEST_LOGIT = 30.0  # larger ones are taken for it
-MAX_JOINT_LABELS = 1000  # of which lines and potentials are fitted together, in time s^2
 
 
 @dataclass(eq=False, repr=False)
@@ -38,36 +36,31 @@ class FBetaDecoder(StatisticsClassifier):
     network. Learns from rows which that model has not seen how far its probabilities can be
     trusted - a monotone curve for the logits of all labels, then a slope and an offset for each -
     and how many labels there are: potentials of the number of labels, which also depend on how many
-    are expected. Both together are the cardinality model of :class:`fbeta.CardinalityClassifier`
-    on logits; its exact statistics are decoded. Of more than 1,000 labels, the lines are fitted
-    first, as if labels were independent, and then the potentials.
+    are expected. Both together are a :class:`fbeta.CardinalityClassifier` on logits. Of more than
+    1,000 labels, the lines are fitted first, as if labels were independent, then the potentials.
 
     A sparse matrix holds the scores of labels that are listed for each row, out of any number of
-    labels: the curve and the lines are then fitted label by label, the potentials are of the number
-    of listed labels, and labels that are not listed have one mean number for all rows. Time and
-    memory grow with the listed scores; predictions and probabilities are sparse.
+    labels. The lines are then fitted first, too; the potentials are of the number of listed labels,
+    and labels that are not listed have one mean number for all rows. Time and memory grow with the
+    listed scores; predictions and probabilities are sparse.
 
     Parameters
     ----------
-    beta : float > 0
-        The measure to be optimal for.
     alpha : float > 0
         Penalty on the distance from logits as they are and independent labels, in units of a row:
         the SUM of the losses plus ``alpha / 2`` times the sum of the squares is minimised.
     inputs : {"auto", "probabilities", "logits"}
         What the model gives. By default numbers that are all in [0, 1] in ``fit`` are
         probabilities.
-    tol, max_iter
-        As for :class:`fbeta.CardinalityClassifier`.
+    beta, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`.
 
     Attributes
     ----------
     classes_, cardinalities_, n_iter_
         As for :class:`fbeta.FBetaClassifier`.
-    inputs_ : str
-        What the numbers in ``fit`` were taken for.
-    listed_ : bool
-        Whether ``fit`` had a sparse matrix of listed labels.
+    inputs_, listed_ : str and bool
+        What the numbers in ``fit`` were taken for, and whether they were a sparse matrix.
     curve_ : tuple of two ndarrays of shape (B,)
         Logits, and what they are worth on average over all labels.
     slope_, offset_ : ndarray of shape (s,)
@@ -190,16 +183,9 @@ class FBetaDecoder(StatisticsClassifier):
         return FunctionLearner(self._recalibrate)
 
     def _recalibrate(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> Any:
-        alpha = check_number("alpha", alpha, strict=True)
-        solver: Any = {"weight": weight, "tol": self.tol, "max_iter": self.max_iter}
-        if sp.issparse(X) or X.shape[1] > MAX_JOINT_LABELS:
-            Y, (n, s) = sp.csr_array(targets.values[:, : X.shape[1]]), X.shape
-            if sp.issparse(X):
-                return fit_listed(X, Y, alpha, **solver)
-            every = np.tile(np.arange(s), n), np.arange(0, n * s + 1, s)
-            lists = sp.csr_array((X.ravel(), *every), shape=(n, s))  # all labels, zeros included
-            return fit_listed(lists, Y, alpha, all_listed=True, **solver)
-        return fit_recalibration(X, targets.values, targets.structure, alpha, **solver)
+        alpha, own = check_number("alpha", alpha, strict=True), (targets.values, targets.structure)
+        settings: Any = {"weight": weight, "tol": self.tol, "max_iter": self.max_iter}
+        return fit_recalibration(X, *own, alpha, **settings)
 
 
 @dataclass(eq=False, repr=False)
@@ -214,9 +200,7 @@ class FBetaDecoderCV(StatisticsClassifier):
     estimator : classifier
         With ``predict_proba``: an estimator of this library, or any classifier or pipeline. One
         copy is fitted to each label, unless it takes all of them at once.
-    beta : float > 0
-        The measure to be optimal for.
-    alpha : float > 0
+    beta, alpha : float > 0
         Of the decoder.
     cv : int, splitter or iterable of (train, test)
         As for :class:`fbeta.AlphaSearchCV`. Held-out rows of all folds are used.
@@ -225,10 +209,8 @@ class FBetaDecoderCV(StatisticsClassifier):
 
     Attributes
     ----------
-    estimator_ : estimator
-        The classifier of all labels, fitted to all rows.
-    decoder_ : FBetaDecoder
-        Fitted to probabilities of held-out rows.
+    estimator_, decoder_ : estimators
+        The classifier of all labels, fitted to all rows, and the decoder.
     classes_, cardinalities_
         As for :class:`fbeta.FBetaClassifier`.
 
@@ -260,13 +242,12 @@ class FBetaDecoderCV(StatisticsClassifier):
         if not isinstance(classifier, MultiLabelClassifier):
             options: Any = {"sizes": "independent", "n_jobs": self.n_jobs}
             classifier = SizedClassifier(estimator=classifier, **options)
-        parts, rows = [], []
-        for train, test in make_folds(self.cv, X, Y, weight):
+        parts, folds = [], make_folds(self.cv, X, Y, weight)
+        for train, test in folds:
             part = None if weight is None else weight[train]
             fitted = fit_member(classifier, take_rows(X, train), Y[train], part)
             parts.append(_marginals(fitted, take_rows(X, test)))
-            rows.append(test)
-        index = np.concatenate(rows)
+        index = np.concatenate([test for _, test in folds])
         weights = {} if weight is None else {"sample_weight": weight[index]}
         decoder = FBetaDecoder(self.beta, self.alpha, inputs="probabilities")
         self.decoder_ = decoder.fit(concat(parts), Y[index], **weights)
@@ -280,5 +261,4 @@ class FBetaDecoderCV(StatisticsClassifier):
 
 def _marginals(fitted: Any, X: Any) -> Any:
     """Return the marginals of a fitted classifier, (n, s), sparse where it lists labels."""
-    found = fitted.predict_proba(X)
-    return found if sp.issparse(found) else read_matrix(found)
+    return concat([part.marginals() for part in fitted.estimates(X)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,10 +18,11 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
-from fbeta._array import check_unmasked, optional_import, to_numpy
+from fbeta._array import check_unmasked, namespace_and_device, optional_import, to_numpy
 from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import MarginalCode, SizedCode
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 MAX_SHUFFLED = 60  # features that are shuffled: those that go along most with any label
 
 
@@ -95,12 +96,39 @@ def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | Non
     return np.array([given.index(name) for name in expected], dtype=np.intp)
 
 
-def answer_blocks(estimator: Any, method: str, X: Any, kind: str, **options: Any) -> Any:
-    """Return the result of a method for blocks of rows: lazily, block by block."""
+def in_blocks(X: Any) -> bool:
+    """Return whether rows come in blocks, of :mod:`fbeta.blocks` (not imported here) or Dask."""
+    ours = any(base.__module__.startswith("fbeta.blocks") for base in type(X).__mro__)
+    return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
+
+
+def answers(kind: str) -> Callable[[Method], Method]:
+    """Let a method of fitted estimators take blocks of rows, too, and answer block by block.
+
+    ``kind`` says what it returns, as for :func:`fbeta.blocks.distributed.answer`.
+    """
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def ask(self: Any, X: Any, **options: Any) -> Any:
+            check_is_fitted(self)
+            if in_blocks(X):
+                return _answer_blocks(self, partial(getattr(self, name), **options), X, kind)
+            if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
+                coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
+                namespace_and_device(coef_=coef, **{f"X of {type(self).__name__}.{name}()": X})
+            return method(self, X, **options)
+
+        name = method.__name__
+        return cast(Method, ask)
+
+    return decorate
+
+
+def _answer_blocks(estimator: Any, work: Callable[[Any], Any], X: Any, kind: str) -> Any:
+    """Return what ``work`` returns for blocks of rows: lazily, with their columns by name."""
     from fbeta.blocks.distributed import answer
 
-    check_is_fitted(estimator)
-    work = partial(getattr(estimator, method), **options)
     names, own = getattr(X, "feature_names", None), getattr(estimator, "feature_names_in_", None)
     if names is not None and own is not None:
         work = partial(_by_name, work, column_order(names, own, "X"))

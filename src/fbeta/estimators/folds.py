@@ -22,7 +22,8 @@ from fbeta.estimators.features import check_takes_weight
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_of_counts
-from fbeta.statistics import LabelStatistics, observed_cardinalities
+from fbeta.statistics.codes import JointCode
+from fbeta.statistics.label_statistics import LabelStatistics
 
 if TYPE_CHECKING:
     from fbeta.estimators.base import MultiLabelClassifier
@@ -162,13 +163,10 @@ def constant_scores(
     Y: Indicator, train: Rows, test: Rows, beta: float, weight: Weight
 ) -> NDArray[np.float64]:
     """Return F_beta of each test row where all get the set that is best without any features."""
-    own, s = Y[train], Y.shape[1]
-    cardinalities, sizes = observed_cardinalities(own), np.diff(own.indptr)
-    share = np.ones(len(train)) if weight is None else weight[train]
-    places = np.repeat(np.searchsorted(cardinalities, sizes), sizes) * s + own.indices
-    joint = np.bincount(places, np.repeat(share, sizes), len(cardinalities) * s)
-    mean = np.append(share[sizes == 0].sum(), joint)[None, :] / share.sum()
-    labels = decode(LabelStatistics.from_code(mean, cardinalities, s), beta)
+    own = Y[train]
+    code, share = JointCode.of(own), np.ones(len(train)) if weight is None else weight[train]
+    mean = code.targets(own).T @ share / share.sum()
+    labels = decode(code.statistics(mean[None, :]), beta)
     truth, size = Y[test], labels.sum()
     return fbeta_of_counts(truth @ labels[0].astype(float), np.diff(truth.indptr), size, beta)
 

@@ -107,27 +107,20 @@ def _put_together(
     trees: list[tuple[Any, ...]], n_features: int, targets: Targets, weight: Weight
 ) -> ForestModel:
     """Join the nodes of all trees, and weigh the label sets of the rows in each leaf."""
-    counts = [len(tree[0]) for tree in trees]
-    roots = np.concatenate([[0], np.cumsum(counts)])
-    feature, threshold, left, right = (
-        np.concatenate(part) for part in list(zip(*trees, strict=True))[:4]
-    )
-    nodes, first = np.arange(roots[-1]), np.repeat(roots[:-1], counts)
-    leaf = left < 0
+    T, n, counts = len(trees), len(targets.values), [len(tree[0]) for tree in trees]
+    feature, threshold, left, right, leaf_of_row = map(np.concatenate, zip(*trees, strict=True))
+    roots: Any = np.cumsum(counts) - counts
+    nodes, first, leaf = np.arange(len(feature)), np.repeat(roots, counts), left < 0
     left, right = (np.where(leaf, nodes, child + first) for child in (left, right))
-    n, own = len(targets.values), 1.0 if weight is None else weight
-    rows, columns, values = [], [], []
-    for root, count, tree in zip(roots[:-1], counts, trees, strict=True):
-        total = np.bincount(tree[4], np.broadcast_to(own, n), minlength=count)
-        rows.append(tree[4] + root)
-        columns.append(targets.values[:, 0])
-        values.append(own / (total[tree[4]] * len(trees)))
-    entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))
+    places = leaf_of_row + np.repeat(roots, n)
+    own = np.tile(np.ones(n) if weight is None else weight, T)
+    values = own / (np.bincount(places, own)[places] * T)
+    entries = values, (places, np.tile(targets.values[:, 0], T))
     shares = sp.csr_array(entries, shape=(len(nodes), targets.structure.shape[0]))
-    first, feature, left, right = (
-        part.astype(np.int32) for part in (roots[:-1], np.where(leaf, 0, feature), left, right)
+    roots, feature, left, right = (
+        part.astype(np.int32) for part in (roots, np.where(leaf, 0, feature), left, right)
     )
-    return ForestModel(n_features, first, feature, threshold, left, right, shares)
+    return ForestModel(n_features, roots, feature, threshold, left, right, shares)
 
 
 @dataclass(eq=False, repr=False)
@@ -143,17 +136,13 @@ class FBetaForest(StatisticsClassifier):
     ----------
     beta : float > 0
         The measure to be optimal for.
-    n_estimators : int
-        Number of trees.
-    min_samples_leaf, max_features
+    n_estimators, min_samples_leaf, max_features, random_state
         As for :class:`sklearn.ensemble.ExtraTreesClassifier`.
     labels : {"sets", "sized"}
         Whether labels depend on each other as in the label sets of the leaves, or are independent
         given their number.
     n_jobs : int, optional
         Trees that are grown at the same time, on threads.
-    random_state : int, RandomState or None
-        Of the trees.
 
     Attributes
     ----------
@@ -192,7 +181,6 @@ class FBetaForest(StatisticsClassifier):
         # what all rows share splits nothing
         Y = np.ascontiguousarray(Y[:, Y.min(axis=0) < Y.max(axis=0)]) if len(Y) else Y
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
-
         options = {"min_samples_leaf": self.min_samples_leaf, "max_features": self.max_features}
 
         def grow(seed: int) -> tuple[Any, ...]:

@@ -22,11 +22,10 @@ from fbeta.statistics.codes import CardinalityCode, LabelSetCode
 
 @dataclass(eq=False, repr=False)
 class FBetaClassifierCV(AlphaSearchCV):
-    """:class:`FBetaClassifier` with its alpha chosen by cross-validation.
+    """:class:`AlphaSearchCV` of :class:`FBetaClassifier`, with the parameters of both.
 
-    It is :class:`AlphaSearchCV` of that estimator, whose parameters are here parameters of the
-    search. Each fold is one pass along the path of alphas with warm starts, in coordinates of X
-    that all folds and alphas share.
+    Each fold is one pass along the path of alphas with warm starts, in coordinates of X that all
+    folds and alphas share.
 
     Parameters
     ----------
@@ -37,10 +36,8 @@ class FBetaClassifierCV(AlphaSearchCV):
 
     Attributes
     ----------
-    alpha_, best_score_, cv_results_, best_estimator_, calibration_
-        As for :class:`AlphaSearchCV`.
-    classes_, cardinalities_, coef_, intercept_, n_iter_
-        As for :class:`FBetaClassifier`.
+    alpha_, best_score_, cv_results_, best_estimator_, calibration_, coef_, intercept_, n_iter_
+        As for the two.
 
     Examples
     --------
@@ -85,28 +82,19 @@ class CardinalityClassifier(LinearParameters, StatisticsClassifier):
 
     Parameters
     ----------
-    beta : float > 0
-        The measure to be optimal for.
     alpha : float >= 0
         The SUM of the losses of all rows plus ``alpha / 2`` times the sum of the squares of all w
         and v is minimised; less than 1e-7 is taken for that. Intercepts have a penalty of 1e-5,
         which only keeps those of labels finite that are always or never there.
-    fit_intercept : bool
-        Whether there are b and c.
-    tol : float > 0
-        The solver has converged once the decrease of the objective that a further step promises
-        is certified to be below ``tol`` times the objective.
-    max_iter : int
-        Largest number of Newton iterations.
+    beta, fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`; the intercepts are b and c.
 
     Attributes
     ----------
     classes_, cardinalities_, n_iter_
         As for :class:`fbeta.FBetaClassifier`.
-    coef_ : ndarray of shape (s + C, d)
-        The w of the labels, and the v of the sizes that were seen.
-    intercept_ : ndarray of shape (s + C,)
-        Their b and c.
+    coef_, intercept_ : ndarrays of shape (s + C, d) and (s + C,)
+        The w and b of the labels, then the v and c of the sizes that were seen.
 
     Notes
     -----
@@ -144,19 +132,16 @@ class LabelSetClassifier(LinearParameters, StatisticsClassifier):
 
     ``ln P(y | x) = sum_j y_j w_j.x + b_y - ln Z(x)``: the score of a set is the sum of the linear
     scores of its labels and a number of its own. Labels depend on each other as they do in the
-    sets that were seen, and no other set has a probability.
+    sets that were seen, and no other set has a probability. Memory grows with the number of rows
+    times that of label sets.
 
     Parameters
     ----------
-    beta : float > 0
-        The measure to be optimal for.
     alpha : float >= 0
         The SUM of the losses of all rows plus ``alpha / 2`` times the sum of the squares of all w
         is minimised. The b have a penalty of 1e-5.
-    fit_intercept : bool
-        Whether there are b.
-    tol, max_iter
-        As for :class:`fbeta.CardinalityClassifier`.
+    beta, fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`; the intercepts are the b.
 
     Attributes
     ----------
@@ -168,10 +153,6 @@ class LabelSetClassifier(LinearParameters, StatisticsClassifier):
         The b of the label sets.
     labelsets_ : csr_array of shape (L, s)
         The label sets that were seen, as 0/1.
-
-    Notes
-    -----
-    Memory grows with the number of rows times that of label sets.
 
     Examples
     --------

@@ -6,9 +6,9 @@ with the standardised expected number of labels e, and ``ln P(y) = sum_j y_j u_j
 The penalty ``alpha / 2`` is on the squares of ``a_j - 1, t, b_j, c_k`` and ``d_k``: with few rows
 the logits stay as they are, and the labels independent.
 
-Few labels have all of these fitted together. Of lists, the lines are fitted first, as if labels
-were independent and with t = 0, and then the potentials of the number of listed labels; the number
-of labels that are not listed has one mean for all rows. Time and memory grow with the lists.
+Few labels have all of these fitted together. Of lists and many labels, the lines are fitted first,
+as if labels were independent and with t = 0, and then the potentials of the number of listed
+labels; the number of labels that are not listed has one mean for all rows.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from sklearn.isotonic import IsotonicRegression
 from fbeta._array import Array, array_namespace
 from fbeta._threads import check_cancelled, map_rows
 from fbeta.linear.cardinality import Cardinality
+from fbeta.linear.learner import Weight
 from fbeta.statistics.cardinality_law import size_law
+from fbeta.statistics.composite import is_present
 from fbeta.statistics.label_statistics import LabelStatistics
 
+MAX_JOINT_LABELS = 1000  # of which lines and potentials are fitted together, in time s^2
 CURVE_BINS = 1 << 6  # of logits, for the curve
 PRIOR_LABELS = 100.0  # labels whose logits are right that the curve counts, for each unit of alpha
 # the objective is taken for at least this much for each row, so that tol stays above rounding
@@ -108,10 +111,7 @@ def expected_number(logits: Any) -> Array:
 
 
 def log_size_law(lists: sp.csr_array, sizes: NDArray[np.intp]) -> Array:
-    """Return ``ln P(k listed labels)``, up to a number for each row, for some sizes: (n, C).
-
-    The labels are independent, with log-odds (n, s) of those listed.
-    """
+    """Return ``ln P(k)`` of k independent listed labels, up to a number for each row: (n, C)."""
     (n, _), K, listed = lists.shape, int(sizes[-1]), np.diff(lists.indptr)
 
     def work(rows: slice) -> tuple[NDArray[np.float64]]:
@@ -142,10 +142,7 @@ def interpolate(x: Array, knots: NDArray[np.float64], values: NDArray[np.float64
 def fit_curve(
     logits: NDArray[Any], labels: NDArray[Any], weight: Any, alpha: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the knots and values of a monotone curve from logits to calibrated logits.
-
-    Isotonic regression on bins, to which rows are added at which the logits are right.
-    """
+    """Return knots and values of a monotone curve: isotonic regression of bins, with a prior."""
     own = np.broadcast_to(1.0 if weight is None else weight[:, None], logits.shape)
     low, high = float(logits.min()), float(logits.max())
     if high - low < 1e-9:
@@ -179,11 +176,15 @@ class _Objective:
         self.weight = np.ones(len(curve)) if weight is None else weight
         self.ends = np.cumsum([self.s, self.s, len(sizes), len(sizes)])
 
+    def _scores(self, w: Array, slope: float = 0.0) -> tuple[Array, Array]:
+        """Return scores of labels, (n, s), and of sizes, (n, C); ``slope`` is added to slopes."""
+        own, offset, constant, factor, rest = np.split(w, self.ends)
+        labels = self.curve * (slope + own) + self.rest * rest + offset
+        return labels, constant + self.number[:, None] * factor
+
     def __call__(self, w: Array, alpha: float) -> tuple[float, Array, Array]:
         """Return the value, the gradient, and the expectations of the targets, (n, s + C)."""
-        slope, offset, constant, factor, rest = np.split(w, self.ends)
-        labels = self.curve * (1 + slope) + self.rest * rest + offset
-        u = np.concatenate([labels, constant + self.number[:, None] * factor], axis=1)
+        u = np.concatenate(self._scores(w, 1.0), axis=1)
         check_cancelled()
         losses, difference = self.law.evaluate(self.targets, u, None)[:2]
         value = float(self.weight @ losses[:, 0]) + alpha / 2 * float(w @ w)
@@ -209,9 +210,7 @@ class _Objective:
         spread = np.einsum("ik,ik->i", z, deviation**2)
 
         def product(w: Array) -> Array:
-            slope, offset, constant, factor, rest = np.split(w, self.ends)
-            change = self.curve * slope + self.rest * rest + offset
-            of_sizes = constant + self.number[:, None] * factor
+            change, of_sizes = self._scores(w)
             centre = np.einsum("ij,ij->i", D, change) / total
             between = spread * centre + np.einsum("ik,ik,ik->i", z, deviation, of_sizes)
             change += (between / total - centre)[:, None]
@@ -234,11 +233,10 @@ class _Objective:
 def _minimise(
     objective: _Objective, alpha: float, tol: float, max_iter: int
 ) -> tuple[Array, int, bool]:
-    """Minimise by Newton's method with the approximate Hessian.
+    """Minimise by the approximate Hessian: return parameters, iterations, whether it converged.
 
     Stops once the decrease that it promises is below a tenth of ``tol`` times the objective, or
-    once no step decreases the objective any more. Returns the parameters, the number of iterations,
-    and whether it converged.
+    once no step decreases the objective any more.
     """
     w = np.zeros(objective.ends[-1] + 1)
     floor = MIN_ROW_LOSS * float(objective.weight.sum())
@@ -265,34 +263,142 @@ def _minimise(
 
 
 def fit_recalibration(
-    logits: NDArray[Any],
+    logits: Any,
     targets: sp.csc_array,
     sizes: NDArray[np.intp],
     alpha: float,
     *,
-    weight: NDArray[np.float64] | None = None,
+    weight: Weight = None,
     tol: float = 1e-4,
     max_iter: int = 100,
 ) -> Recalibration:
-    """Fit a recalibration to logits (n, s) of rows that the model behind them has not seen.
-
-    ``targets`` are 0/1 for labels and sizes, (n, s + C), ``sizes`` (C,) what the last columns stand
-    for.
-    """
-    logits = np.asarray(logits, dtype=np.float64)
+    """Fit to logits (n, s), dense or lists, and 0/1 targets of labels and sizes, (n, s + C)."""
     s, C = logits.shape[1], len(sizes)
+    if sp.issparse(logits) or s > MAX_JOINT_LABELS:
+        return _fit_in_turn(logits, sp.csr_array(targets[:, :s]), alpha, weight, tol, max_iter)
+    logits = np.asarray(logits, dtype=np.float64)
     dense = targets.toarray().astype(np.float64)
     knots, values = fit_curve(logits, dense[:, :s], weight, alpha)
     curve = interpolate(logits, knots, values)
-    number = expected_number(curve)
-    centre = float(np.average(number, weights=weight))
-    scale = float(np.average((number - centre) ** 2, weights=weight)) ** 0.5 or 1.0
-    objective = _Objective(curve, logits - curve, (number - centre) / scale, dense, sizes, weight)
+    number, centre, scale = _standardised(expected_number(curve), weight)
+    objective = _Objective(curve, logits - curve, number, dense, sizes, weight)
     w, n_iter, converged = _minimise(objective, alpha, tol, max_iter)
     slope, offset, potential, rest = np.split(w, [s, 2 * s, 2 * (s + C)])
     lines = 1 + slope, offset, float(rest[0]), potential.reshape(2, C)
     ended = np.array([n_iter]), np.array([converged])
     return Recalibration(knots, values, *lines, centre, scale, sizes, *ended)
+
+
+def _standardised(number: Array, weight: Weight) -> tuple[Array, float, float]:
+    """Return expected numbers of labels, (n,), standardised, and their mean and deviation."""
+    centre = float(np.average(number, weights=weight))
+    scale = float(np.average((number - centre) ** 2, weights=weight)) ** 0.5 or 1.0
+    return (number - centre) / scale, centre, scale
+
+
+def _fit_in_turn(
+    logits: Any, Y: sp.csr_array, alpha: float, weight: Weight, tol: float, max_iter: int
+) -> Recalibration:
+    """Fit the lines of labels and then the potentials; dense logits are lists of all labels."""
+    (n, s), listed = logits.shape, sp.issparse(logits)
+    if not listed:  # zeros included
+        every = np.tile(np.arange(s), n), np.arange(0, n * s + 1, s)
+        logits = sp.csr_array((np.asarray(logits).ravel(), *every), shape=(n, s))
+    row, label = np.repeat(np.arange(n), np.diff(logits.indptr)), logits.indices
+    own = np.ones(n) if weight is None else weight
+    y = is_present(logits, Y).astype(np.float64)
+    knots, values = np.array([-1.0, 1.0]), np.array([-1.0, 1.0])
+    if logits.nnz:
+        knots, values = fit_curve(logits.data[:, None], y[:, None], own[row], alpha)
+    m = np.interp(logits.data, knots, values)
+    (slope, offset), first = fit_lines(m, y, own[row], label, s, alpha, tol, max_iter)
+    lists = with_values(logits, slope[label] * m + offset[label])
+    expected = expected_number(lists if listed else with_values(logits, m))
+    number, centre, scale = _standardised(expected, own)
+    found = np.bincount(row, y, minlength=n).astype(np.intp)
+    sizes, place = np.unique(found, return_inverse=True)
+    law = log_size_law(lists, sizes)
+    potential, second = fit_potentials(law, number, place, own, alpha, tol, max_iter)
+    unlisted = float(np.average(np.diff(Y.indptr) - found, weights=own))
+    length = int(np.diff(logits.indptr).max(initial=1)) if listed else None
+    lines = knots, values, slope, offset, 0.0, potential, centre, scale, sizes
+    ended = np.array([max(first, second)]), np.array([True])
+    return Recalibration(*lines, *ended, unlisted, length)
+
+
+def fit_lines(
+    m: Array, y: Array, weight: Array, label: Array, s: int, alpha: float, tol: float, max_iter: int
+) -> tuple[NDArray[np.float64], int]:
+    """Return slopes and offsets, (2, s), of the listed labels, and the number of iterations.
+
+    Of logistic regressions on the calibrated logits m, as labels and weights of shape (nnz,), with
+    the penalty ``alpha / 2`` on the squares of slope - 1 and offset.
+    """
+    reach = np.zeros(s)
+    np.maximum.at(reach, label, np.abs(m))
+
+    def sums(values: Array) -> NDArray[np.float64]:
+        return np.bincount(label, values, minlength=s).astype(np.float64, copy=False)
+
+    def newton(w: Array) -> tuple[Array, Array, Array]:
+        p = expit(w[0][label] * m + w[1][label])
+        residual, curvature = weight * (p - y), weight * p * (1 - p)
+        by_slope = sums(residual * m) + alpha * (w[0] - 1)
+        by_offset = sums(residual) + alpha * w[1]
+        a, b, c = sums(curvature * m * m) + alpha, sums(curvature * m), sums(curvature) + alpha
+        direction = np.stack([c * by_slope - b * by_offset, a * by_offset - b * by_slope])
+        direction /= a * c - b * b
+        change = reach * np.abs(direction[0]) + np.abs(direction[1])
+        return np.stack([by_slope, by_offset]), direction, change
+
+    start, floor = np.repeat([[1.0], [0.0]], s, axis=1), float(weight.sum()) * 1e-4
+    return _damped_newton("the lines of the labels", newton, start, floor, tol, max_iter)
+
+
+def fit_potentials(
+    law: Array, number: Array, place: Array, weight: Array, alpha: float, tol: float, max_iter: int
+) -> tuple[NDArray[np.float64], int]:
+    """Return the potentials (2, C) of sizes, and the number of iterations of Newton's method.
+
+    Of a multinomial model with ``law`` (n, C) as offset. ``number`` (n,) is the standardised
+    expected number of labels, ``place`` (n,) the size of a row.
+    """
+    (n, C), X = law.shape, np.stack([np.ones_like(number), number])
+    sizes = np.arange(C)
+
+    def newton(w: Array) -> tuple[Array, Array, float]:
+        P = softmax(law + X.T @ w, axis=1)
+        own = (X[:, None, :] * P.T).reshape(2 * C, n)
+        hessian = alpha * np.eye(2 * C) - (own * weight) @ own.T
+        blocks = hessian.reshape(2, C, 2, C)
+        blocks[:, sizes, :, sizes] += ((X[:, None] * X * weight) @ P).transpose(2, 0, 1)
+        P[np.arange(n), place] -= 1
+        gradient = (X * weight) @ P + alpha * w
+        direction = np.linalg.solve(hessian, gradient.ravel()).reshape(2, C)
+        return gradient, direction, float(np.ptp(X.T @ direction, axis=1).max())
+
+    start, floor = np.zeros((2, C)), float(weight.sum()) * 1e-4
+    return _damped_newton("the potentials of the sizes", newton, start, floor, tol, max_iter)
+
+
+def _damped_newton(
+    what: str, newton: Any, w: Array, floor: float, tol: float, max_iter: int
+) -> tuple[NDArray[np.float64], int]:
+    """Minimise a generalised self-concordant function: return where, and the iterations.
+
+    ``newton`` returns the gradient, the Newton direction, and a bound R on the changes of scores by
+    it, or their range: the step is ln(1 + R) / R.
+    """
+    for n_iter in range(max_iter + 1):
+        check_cancelled()
+        gradient, direction, change = newton(w)
+        left = float((gradient * direction).sum()) / 2
+        if left <= 0.1 * tol * max(floor, 1e-12):
+            return w, n_iter
+        R = np.maximum(change, 1e-12)
+        w = w - np.log1p(R) / R * direction
+    warn_not_converged(what, max_iter, left)
+    return w, max_iter
 
 
 def warn_not_converged(what: str, max_iter: int, left: float) -> None:
@@ -301,5 +407,5 @@ def warn_not_converged(what: str, max_iter: int, left: float) -> None:
         f"{what} did not converge in {max_iter} iterations: a further step promises to lower the "
         f"loss by {left:.2g}; increase max_iter or alpha",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=5,
     )

@@ -108,13 +108,13 @@ class FBetaReduction(StatisticsClassifier):
 
     Notes
     -----
-    ``class_weight`` is not for F_beta. The decode needs the probabilities of the data, and a
-    classifier with ``class_weight="balanced"`` estimates those of other data, in which rare labels
-    are as frequent as not: label sets come out too large, and the expected F_beta is wrong. What
-    is wanted of it - rare labels that are found - is a larger beta. A warning says so.
+    ``class_weight`` is not for F_beta: a classifier with ``class_weight="balanced"`` estimates the
+    probabilities of other data, in which rare labels are as frequent as not. Label sets come out
+    too large, and the expected F_beta is wrong. To find rare labels, choose a larger beta. A
+    warning says so.
 
-    Weights of the rows are another matter. ``fit(X, Y, sample_weight=w)`` passes them on to a
-    classifier that takes them, and into a pipeline by scikit-learn's metadata routing::
+    ``fit(X, Y, sample_weight=w)`` passes weights of the rows on to a classifier that takes them,
+    and into a pipeline by scikit-learn's metadata routing::
 
         sklearn.set_config(enable_metadata_routing=True)
         last = LogisticRegression().set_fit_request(sample_weight=True)
@@ -141,12 +141,7 @@ class FBetaReduction(StatisticsClassifier):
     (estimators_,) = views("_model", "estimators")
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return what becomes of the weights of the rows: they are used here and passed on.
-
-        Returns
-        -------
-        MetadataRouter
-        """
+        """Return what becomes of the weights of the rows: they are used here and passed on."""
         return fit_router(self.estimator, self).add_self_request(self)
 
     @available_if(  # type: ignore[untyped-decorator]
@@ -155,7 +150,7 @@ class FBetaReduction(StatisticsClassifier):
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Go on with more rows, where the classifier can.
+        """Go on with more rows, where the classifier can, and return the estimator.
 
         The first call fixes the labels and the sizes of label sets: those that it sees, or all of
         them with ``cardinalities="all"``. Every target has a classifier from then on, so that none
@@ -170,11 +165,6 @@ class FBetaReduction(StatisticsClassifier):
             Names of all labels, where y holds label sets and the first call does not have them all.
         sample_weight : array-like of shape (n,), optional
             Weights of the instances.
-
-        Returns
-        -------
-        estimator
-            Itself.
         """
         before = cast(ClassifierModel, getattr(self, "_model", None))
         if before is not None:
@@ -231,17 +221,13 @@ class SizedClassifier(LinearParameters, StatisticsClassifier):
 
     Parameters
     ----------
-    beta : float > 0
-        The measure to be optimal for.
-    alpha : float >= 0
-        Each binary problem minimises the SUM of its losses plus ``alpha / 2 |w|^2``.
+    beta, alpha, fit_intercept, tol, max_iter
+        As for :class:`fbeta.FBetaClassifier`.
     estimator : classifier, optional
         Any classifier or pipeline with ``predict_proba``, in place of logistic regression. X is
         passed on as it is, and alpha, fit_intercept, tol and max_iter have no effect.
     sizes : {"model", "independent"}
         Whether the number of labels has a model of its own, or is that of independent labels.
-    fit_intercept, tol, max_iter
-        As for :class:`fbeta.FBetaClassifier`.
     n_jobs : int, optional
         Copies of the estimator that are fitted at the same time, as in joblib.
     max_listed : int, optional
@@ -252,12 +238,8 @@ class SizedClassifier(LinearParameters, StatisticsClassifier):
 
     Attributes
     ----------
-    classes_, cardinalities_, n_iter_
-        As for :class:`fbeta.FBetaClassifier`.
-    coef_ : ndarray of shape (m, d)
-        Coefficients of the distinct binary problems, labels first.
-    intercept_ : ndarray of shape (m,)
-        Their intercepts, infinite where the target is constant.
+    classes_, cardinalities_, coef_, intercept_, n_iter_
+        As for :class:`fbeta.FBetaClassifier`; problems of labels come first.
 
     Examples
     --------

@@ -14,7 +14,8 @@ from sklearn.base import clone
 
 from fbeta._array import check_beta, concat
 from fbeta.decoding.exact import exact_decode
-from fbeta.estimators.base import FittedPath, MultiLabelClassifier, answers, views
+from fbeta.estimators.base import FittedPath, MultiLabelClassifier, views
+from fbeta.estimators.features import answers
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
 from fbeta.linear.learner import Alphas, Learner, Model, Names, Rows, Weight
@@ -42,8 +43,7 @@ class FunctionLearner(Learner):
 class StatisticsClassifier(MultiLabelClassifier):
     """Base of the estimators of label statistics: a code, a model of its targets and a rule.
 
-    A subclass implements ``_make_code`` and ``_make_learner``; the rule is the exact decode unless
-    it has another. Whatever follows from the three is here.
+    A subclass implements ``_make_code`` and ``_make_learner``, and may have another rule.
     """
 
     _code: Code
@@ -138,12 +138,7 @@ class StatisticsClassifier(MultiLabelClassifier):
 
     @answers("statistics")
     def predict_statistics(self, X: Any) -> LabelStatistics:
-        """Estimate everything the decoder needs.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
+        """Estimate everything the decoder needs; X is as for :meth:`predict`.
 
         Returns
         -------
@@ -154,12 +149,7 @@ class StatisticsClassifier(MultiLabelClassifier):
 
     @answers("matrix")
     def predict_proba(self, X: Any) -> Any:
-        """Estimate the marginal probability of each label.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
+        """Estimate the marginal probability of each label; X is as for :meth:`predict`.
 
         Returns
         -------
@@ -188,15 +178,11 @@ class StatisticsClassifier(MultiLabelClassifier):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        beta : float, optional
-            That of the estimator by default.
+        X, beta, min_labels, max_labels
+            As for :meth:`predict`.
         calibrated : bool
             Whether to calibrate what the statistics say by what was achieved on held-out rows,
             where the estimator has ``calibration_``; not for another beta, nor with limits.
-        min_labels, max_labels
-            Limits on the number of labels of the predictions.
 
         Returns
         -------
@@ -244,8 +230,8 @@ class FBetaClassifier(LinearParameters, StatisticsClassifier):
     fit_intercept : bool
         Whether the models have an intercept.
     tol : float > 0
-        A problem has converged once the decrease of its objective that a further step promises is
-        below ``tol`` times the objective.
+        A problem has converged once a further step promises to decrease its objective by less than
+        ``tol`` times the objective.
     max_iter : int
         Largest number of Newton iterations.
 
@@ -255,16 +241,12 @@ class FBetaClassifier(LinearParameters, StatisticsClassifier):
         Names of the labels.
     cardinalities_ : ndarray of shape (K,)
         Sizes of label sets that have statistics.
-    coef_ : ndarray of shape (m, d)
-        Coefficients of the distinct binary problems.
-    intercept_ : ndarray of shape (m,)
-        Their intercepts, infinite where the target is constant.
+    coef_, intercept_ : ndarrays of shape (m, d) and (m,)
+        Of the distinct binary problems; intercepts are infinite where the target is constant.
     n_iter_ : int
         Most Newton iterations of a problem.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : ndarray of shape (d,)
-        Names of the features, where X had string column names.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
 
     Examples
     --------
