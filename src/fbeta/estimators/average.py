@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from sklearn import config_context
 
 from fbeta._array import host_copy, is_tensor, optional_import
-from fbeta.estimators.base import all_or_nothing, drop_weightless, views
-from fbeta.estimators.features import in_blocks
+from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
 from fbeta.estimators.folds import Calibration
 from fbeta.estimators.members import split_pipeline
 from fbeta.estimators.statistics_base import StatisticsClassifier

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial, wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,13 +27,13 @@ from fbeta._array import (
     check_unmasked,
     concat,
     is_tensor,
+    namespace_and_device,
     to_numpy,
 )
 from fbeta.decoding.exact import exact_decode
 from fbeta.decoding.expected import expected_fbeta
 from fbeta.decoding.measures import Measure
-from fbeta.estimators.features import answers, as_frame, in_blocks, pass_features_on
-from fbeta.labels.containers import is_table
+from fbeta.estimators.features import answer_blocks, as_frame, encode_table, pass_features_on
 from fbeta.labels.forms import Indicator, LabelForm, materialise, read_labels
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_score
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 27  # of the output of a model that predict keeps at a time
 
 Estimator = TypeVar("Estimator", bound=BaseEstimator)
+Method = TypeVar("Method", bound=Callable[..., Any])
 FittedPath: TypeAlias = "Iterator[tuple[float, MultiLabelClassifier]]"
 
 
@@ -75,6 +77,32 @@ def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
         return X, Y, None
     rows = np.flatnonzero(weight)
     return take_rows(X, rows), Y[rows], weight[rows]
+
+
+def in_blocks(X: Any) -> bool:
+    """Return whether rows come in blocks, of :mod:`fbeta.blocks` (not imported here) or Dask."""
+    ours = any(base.__module__.startswith("fbeta.blocks") for base in type(X).__mro__)
+    return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
+
+
+def answers(kind: str) -> Callable[[Method], Method]:
+    """Let a method of fitted estimators take blocks of rows, too; ``kind`` is what it returns."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def ask(self: Any, X: Any, **options: Any) -> Any:
+            check_is_fitted(self)
+            if in_blocks(X):
+                return answer_blocks(self, partial(getattr(self, name), **options), X, kind)
+            if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
+                coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
+                namespace_and_device(coef_=coef, **{f"X of {type(self).__name__}.{name}()": X})
+            return method(self, X, **options)
+
+        name = method.__name__
+        return cast(Method, ask)
+
+    return decorate
 
 
 @dataclass(frozen=True)
@@ -130,7 +158,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return tags
 
     def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit to labelled instances.
+        """Fit to labelled instances, and return the estimator.
 
         A fit that fails or is interrupted leaves the estimator as it was.
 
@@ -147,11 +175,6 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             which is one label.
         sample_weight : array-like of shape (n,), optional
             Weights of the instances. One of weight zero is as if it were not there.
-
-        Returns
-        -------
-        estimator
-            Itself.
         """
         with all_or_nothing(self) as draft:
             source = draft._open(X, y, sample_weight)
@@ -191,10 +214,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _read_training(
         self, X: Any, y: Any, sample_weight: Any, *, first: bool = True, classes: Any = None
     ) -> tuple[Any, Indicator, Weight]:
-        """Validate training rows, of which the ``first`` set the attributes that describe them.
-
-        ``classes`` are all names of labels, where y holds label sets that have only some.
-        """
+        """Validate training rows; the first set what describes them, perhaps with all classes."""
         check_beta(self.beta)
         y = materialise(y)
         if first:
@@ -222,26 +242,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _encode(self, X: Any, *, reset: bool) -> Any:
         """Return X, or the features of a data frame whose columns are not all numbers."""
-        if self._passes_on:
-            return X
-        wanted = reset or hasattr(self, "table_encoder_")
-        table = X.to_pandas() if wanted and hasattr(X, "to_pandas") else X
         if reset:
             self.__dict__.pop("table_encoder_", None)
-            if self._needs_encoding(table):
-                from fbeta.datasets import TableEncoder
-
-                self.table_encoder_ = TableEncoder().fit(table)
-        encoder = getattr(self, "table_encoder_", None)
-        return X if encoder is None else encoder.transform(table)
-
-    def _needs_encoding(self, X: Any) -> bool:
-        """Return whether X is a data frame with columns that are no numbers, or with gaps."""
-        if isinstance(X, np.ndarray) or not is_table(X) or in_blocks(X):
-            return False
-        if any(getattr(dtype, "kind", "O") not in "biuf" for dtype in X.dtypes):
-            return True
-        return not get_tags(self).input_tags.allow_nan and bool(X.isna().any().any())
+        plain = isinstance(X, np.ndarray) and not hasattr(self, "table_encoder_")
+        return X if plain or self._passes_on else encode_table(self, X, reset=reset)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and alphas of a search share: here X itself."""
@@ -266,10 +270,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return 8 * self.n_labels_
 
     def estimates(self, X: Any, *, checked: bool = False) -> Iterator[Any]:
-        """Yield the output of the model for some rows of X at a time: what ``rule`` takes.
+        """Yield what ``rule`` takes, scores (rows, s) or ``Estimates``, for some rows at a time.
 
-        That are scores (rows, s), or estimates with ``statistics()`` and ``marginals()``. With
-        ``checked``, X is as the model takes it: validated, or from :meth:`alpha_shared`.
+        With ``checked``, X is as the model takes it: validated, or from :meth:`alpha_shared`.
         """
         X = X if checked else self._read_features(X)
         n, rows = _num_samples(X), max(1, CHUNK_BYTES // self._row_bytes())

@@ -5,24 +5,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array, indexable
+from sklearn.utils import check_array, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.sparsefuncs import mean_variance_axis
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
+from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from fbeta._array import check_unmasked, namespace_and_device, optional_import, to_numpy
+from fbeta._array import check_unmasked, optional_import, to_numpy
+from fbeta.labels.containers import is_table
 from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import MarginalCode, SizedCode
 
-Method = TypeVar("Method", bound=Callable[..., Any])
 MAX_SHUFFLED = 60  # features that are shuffled: those that go along most with any label
 
 
@@ -33,6 +33,20 @@ def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
         check_array(X)  # says how to reshape one row or one column of numbers
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return indexable(X)[0]
+
+
+def encode_table(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return X, or the features of a data frame, by an encoder that fits where it is needed."""
+    wanted = reset or hasattr(estimator, "table_encoder_")
+    table = X.to_pandas() if wanted and hasattr(X, "to_pandas") else X
+    if reset and is_table(table):
+        gaps = not get_tags(estimator).input_tags.allow_nan and bool(table.isna().any().any())
+        if gaps or any(getattr(dtype, "kind", "O") not in "biuf" for dtype in table.dtypes):
+            from fbeta.datasets import TableEncoder
+
+            estimator.table_encoder_ = TableEncoder().fit(table)
+    encoder = getattr(estimator, "table_encoder_", None)
+    return X if encoder is None else encoder.transform(table)
 
 
 def fit_router(estimator: Any, owner: Any) -> MetadataRouter:
@@ -96,36 +110,7 @@ def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | Non
     return np.array([given.index(name) for name in expected], dtype=np.intp)
 
 
-def in_blocks(X: Any) -> bool:
-    """Return whether rows come in blocks, of :mod:`fbeta.blocks` (not imported here) or Dask."""
-    ours = any(base.__module__.startswith("fbeta.blocks") for base in type(X).__mro__)
-    return ours or (type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "__dask_graph__"))
-
-
-def answers(kind: str) -> Callable[[Method], Method]:
-    """Let a method of fitted estimators take blocks of rows, too, and answer block by block.
-
-    ``kind`` says what it returns, as for :func:`fbeta.blocks.distributed.answer`.
-    """
-
-    def decorate(method: Method) -> Method:
-        @wraps(method)
-        def ask(self: Any, X: Any, **options: Any) -> Any:
-            check_is_fitted(self)
-            if in_blocks(X):
-                return _answer_blocks(self, partial(getattr(self, name), **options), X, kind)
-            if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
-                coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
-                namespace_and_device(coef_=coef, **{f"X of {type(self).__name__}.{name}()": X})
-            return method(self, X, **options)
-
-        name = method.__name__
-        return cast(Method, ask)
-
-    return decorate
-
-
-def _answer_blocks(estimator: Any, work: Callable[[Any], Any], X: Any, kind: str) -> Any:
+def answer_blocks(estimator: Any, work: Callable[[Any], Any], X: Any, kind: str) -> Any:
     """Return what ``work`` returns for blocks of rows: lazily, with their columns by name."""
     from fbeta.blocks.distributed import answer
 

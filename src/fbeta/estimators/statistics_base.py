@@ -14,8 +14,7 @@ from sklearn.base import clone
 
 from fbeta._array import check_beta, concat
 from fbeta.decoding.exact import exact_decode
-from fbeta.estimators.base import FittedPath, MultiLabelClassifier, views
-from fbeta.estimators.features import answers
+from fbeta.estimators.base import FittedPath, MultiLabelClassifier, answers, views
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
 from fbeta.linear.learner import Alphas, Learner, Model, Names, Rows, Weight
