@@ -20,6 +20,7 @@ from fbeta import (
     fbeta_score,
 )
 from fbeta._threads import n_threads
+from fbeta.blocks import RowBlocks
 from fbeta.datasets import make_calibrated
 from fbeta.estimators.folds import make_folds, over_folds
 from fbeta.labels.forms import form_of
@@ -246,3 +247,25 @@ def test_a_decoder_with_its_classifier_has_a_search(data):
         fitted = FBetaDecoderCV(LogisticRegression(), alpha=0.1, cv=2).fit(X[train], Y[train])
         scores.append(fitted.score(X[test], Y[test]))
     assert search.cv_results_["mean_test_score"][0] == pytest.approx(np.mean(scores))
+
+
+def test_limits_measures_and_betas_are_those_of_its_estimator(data):
+    X, Y = data[0][:90], data[1][:90]
+    search = AlphaSearchCV(FBetaClassifier(), alphas=(1.0,), cv=2).fit(X, Y)
+    best = search.best_estimator_
+    for goal in ({"min_labels": 2}, {"measure": "hamming"}, {"max_labels": 1, "beta": 2.0}):
+        assert np.array_equal(search.predict(X, **goal), best.predict(X, **goal))
+    assert np.array_equal(
+        search.set_params(estimator__beta=5.0).predict(X), best.predict(X, beta=5)
+    )
+    limo = Limo(epochs=1, random_state=0)
+    for method in (limo, AlphaSearchCV(limo, alphas=(1.0,), cv=2)):
+        with pytest.raises(ValueError, match="min_labels: only the exact decode takes these"):
+            method.fit(X, Y).predict(X, min_labels=1)
+
+
+def test_expected_values_of_blocks_are_calibrated(data):
+    X, Y = data
+    search = AlphaSearchCV(FBetaClassifier(), alphas=(1.0,), cv=2).fit(X, Y)
+    lazy = search.expected_fbeta(RowBlocks([(X[:100],), (X[100:],)]))
+    np.testing.assert_allclose(np.concatenate(list(lazy)), search.expected_fbeta(X), atol=1e-12)

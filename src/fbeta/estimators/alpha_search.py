@@ -139,14 +139,7 @@ class AlphaSearchCV(MultiLabelClassifier):
         """Read a search that was stored before there was a calibration."""
         return {"prune": False, **params}, {"calibration_": None, **state}
 
-    @property
-    def _streams(self) -> bool:  # type: ignore[override]
-        return bool(getattr(self.estimator, "_streams", False))
-
-    @property
-    def beta(self) -> float:  # type: ignore[override]
-        """The measure of the estimator."""
-        return float(self.estimator.beta)
+    beta, _streams = views("estimator", "beta", "_streams")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -155,10 +155,10 @@ def label_importances(
 ) -> dict[Any, list[FeatureEffect]]:
     """Return the features with the largest effects on the probability of each label.
 
-    A linear model of each label has coefficients: the effect is the change of the logit by one
-    standard deviation of the feature in X. For any other model it is the mean absolute change of
-    the probability of the label when the feature is shuffled among the rows of X, with the sign of
-    their correlation; of many features those are shuffled that correlate most.
+    In a linear model of each label, the effect is the change of the logit by one standard deviation
+    of the feature in X. For any other model it is the mean absolute change of the probability when
+    the feature is shuffled among the rows of X, with the sign of their correlation; of many
+    features those are shuffled that correlate most.
 
     Parameters
     ----------
