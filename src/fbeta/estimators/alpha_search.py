@@ -55,7 +55,8 @@ class AlphaSearchCV(MultiLabelClassifier):
     """Any estimator of the library with its alpha chosen by cross-validation.
 
     Picks the alpha with the best instance-averaged F_beta over the folds - the largest of those
-    that tie - and fits with it to all rows. It has the methods that the estimator has.
+    that tie - and fits with it to all rows. Has ``predict_proba``, ``predict_statistics`` and
+    ``expected_fbeta`` where the estimator has them, as for :class:`fbeta.FBetaClassifier`.
 
     Parameters
     ----------
