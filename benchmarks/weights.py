@@ -21,7 +21,7 @@ from fbeta.estimators.auto import auto_models, feature_maps
 from fbeta.estimators.auto_search import Search
 from fbeta.estimators.average import Clock
 from fbeta.estimators.folds import make_folds
-from fbeta.estimators.members import Trial, decoder_products, kept_rows, stacked_weights
+from fbeta.estimators.members import Trial, decoder_products, stacked_weights
 from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
 
@@ -34,8 +34,7 @@ def candidates(X: Any, Y: Any, limit: float) -> tuple[list[LabelStatistics], Any
     """Return out-of-fold statistics of all candidates, and the labels of their rows."""
     indicator = form_of(Y).read(Y)
     folds = make_folds(5, X, indicator)
-    rng = np.random.RandomState(0)
-    trial = Trial(indicator, None, folds, 1.0, None, kept_rows(indicator, folds, rng))
+    trial = Trial(indicator, None, folds, 1.0)
     models = auto_models(1.0, 0, X)
     clock = Clock(limit=limit)
     maps = feature_maps(X, 0)

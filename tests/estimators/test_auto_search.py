@@ -42,8 +42,7 @@ def data():
 def prepared(X, Y, clock, **options):
     indicator = form_of(Y).read(Y)
     folds = make_folds(2, X, indicator)
-    kept = members.kept_rows(indicator, folds, np.random.RandomState(0))
-    trial = Trial(indicator, None, folds, 1.0, None, kept)
+    trial = Trial(indicator, None, folds, 1.0)
     models = auto.auto_models(1.0, 0, X)
     models = {name: model for name, model in models.items() if name in searching.LINEAR_NAMES}
     maps = feature_maps(X, 0)
@@ -353,14 +352,17 @@ def test_a_kernel_has_as_many_columns_as_there_is_time_for(monkeypatch):
     search = prepared(X, Y, Clock(lambda: 0.0, 100.0))
     candidate = search.trial.try_out("", SizedClassifier(), X, (1.0,))[0]
     name = next(name for name in search.maps if search._landmarks(name))
-    maps = {name: search.maps[name].set_params(nystroem__n_components=400), "raw": []}
+    maps = {
+        name: search.maps[name].set_params(nystroem__n_components=400),
+        "raw": search.maps["raw"],
+    }
     for seconds, columns in ((0.1, 400), (0.57, 350), (100.0, 300)):
         search.maps = maps
         search.found = {("raw", "sized"): [replace(candidate, seconds=seconds)]}
-        search._limit_landmarks(name)
+        search._limit_landmarks()
         assert search._landmarks(name) == columns
     search.maps, search.X = maps, sp.csr_array(X)
-    search._limit_landmarks(name)
+    search._limit_landmarks()
     assert search._landmarks(name) == 400
 
 
@@ -387,10 +389,11 @@ def test_statistics_are_kept_of_as_many_rows_as_memory_allows(monkeypatch):
     monkeypatch.setattr(members, "KEPT_BYTES", 0)
     X, Y, _, _ = make_calibrated(900, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, None))
-    assert search.trial.kept.sum() == 500
-    # of every fold as many, whatever its seed is
-    assert [search.trial.kept[test].sum() for _, test in search.trial.folds] == [250, 250]
-    assert search.trial.kept_rows()[1].sum() == pytest.approx(1)
+    rows, share = search.trial.kept_rows()
+    assert len(rows) == len(np.unique(rows)) == 500
+    assert share.sum() == pytest.approx(1)
+    # of every fold as many
+    assert [np.isin(rows, test).sum() for _, test in search.trial.folds] == [250, 250]
     assert search._try(("raw", "joint"))
     (candidate,) = search.candidates
     assert len(candidate.statistics) == 500

@@ -28,7 +28,7 @@ from fbeta.estimators.base import validate_features
 from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
 from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
-from fbeta.estimators.members import MAX_DECODED_NUMBERS, Trial, as_candidates, kept_rows
+from fbeta.estimators.members import MAX_DECODED_NUMBERS, Trial, as_candidates
 from fbeta.estimators.reduction import SizedClassifier
 from fbeta.estimators.statistics_base import FBetaClassifier
 from fbeta.labels.forms import Indicator
@@ -166,7 +166,7 @@ class FBetaAuto(AverageClassifier):
         Where to fit to a dense NumPy array X without gaps, such as ``"cuda"``; PyTorch is needed,
         and the environment variable ``SCIPY_ARRAY_API=1``. The fitted model is on the host.
     random_state : int, RandomState or None
-        Of forests, of the landmarks of kernels, and of the rows that weights are chosen on.
+        Of forests and of the landmarks of kernels.
     verbose : int
         Whether to print a line for everything that is tried.
 
@@ -256,8 +256,7 @@ class FBetaAuto(AverageClassifier):
         if self.time_limit is not None:
             check_number("time_limit", self.time_limit, strict=True)
         clock = Clock(limit=self.time_limit)
-        rng = check_random_state(self.random_state)
-        seed = int(rng.randint(2**31 - 1))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         own = as_candidates(self.candidates or (), "candidates")
         if self.replace and not own:
             raise ValueError("candidates is empty, and replace=True leaves nothing else to try")
@@ -267,7 +266,7 @@ class FBetaAuto(AverageClassifier):
         maps, many = feature_maps(X, seed), Y.shape[1] >= MANY_LABELS
         automatic = isinstance(self.cv, str) and self.cv == "auto"
         folds = make_folds(_default_cv(X, Y) if automatic else self.cv, X, Y, weight)
-        trial = Trial(Y, weight, folds, self.beta, self.n_jobs, kept_rows(Y, folds, rng))
+        trial = Trial(Y, weight, folds, self.beta, self.n_jobs)
         models = {} if self.replace else auto_models(self.beta, seed, X, many)
         if is_tensor(X):
             other = [k for k, model in models.items() if not get_tags(model).array_api_support]

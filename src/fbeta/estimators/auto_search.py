@@ -16,7 +16,7 @@ from fbeta._array import is_accelerator, is_tensor, namespace_and_device
 from fbeta._threads import check_cancelled, periodic_check
 from fbeta.estimators.average import AverageModel, Clock, Progress, Report
 from fbeta.estimators.folds import ALPHAS
-from fbeta.estimators.members import REFIT_MARGIN, Candidate, Trial, fit_member
+from fbeta.estimators.members import REFIT_MARGIN, Candidate, Trial, evenly_spaced, fit_member
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
@@ -60,6 +60,13 @@ KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
 EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
 PROBE_TREES = 4  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
+
+
+def at_most(estimator: Any, parameter: str, most: int) -> Any:
+    """Return an estimator or a pipeline with no more than so many landmarks or trees."""
+    sizes = {key: n for key, n in estimator.get_params().items() if key.endswith(parameter)}
+    large = {key: most for key, n in sizes.items() if n > most}
+    return clone(estimator).set_params(**large) if large else estimator
 
 
 @dataclass
@@ -131,9 +138,9 @@ class Search:
             folds = folds[: max(1, int(count))]
         most = max(PILOT_ROWS, int(min(1.0, left / fits) * len(train)))
         if self.fewer_folds and len(folds) == 1 and most < len(train):
-            folds = [(train[np.arange(most) * len(train) // most], test)]
+            folds = [(train[evenly_spaced(len(train), most)], test)]
             fits *= most / len(train)
-        self.trial = trial if folds is trial.folds else trial.over(folds)
+        self.trial = replace(trial, folds=folds)
         self.expected[QUICK] = len(folds) * (fits + reads)
 
     @property
@@ -142,7 +149,7 @@ class Search:
 
     def _part(self, count: int) -> Search:
         """Return the same search over evenly spaced rows, of which up to half are held out."""
-        rows, clock = np.arange(count) * self.trial.Y.shape[0] // count, Clock(self.clock.now)
+        rows, clock = evenly_spaced(self.trial.Y.shape[0], count), Clock(self.clock.now)
         X, trial = take_rows(self.X, rows), self.trial.take(rows)
         nothing: dict[Any, Any] = {"found": {}, "failed": {}, "seen": {}, "gram": None}
         return replace(self, X=X, trial=trial, clock=clock, report=lambda event: None, **nothing)
@@ -154,8 +161,7 @@ class Search:
         yield from ((RAW, name) for name in self.models if name not in built_in)
         if 0 < self._seconds((RAW, JOINT)) <= EARLY_SHARE * (self.clock.limit or 0):
             yield (RAW, JOINT)
-        for name in self.maps:
-            self._limit_landmarks(name)
+        self._limit_landmarks()
         quick = [(name, QUICK) for name in sorted(self.maps, key=self._width)]
         late = [p for p in quick if self._seconds(p) > KERNEL_SHARE * (self.clock.limit or np.inf)]
         yield from (pair for pair in quick if pair not in late)
@@ -171,29 +177,23 @@ class Search:
         if self.trial.Y.shape[0] >= FEW_ROWS:
             yield from self._while_it_gains(best)
 
-    def _limit_landmarks(self, name: str) -> None:
-        """Take fewer columns of a kernel where a model of many rows would take too long."""
+    def _limit_landmarks(self) -> None:
+        """Take fewer columns of kernels where a model of many rows would take too long."""
         quick = next((pair for pair in self.found if pair[1] == QUICK), None)
         many = self.trial.Y.shape[0] > PILOT_ROWS and not hasattr(self.X, "nnz")
         if quick and many and self.clock.limit:
-            seconds = sum(candidate.seconds for candidate in self.found[quick])
-            share = KERNEL_SHARE * self.clock.limit / max(seconds, 1e-9)
-            self._cap_landmarks(name, max(MIN_LANDMARKS, int(share * self._width(quick[0]))))
-
-    def _cap_landmarks(self, name: str, most: int) -> None:
-        if (self._landmarks(name) or 0) > most:
-            settings = self.maps[name].get_params()
-            key = next(key for key in settings if key.endswith("__n_components"))
-            self.maps = {**self.maps, name: clone(self.maps[name]).set_params(**{key: most})}
+            share = KERNEL_SHARE * self.clock.limit / max(self._spent(quick), 1e-9)
+            most = max(MIN_LANDMARKS, int(share * self._width(quick[0])))
+            self.maps = {name: at_most(m, "n_components", most) for name, m in self.maps.items()}
 
     def _limit_trees(self, pair: Pair) -> None:
         """Take fewer trees where a forest would take too long: they are nearly as good."""
-        seconds, model = self._seconds(pair), clone(self.models[pair[1]])
-        share = FOREST_SHARE * float(self.clock.limit or np.inf) / max(seconds, 1e-9)
+        seconds, model = self._seconds(pair), self.models[pair[1]]
+        share = FOREST_SHARE * (self.clock.limit or np.inf) / max(seconds, 1e-9)
         if share < 1 and np.isfinite(seconds):
             trees = max(MIN_TREES, int(share * model.n_estimators))
             self.expected[pair[1]] *= trees / model.n_estimators
-            self.models = {**self.models, pair[1]: model.set_params(n_estimators=trees)}
+            self.models = {**self.models, pair[1]: at_most(model, "n_estimators", trees)}
 
     def _while_it_gains(self, best: str) -> Iterator[Pair]:
         """Yield what may be near the top, by its gain in a second, until the average idles."""
@@ -217,6 +217,9 @@ class Search:
                 idle = 0 if score > reached + MIN_GAIN else idle + 1
                 reached = max(score, reached)
 
+    def _spent(self, pair: Pair) -> float:
+        return sum(candidate.seconds for candidate in self.found[pair])
+
     def _score(self, pair: Pair) -> float:
         return max((c.score for c in self.found.get(pair, ())), default=-np.inf)
 
@@ -231,12 +234,11 @@ class Search:
         if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
             return 0.0
         for known in (JOINT, QUICK) if model == JOINT else (model,):
-            for (base, other), some in self.found.items():
-                if other == known:
-                    share = (self._width(name) / self._width(base)) ** WIDTH_POWER
-                    if known != model:
-                        share *= JOINT_SHARE * self._problems(model) / self._problems(known)
-                    return float(sum(c.seconds for c in some) * share)
+            for base in (pair for pair in self.found if pair[1] == known):
+                share = (self._width(name) / self._width(base[0])) ** WIDTH_POWER
+                if known != model:
+                    share *= JOINT_SHARE * self._problems(model) / self._problems(known)
+                return self._spent(base) * share
         if model not in self.expected:
             self.expected[model] = self._probe(pair)
         return self.expected[model]
@@ -252,17 +254,16 @@ class Search:
 
     def _probe(self, pair: Pair) -> float:
         """Return the seconds that a pair will take, by those of a fit to a few rows."""
-        model = clone(self.models[pair[1]])
+        model, small = self.models[pair[1]], self._part(PROBE_ROWS)
         repeats = PROBE_ALPHAS if hasattr(model, "alpha") else 1.0
-        trees = [key for key in model.get_params() if key.endswith("n_estimators")]
-        small = self._part(PROBE_ROWS)
-        small._cap_landmarks(pair[0], PROBE_ROWS)
+        mapping = at_most(self.maps[pair[0]], "n_components", PROBE_ROWS)
+        trees = [n for key, n in model.get_params().items() if key.endswith("n_estimators")]
         if trees:  # all trees take the same time: a few of them, on all rows of a fold
-            count = model.get_params()[trees[0]]
-            model.set_params(**{trees[0]: min(PROBE_TREES, count)})
-            repeats *= max(1.0, count / PROBE_TREES)
+            model = at_most(model, "n_estimators", PROBE_TREES)
+            repeats *= max(1.0, trees[0] / PROBE_TREES)
             one = replace(self.trial, folds=self.trial.folds[:1])
-            small = replace(self, trial=one, clock=Clock(self.clock.now), found={}, failed={})
+            small, mapping = replace(small, X=self.X, trial=one, seen=self.seen), self.maps[pair[0]]
+        small.maps = {pair[0]: mapping}
         begin = self.clock.now()
         most = PROBE_SHARE_ACCELERATOR if self._on_accelerator else PROBE_SHARE
         small.clock.deadline = most * float(self.clock.limit or np.inf)
@@ -399,7 +400,7 @@ class Search:
         own, n, limit = self._scored(), self.trial.Y.shape[0], self.clock.limit or np.inf
         share = (limit - self.clock.elapsed) / max(own._refits(chosen, n), 1e-9)
         most = max(PILOT_ROWS, int(min(1.0, share) * n))
-        rows = np.arange(most) * n // most if most < n else None
+        rows = evenly_spaced(n, most) if most < n else None
         trial = self.trial if rows is None else self.trial.take(rows)
         pairs, maps, members, fitted = own._pairs(), {}, [], dict[Pair, Any]()
         for i in chosen:

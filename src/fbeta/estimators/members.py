@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 from typing import Any
 
@@ -75,11 +76,14 @@ class Trial:
     folds: Sequence[Fold]
     beta: float
     n_jobs: int | None = None
-    kept: NDArray[np.bool_] | None = None  # (n,), the rows whose statistics are kept; None for all
 
-    def over(self, parts: Sequence[Fold]) -> Trial:
-        """Return the trial on other folds."""
-        return replace(self, folds=parts, kept=kept_rows(self.Y, parts, np.random.RandomState(0)))
+    @cached_property
+    def kept_share(self) -> float:
+        """Share of the held-out rows whose statistics are kept: as many as memory allows."""
+        width = 1 + self.Y.shape[1] * max(1, len(observed_cardinalities(self.Y)))
+        limits = KEPT_BYTES / (4 * width * EXPECTED_CANDIDATES), MAX_DECODED_NUMBERS / width
+        most = int(max(MIN_KEPT_ROWS, min(limits)))
+        return min(1.0, most / sum(len(test) for _, test in self.folds))
 
     def take(self, rows: Rows) -> Trial:
         """Return the trial of some rows, of which half are held out, or as many as decode fast."""
@@ -87,7 +91,8 @@ class Trial:
         few = replace(self, Y=self.Y[rows], weight=weight)
         train, test = folds.make_folds(2, None, few.Y, few.weight)[0]
         numbers = few.Y.shape[1] * max(1, len(observed_cardinalities(few.Y)))
-        return few.over([(train, test[: max(MIN_HELD_OUT, int(PILOT_NUMBERS / numbers))])])
+        held = test[: max(MIN_HELD_OUT, int(PILOT_NUMBERS / numbers))]
+        return replace(few, folds=[(train, held)])
 
     def try_out(
         self,
@@ -150,17 +155,19 @@ class Trial:
         grid: Sequence[Any],
         readers: Readers,
         prune: bool = True,
+        parts: Sequence[Fold] | None = None,
     ) -> list[dict[Any, dict[str, HeldOutScores]]]:
         """Return the scores of each fold, by alpha and by kind of labels."""
+        parts = self.folds if parts is None else parts
         if maps is not None:
             found = []
-            for train, test in self.folds:
-                fitted = clone(maps).fit(take_rows(X, train), self.Y[train].toarray())
-                one = replace(self, folds=[(train, test)])
-                found += one._scores(None, inner, fitted.transform(X), grid, readers, prune)
+            for fold in parts:
+                fitted = clone(maps).fit(take_rows(X, fold[0]), self.Y[fold[0]].toarray())
+                Z = fitted.transform(X)
+                found += self._scores(None, inner, Z, grid, readers, prune, [fold])
             return found
         if not isinstance(inner, StatisticsClassifier):
-            return [{grid[0]: {"": self._fit_other(inner, X, fold)}} for fold in self.folds]
+            return [{grid[0]: {"": self._fit_other(inner, X, fold)}} for fold in parts]
         if hasattr(inner, "alpha") and getattr(inner, "estimator", None) is None:
             X = validate_features(clone(inner), X, reset=True)
 
@@ -177,7 +184,7 @@ class Trial:
             # the minimum, not all: every rule has to see the alpha
             return lambda alpha, found: min(rules[k](alpha, found[k].achieved) for k in rules)
 
-        options: dict[str, Any] = {"folds": self.folds, "alphas": grid, "n_jobs": self.n_jobs}
+        options: dict[str, Any] = {"folds": parts, "alphas": grid, "n_jobs": self.n_jobs}
         options["stop"] = stop if prune else None
         return folds.over_folds(scores, inner, X, self.Y, self.weight, **options)
 
@@ -204,15 +211,15 @@ class Trial:
         achieved = fbeta_per_instance(self.Y[rows], concat(labels), self.beta)
         return HeldOutScores(achieved, None, LabelStatistics.concatenate(small), spent)
 
-    def _kept(self, rows: Rows) -> NDArray[np.intp]:
-        return np.arange(len(rows)) if self.kept is None else np.flatnonzero(self.kept[rows])
+    def _kept(self, rows: Rows) -> Rows:
+        return evenly_spaced(len(rows), max(1, round(self.kept_share * len(rows))))
 
     def kept_rows(self) -> tuple[Rows, NDArray[np.float64]]:
         """Return the rows whose statistics are kept, and the share of each in a score."""
         shares = folds.row_shares(self.folds, self.weight)
         kept = [self._kept(test) for _, test in self.folds]
         rows = np.concatenate([test[k] for (_, test), k in zip(self.folds, kept, strict=True)])
-        share = [s[k] * (s.sum() / s[k].sum()) for s, k in zip(shares, kept, strict=True) if len(k)]
+        share = [s[k] * (s.sum() / s[k].sum()) for s, k in zip(shares, kept, strict=True)]
         joined = np.concatenate(share)
         return rows, joined / joined.sum()
 
@@ -250,6 +257,11 @@ class Trial:
         return calibration, float(achieved @ share)
 
 
+def evenly_spaced(n: int, count: int) -> Rows:
+    """Return the numbers of some out of n rows."""
+    return np.arange(count) * n // count
+
+
 def _readers(estimator: Any, both: bool) -> Readers:
     """Return what makes statistics of estimates, by what it adds to the name of a candidate."""
     readers: Readers = {"": lambda estimates: estimates.statistics()}
@@ -260,24 +272,6 @@ def _readers(estimator: Any, both: bool) -> Readers:
     elif both and hasattr(estimator, "labels"):  # a forest
         readers["sized"] = lambda e: SizedSetsCode(**vars(e.code)).statistics(e.P)
     return readers
-
-
-def kept_rows(
-    Y: Indicator, folds: Sequence[Fold], rng: np.random.RandomState
-) -> NDArray[np.bool_] | None:
-    """Return which rows are kept for the choice of weights, of every fold; None for all of them."""
-    n, s = Y.shape
-    width = 1 + s * max(1, len(observed_cardinalities(Y)))
-    limits = KEPT_BYTES / (4 * width * EXPECTED_CANDIDATES), MAX_DECODED_NUMBERS / width
-    most = int(max(MIN_KEPT_ROWS, min(limits)))
-    total = sum(len(test) for _, test in folds)
-    if total <= most:
-        return None
-    kept = np.zeros(n, dtype=np.bool_)
-    for _, test in folds:
-        count = min(len(test), -(-most * len(test) // total))
-        kept[rng.choice(test, count, replace=False)] = True
-    return kept
 
 
 def as_candidates(given: Any, argument: str) -> dict[str, Any]:
