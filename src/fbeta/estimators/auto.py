@@ -172,15 +172,9 @@ class FBetaAuto(AverageClassifier):
 
     Attributes
     ----------
-    leaderboard_ : list of dict
-        ``"name"`` (map and model), ``"score"`` (the mean F_beta over the folds), ``"seconds"`` and
-        ``"weight"`` of everything that was tried, the best first.
-    best_score_ : float
-        The mean F_beta over the folds of the average. Weights were chosen on the same rows.
-    weights_ : dict
-        From the names to the weights, which sum to 1.
-    calibration_ : Calibration
-        From the expected F_beta of the average to the one achieved on held-out rows.
+    leaderboard_, best_score_, weights_, calibration_
+        As for :class:`fbeta.FBetaEnsemble`, of everything that was tried; names are those of map
+        and model.
     classes_, cardinalities_
         As for :class:`fbeta.FBetaClassifier`.
 
@@ -191,25 +185,12 @@ class FBetaAuto(AverageClassifier):
     gaps. The maps are fitted to all training rows, without their labels, and shared by all folds.
     A dense X that is mostly zeros is taken as sparse, and a large dense X in single precision.
 
-    First comes the quickest model over one map, then your own candidates, and every map with that
-    model; then nearest neighbours, forests, maps that take a fifth of the time limit, the paper's
-    method over the raw features and the best map, label sets and the cardinality model; then what
-    is left, in the order of what it may gain in a second, if the effects of maps and models on the
-    score add up, until ten candidates in a row did not raise the F_beta of the average by 0.0005.
-    Alphas are decades, then half decades beside the best, but not for large X, label sets and the
-    cardinality model. What is expected to take longer than there is time, with its fit to all rows,
-    is not begun, by the time of the same model elsewhere, of a few trees, or of a fit to 400 rows.
-    Below 200 rows there are fewer maps and trees, decades only, and every model over one map: noise
-    hides small gains. With more than 2000 rows and little time, folds or their rows are fewer.
+    The quickest model comes first, over every map, then your own candidates and one of each kind;
+    then what may gain most in a second, until ten candidates in a row did not raise the F_beta of
+    the average by 0.0005. What is expected to take longer than there is time is not begun, and with
+    little time there are fewer folds, rows, trees and landmarks. Weights are those of
+    :class:`fbeta.FBetaEnsemble`. The guide on choosing by cross-validation has the details.
 
-    Weights are those with which the average of the statistics of the held-out rows comes closest,
-    in the squared error of what the decoder computes of them, to the labels; those below 0.02 are
-    dropped, and the smallest ones where fits to all rows would end after the time limit. Where one
-    candidate alone has an F_beta that is higher by more than two standard errors, it is taken
-    alone. Of large data, as many rows are kept for this as fit into half a gigabyte. With a time
-    limit and more than 2000 rows, a first model is chosen on 2000 of them: it is taken if nothing
-    else is ready in time. Where the last model that is left cannot be fitted to all rows in time,
-    it is fitted to fewer. Models with more than a gigabyte of coefficients are left out.
     X may be a tensor on any device (with ``array_api_dispatch`` of scikit-learn) that has no gaps:
     forests, nearest neighbours and label sets are then left out, on accelerators the cardinality
     model too, and the kernels are RBF kernels. Ctrl-C ends the search: see :meth:`fit`. From 2,000
@@ -347,55 +328,44 @@ def _default_cv(X: Any, Y: Indicator) -> Any:
 
 def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
     """Return pipelines by name, not fitted, for X (n, d) that may have gaps; likely ones first."""
-    missing = not is_tensor(X) and bool(np.isnan(X.data if sp.issparse(X) else X).any())
-    gaps: list[Any] = ["passthrough"] if sp.issparse(X) else []
-    if missing or not (is_tensor(X) or sp.issparse(X)):
+    sparse, gaps = sp.issparse(X), list[Any](["passthrough"])
+    missing = not is_tensor(X) and bool(np.isnan(X.data if sparse else X).any())
+    if missing or not (is_tensor(X) or sparse):
         # medians, which take long, and columns that mark what was missing in training
         strategy = "median" if missing or not is_large(X) else "mean"
         gaps = [SimpleImputer(strategy=strategy, add_indicator=missing, keep_empty_features=True)]
-    dense = _maps_of_tensors if is_tensor(X) else _maps_of_numbers
-    maps = (_maps_of_counts if sp.issparse(X) else dense)(X, seed)
+    maps = (_maps_of_counts if sparse else _maps_of_numbers)(X, seed)
     found = {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
-    if missing and not sp.issparse(X):
+    if missing and not sparse:
         filled = clone(gaps[0]).set_params(add_indicator=False)  # marks may be mere noise
         found["standardised, no marks"] = make_pipeline(filled, StandardScaler())
     return found
 
 
 def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
-    with np.errstate(invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        low, high = np.nanmin(X, axis=0, initial=np.inf), np.nanmax(X, axis=0, initial=-np.inf)
-        mean, std = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
-    d, scale = max(1, int(np.sum(high > low))), StandardScaler()
-    maps: dict[str, list[Any]] = {"standardised": [scale]}
-    if is_large(X):
-        # distances of pairs by matrix products; the Laplacian kernel has none
-        kernels = {gamma: _kernel(X, "rbf", gamma / d, seed) for gamma in RBF_GAMMAS}
-    else:
-        few, first = X.shape[0] < FEW_ROWS, GAMMAS[0]
-        gammas = GAMMAS[:1] if few else GAMMAS
-        kernels = {gamma: _kernel(X, "laplacian", gamma / d, seed) for gamma in gammas}
-        maps[f"kernel {first:g}"] = [scale, kernels[first]]
-        maps["RBF kernel"] = [scale, _kernel(X, "rbf", 1 / d, seed)]
-        if not few:
-            normal = QuantileTransformer(
-                n_quantiles=200, output_distribution="normal", random_state=seed
-            )
-            maps[f"quantiles, kernel {first:g}"] = [normal, scale, kernels[first]]
-    maps |= {f"kernel {gamma:g}": [scale, kernel] for gamma, kernel in kernels.items()}
-    off = np.abs(mean) + np.where(std > 0, np.abs(std - 1), 0)
-    if bool((off < SCALED_TOLERANCE).all()):  # the raw features are standardised already
-        del maps["standardised"]
-        return {RAW: [], **maps}
-    return {**maps, RAW: []}
-
-
-def _maps_of_tensors(X: Any, seed: int) -> dict[str, list[Any]]:
-    """Return the maps that scikit-learn computes on any device."""
-    scale, d = StandardScaler(), X.shape[1]
-    kernels = {f"kernel {g:g}": [scale, _kernel(X, "rbf", g / d, seed)] for g in RBF_GAMMAS}
-    return {"standardised": [scale], **kernels, RAW: ["passthrough"]}
+    d, scale, is_scaled = X.shape[1], StandardScaler(), False
+    if not is_tensor(X):
+        with np.errstate(invalid="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            low, high = np.nanmin(X, axis=0, initial=np.inf), np.nanmax(X, axis=0, initial=-np.inf)
+            mean, std = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
+        d = max(1, int(np.sum(high > low)))
+        off = np.abs(mean) + np.where(std > 0, np.abs(std - 1), 0)
+        is_scaled = bool((off < SCALED_TOLERANCE).all())  # the raw features are standardised
+    maps: dict[str, list[Any]] = {RAW: []} if is_scaled else {"standardised": [scale]}
+    # distances of pairs by matrix products; the Laplacian kernel has none
+    by_products, few = is_tensor(X) or is_large(X), X.shape[0] < FEW_ROWS
+    kernel, gammas = ("rbf", RBF_GAMMAS) if by_products else ("laplacian", GAMMAS)
+    kernels = {f"kernel {g:g}": [scale, _kernel(X, kernel, g / d, seed)] for g in gammas}
+    if not by_products:
+        first = f"kernel {GAMMAS[0]:g}"
+        maps |= {first: kernels[first], "RBF kernel": [scale, _kernel(X, "rbf", 1 / d, seed)]}
+        if few:
+            return maps | {RAW: []}
+        options = {"output_distribution": "normal", "random_state": seed}
+        normal = QuantileTransformer(n_quantiles=200, **options)
+        maps[f"quantiles, {first}"] = [normal, *kernels[first]]
+    return maps | kernels | {RAW: []}
 
 
 def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:

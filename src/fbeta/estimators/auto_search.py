@@ -238,7 +238,7 @@ class Search:
                 share = (self._width(name) / self._width(base[0])) ** WIDTH_POWER
                 if known != model:
                     share *= JOINT_SHARE * self._problems(model) / self._problems(known)
-                return self._spent(base) * share
+                return float(self._spent(base) * share)
         if model not in self.expected:
             self.expected[model] = self._probe(pair)
         return self.expected[model]
