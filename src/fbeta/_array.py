@@ -212,8 +212,10 @@ def astype(xp: Any, array: Array, dtype: Any) -> Array:
     """Return an array, also a sparse one, in another type, where overflows are infinite."""
     if array.dtype == dtype:
         return array
+    if xp is not np:
+        return xp.astype(array, dtype)
     with np.errstate(over="ignore"):
-        return array.astype(dtype) if xp is np else xp.astype(array, dtype)
+        return array.astype(dtype)
 
 
 def cumulative_sum(xp: Any, array: Array, axis: int) -> Array:

@@ -61,7 +61,7 @@ for s, sizes, scale in (
         for i in range(n):
             y[i, torch.randperm(s)[: int(rng.choice((0, *sizes)))]] = True
         _inputs.fuses = lambda *_: False
-        loss, residual = F._loss_and_residual(z, y, None, sizes, False)
+        loss, residual = F._loss_and_residual(z, y, None, (sizes, False, True))
         _inputs.fuses = lambda *_: True
         for target in (y, y.float(), y.long())[: n // 2]:
             value, gradient = _inputs.fused_loss(z, target, sizes)

@@ -17,7 +17,6 @@ from fbeta._array import (
     Array,
     array_namespace,
     astype,
-    check_count,
     cumulative_sum,
     sort_descending,
     spread_rows,
@@ -34,7 +33,8 @@ from fbeta.decoding.measures import (
     choose_size,
     form_of_statistics,
     get_measure,
-    largest_labels,
+    largest_of_size,
+    read_limits,
     rest_of,
     search_on_device,
     tie,
@@ -161,13 +161,7 @@ def decode(
     if names is not None and len(names) != form.shape[1]:
         raise ValueError(f"names has {len(names)} names, but there are {form.shape[1]} labels")
     kind, s = get_measure(measure, beta), form.shape[1]
-    low = check_count("min_labels", min_labels, low=0)
-    high = s if max_labels is None else min(check_count("max_labels", max_labels, low=0), s)
-    if low > s:
-        raise ValueError(f"min_labels is {low}, but there are only {s} labels")
-    if low > high:
-        raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
-    goal = Goal(kind, low, high, s)
+    goal = Goal(kind, *read_limits(min_labels, max_labels, s), s)
     with without_gradients(form.place[0]):
         found = None
         if measure == "fbeta" and isinstance(form, Dense) and form.shape[0]:
@@ -229,19 +223,13 @@ def search_dense(block: Dense, tables: Tables, goal: Goal) -> tuple[Array, Array
     weights = xp.take(tables[0], size, axis=0)
     # a product of matrices may round equal labels differently, and the first is to come first
     scores = xp.sum(weights[:, :, None] * block.joint, axis=1)
-    n, s = scores.shape
-    if not s:
-        return astype(xp, scores, xp.int8), value
-    place = xp.arange(n, device=size.device) * s + xp.where(size > 0, size - 1, size)
-    threshold = xp.take(xp.reshape(sort_descending(xp, scores), (-1,)), place)
-    near = tie(xp, scores.dtype) * xp.abs(threshold)
-    return largest_labels(xp, scores, size, threshold - near, threshold + near), value
+    return largest_of_size(xp, scores, sort_descending(xp, scores), size), value
 
 
 def _choose_among(block: Dense, B: Array, goal: Goal, hits: Array) -> tuple[Array, Array]:
     """Choose between all sizes that are allowed, with what depends on the size alone."""
     rest, scale = rest_of(block.place[0], B[goal.low : goal.high + 1, :], *_sizes_of(block))
-    sizes = list(range(goal.low, goal.high + 1))
+    sizes = block.place[0].arange(goal.low, goal.high + 1, device=hits.device)
     return choose_size(block.place[0], sizes, hits + rest, hits + scale)
 
 
@@ -303,7 +291,7 @@ class _IntervalSearch:
             self._refine(*interval)
         sizes = sorted(self.values)
         values = xp.stack([self.values[size] for size in sizes], axis=0)
-        return choose_size(xp, sizes, values)
+        return choose_size(xp, xp.asarray(sizes, device=values.device), values)
 
     def _refine(self, start: int, end: int, rows: Array, value: Array, next_score: Array) -> None:
         """Try the sizes between two that matter, given the value at the first."""

@@ -178,7 +178,7 @@ class _PrefixSearch:
             if bool(xp.all(xp.sum(bound, axis=0) <= self.best * (1 + tie(xp, last.dtype)))):
                 break
         values, scales = (xp.concat(parts, axis=0) for parts in (self.values, self.scales))
-        return choose_size(xp, self.sizes, values, scales)
+        return choose_size(xp, xp.asarray(self.sizes, device=values.device), values, scales)
 
     def _add(self, sizes: range, at_once: int) -> Array:
         """Add the values of some more sizes, and return ``q_lk`` of the last label."""

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fbeta._array import Array, astype, check_beta, cumulative_sum
+from fbeta._array import Array, astype, check_beta, check_count, cumulative_sum
 from fbeta.statistics.composite import Form
 from fbeta.statistics.label_statistics import LabelStatistics
 from fbeta.statistics.storage import Dense, fbeta_weight
@@ -228,12 +228,23 @@ def search_on_device(form: Dense, beta: float, goal: Goal) -> tuple[Array, Array
     return None if search is None else search(form, beta, goal)
 
 
+def read_limits(min_labels: Any, max_labels: Any, s: int) -> tuple[int, int]:
+    """Return the smallest and the largest number of labels of a prediction, checked."""
+    low = check_count("min_labels", min_labels, low=0)
+    high = s if max_labels is None else min(check_count("max_labels", max_labels, low=0), s)
+    if low > s:
+        raise ValueError(f"min_labels is {low}, but there are only {s} labels")
+    if low > high:
+        raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
+    return low, high
+
+
 def choose_size(
-    xp: Any, sizes: list[int], values: Array, scales: Array | None = None
+    xp: Any, sizes: Array, values: Array, scales: Array | None = None
 ) -> tuple[Array, Array]:
     """Choose the best size of each instance, and the smallest among those that tie.
 
-    Shapes: ``values`` (E, n), ``scales`` (E, n); returns (n,), (n,).
+    Shapes: ``sizes`` (E,), ``values, scales`` (E, n); returns (n,), (n,).
     """
     zero = xp.zeros_like(values)
     if scales is None:
@@ -241,11 +252,22 @@ def choose_size(
     top = xp.max(values, axis=0)
     scale = xp.max(xp.where(values == top, scales, zero), axis=0)
     near = values >= top - tie(xp, values.dtype) * xp.maximum(scales, scale)
-    place = xp.arange(len(sizes), device=values.device)
+    place = xp.arange(values.shape[0], device=values.device)
     place = xp.broadcast_to(place[:, None], values.shape)
-    first = xp.min(xp.where(near, place, xp.full_like(place, len(sizes) - 1)), axis=0)
+    first = xp.min(xp.where(near, place, xp.full_like(place, values.shape[0] - 1)), axis=0)
     value = xp.sum(xp.where(place == first, values, zero), axis=0)
-    return xp.take(xp.asarray(sizes, device=values.device), first), value
+    return xp.take(sizes, first), value
+
+
+def largest_of_size(xp: Any, scores: Array, descending: Array, size: Array) -> Array:
+    """Return the sets of ``size`` (n,) labels with the largest scores, (n, s), sorted too."""
+    n, s = scores.shape
+    if not s:
+        return astype(xp, scores, xp.int8)
+    place = xp.arange(n, device=size.device) * s + xp.where(size > 0, size - 1, size)
+    last = xp.take(xp.reshape(descending, (-1,)), place)
+    near = tie(xp, scores.dtype) * xp.abs(last)
+    return largest_labels(xp, scores, size, last - near, last + near)
 
 
 def largest_labels(xp: Any, scores: Array, size: Array, low: Array, high: Array) -> Array:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from fbeta._array import check_beta, check_count
+from fbeta._array import check_beta
+from fbeta.decoding.measures import read_limits
 from fbeta.statistics.label_statistics import LabelStatistics
 
 Sizes: TypeAlias = int | Sequence[int]
@@ -106,20 +107,13 @@ def read_goal(
         beta = check_beta(beta)
     elif beta.device.type not in ("cpu", device.type):  # a number on the host costs no copy
         beta = beta.to(device)
-    if not isinstance(low, Tensor):
-        low = check_count("min_labels", low, low=0)
-        if low > s:
-            raise ValueError(f"min_labels is {low}, but there are only {s} labels")
-    if high is not None and not isinstance(high, Tensor):
-        high = min(check_count("max_labels", high, low=0), s)
-        if not isinstance(low, Tensor) and low > high:
-            raise ValueError(f"min_labels must not be above max_labels, got {low} and {high}")
-    low = low.clamp(0, s) if isinstance(low, Tensor) else low
-    if high is None:
-        return beta, low, s
-    if isinstance(low, Tensor) or isinstance(high, Tensor):
-        high = torch.maximum(torch.as_tensor(low), torch.as_tensor(high)).clamp(max=s)
-    return beta, low, high
+    least = 0 if isinstance(low, Tensor) else low
+    known = read_limits(least, None if isinstance(high, Tensor) else high, s)
+    if not isinstance(low, Tensor) and not isinstance(high, Tensor):
+        return beta, *known
+    low = low.clamp(0, s) if isinstance(low, Tensor) else known[0]
+    most = high if isinstance(high, Tensor) else known[1]
+    return beta, low, torch.maximum(torch.as_tensor(low), torch.as_tensor(most)).clamp(max=s)
 
 
 def widest(device: torch.device) -> torch.dtype:

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from fbeta.decoding import exact
-from fbeta.decoding.measures import TIE_UNITS, Goal, register_search
+from fbeta._array import array_namespace
+from fbeta.decoding import exact, measures
 from fbeta.metrics import fbeta_weight
 from fbeta.nn import _inputs, _law
 from fbeta.nn._inputs import Limit, Sizes, Statistics, is_exporting, is_tracing, widest
@@ -24,6 +24,7 @@ from fbeta.statistics.storage import Dense
 Found: TypeAlias = tuple[Tensor, Tensor]  # label sets, (n, s), and expected values, (n,)
 Settings: TypeAlias = tuple[Any, Any, Any]  # beta, min_labels, max_labels
 CHUNK_NUMBERS = 1 << 27  # numbers that are worked on at once on a device
+xp = array_namespace(torch.empty(0))
 
 
 def joint_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Statistics:
@@ -153,9 +154,7 @@ def decode(
         statistics = Statistics(q.empty, q.joint, tuple(q.cardinalities.tolist()))  # type: ignore[arg-type]
     goal = (beta, min_labels, max_labels)
     if isinstance(statistics, Statistics):
-        empty, joint, sizes = statistics
-        run = partial(_decode_dense, sizes=sizes)
-        found = _by_goal(run, (empty, joint), joint.shape[2], goal)
+        found = _decode_dense(*statistics, goal)
     else:
         s = getattr(statistics, "shape", (0,))[-1]
         logits = _inputs.read_logits(statistics, s, "one for each label", rows=True)
@@ -200,62 +199,87 @@ def decode_cardinality(
     [[1, 1, 1]]
     """
     z, sizes = _inputs.read_code(logits, n_labels, cardinalities, joint=False, rows=True)
-    goal = (beta, min_labels, max_labels)
-    found = _by_goal(partial(_decode_sized, sizes=sizes), (z,), n_labels, goal)
+    found = _decode_rows(
+        (z,),
+        n_labels,
+        (beta, min_labels, max_labels),
+        partial(_search_sized, sizes),
+        lambda z: LabelStatistics.from_logits(*_law.logits_and_sizes(z, sizes)),
+    )
     return found if return_expected else found[0]
 
 
-def _by_goal(
-    run: Callable[..., Found], tensors: tuple[Tensor, ...], s: int, goal: Settings
+def _decode_rows(
+    tensors: tuple[Tensor, ...],
+    s: int,
+    goal: Settings,
+    search: Callable[..., Found],
+    on_host: Callable[..., LabelStatistics],
 ) -> Found:
-    """Decode n rows; those with equal beta and limits together, where rows have their own."""
+    """Decode n rows of tensors: by NumPy on the host, else by a search; equal goals together."""
+    device = tensors[0].device
     with torch.no_grad():
+        beta, low, high = goal = _inputs.read_goal(*goal, s, device)
         if not any(isinstance(part, Tensor) and part.ndim for part in goal):
-            return run(*tensors, goal)
+            if is_tracing() or device.type != "cpu":
+                return search(*tensors, goal)
+            limits = {"min_labels": int(low), "max_labels": int(high)}
+            statistics = on_host(*(part.detach() for part in tensors))
+            labels, expected = exact.decode(statistics, float(beta), return_expected=True, **limits)
+            return torch.from_numpy(labels), torch.from_numpy(expected)
         if is_tracing():
             raise ValueError("beta and limits by row cannot be compiled or exported: give numbers")
-        # beta, and limits that are cut to what is possible
-        beta, low, high = (s if part is None else part for part in goal)
-        columns = [torch.as_tensor(part, dtype=torch.float64).cpu() for part in (beta, low, high)]
         n = len(tensors[0])
-        settings = torch.stack([column.expand(n) for column in columns], dim=1)
-        groups, which = torch.unique(settings, dim=0, return_inverse=True)
-        labels, values = torch.empty((n, s), dtype=torch.int8), settings.new_empty(n)
-        for place, (beta, low, high) in enumerate(groups.tolist()):
-            rows = torch.nonzero(which == place)[:, 0]
-            least = min(max(int(low), 0), s)
-            own = (beta, least, max(least, min(int(high), s)))
-            found = run(*(part[rows] for part in tensors), own)
-            labels, values = labels.to(found[0].device), values.to(found[1].device)
-            labels[rows], values[rows] = found[0], found[1].to(values.dtype)
+        columns = [torch.as_tensor(part, dtype=torch.float64).cpu().expand(n) for part in goal]
+        groups, which = torch.unique(torch.stack(columns, dim=1), dim=0, return_inverse=True)
+        labels = torch.empty((n, s), dtype=torch.int8, device=device)
+        values = torch.empty(n, dtype=widest(device), device=device)
+        for group, (beta, low, high) in enumerate(groups.tolist()):
+            rows, own = torch.nonzero(which == group)[:, 0], (beta, int(low), int(high))
+            some = tuple(part[rows] for part in tensors)
+            labels[rows], values[rows] = _decode_rows(some, s, own, search, on_host)
         return labels, values
 
 
-def _on_host(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and not is_tracing()
-
-
-def _decode_on_host(statistics: LabelStatistics, goal: Settings) -> Found:
-    """Decode statistics by NumPy; limits that are given as tensors are cut to what is possible."""
-    (beta, low, high), s = goal, statistics.n_labels
-    cut = isinstance(low, Tensor) or isinstance(high, Tensor)
-    low, high = int(low), None if high is None else int(high)
-    if cut:
-        low = min(max(low, 0), s)
-        high = s if high is None else max(high, low)
-    labels, expected = exact.decode(
-        statistics, float(beta), min_labels=low, max_labels=high, return_expected=True
-    )
-    return torch.from_numpy(labels), torch.from_numpy(expected)
-
-
-def _decode_sized(logits: Tensor, goal: Settings, sizes: tuple[int, ...]) -> Found:
-    s, dtype = logits.shape[1] - 1 - len(sizes), widest(logits.device)
-    if _on_host(logits):
-        return _decode_on_host(
-            LabelStatistics.from_logits(*_law.logits_and_sizes(logits, sizes)), goal
+def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Found:
+    """Decode independent labels, (n, s); those of short lists in the order of the labels."""
+    if indices is None:
+        return _decode_rows(
+            (logits,),
+            logits.shape[1],
+            goal,
+            _search_independent,
+            lambda z: LabelStatistics.from_logits(z.double().numpy()),
         )
-    goal = _inputs.read_goal(*goal, s, logits.device)
+    used, (beta, low, high) = (indices >= 0) & (logits > -torch.inf), goal
+    if not is_tracing() and (isinstance(low, Tensor) or low):
+        low = used.sum(1).clamp(max=torch.as_tensor(low, device=used.device))
+    order = torch.where(used, indices, torch.iinfo(indices.dtype).max).argsort(dim=1)
+    scores = torch.where(used, logits, -torch.inf).gather(1, order)
+    labels, value = _decode_listed(scores, None, (beta, low, high))
+    return torch.zeros_like(labels).scatter(1, order, labels) * used, value
+
+
+def _decode_dense(empty: Tensor, joint: Tensor, sizes: tuple[int, ...], goal: Settings) -> Found:
+    def on_host(*tensors: Tensor) -> LabelStatistics:
+        # NumPy has no half precision of this kind
+        wide = torch.promote_types(joint.dtype, torch.float32)
+        return LabelStatistics(*(part.to(wide).numpy() for part in tensors), sizes)
+
+    search = partial(_search_dense, sizes)
+    return _decode_rows((empty, joint), joint.shape[2], goal, search, on_host)
+
+
+def _search_independent(logits: Tensor, goal: Settings) -> Found:
+    def work(rows: Tensor) -> Found:
+        descending = rows.sort(1, descending=True).values
+        return _search_prefixes(rows, descending, independent_statistics(descending), goal)
+
+    return _in_chunks(work, logits.shape[1] ** 2, logits)
+
+
+def _search_sized(sizes: tuple[int, ...], logits: Tensor, goal: Settings) -> Found:
+    s, dtype = logits.shape[1] - 1 - len(sizes), widest(logits.device)
     find_joint = _law.sorted_joint if is_tracing() else _law.joint_by_tree
 
     def work(rows: Tensor) -> Found:
@@ -268,47 +292,28 @@ def _decode_sized(logits: Tensor, goal: Settings, sizes: tuple[int, ...]) -> Fou
     return _in_chunks(work, s * max(len(sizes), 8), logits)
 
 
-def _decode_independent(logits: Tensor, goal: Settings) -> Found:
-    s = logits.shape[1]
-    if _on_host(logits):
-        z = logits.detach().double().numpy()
-        return _decode_on_host(LabelStatistics.from_logits(z), goal)
-    goal = _inputs.read_goal(*goal, s, logits.device)
-
-    def work(rows: Tensor) -> Found:
-        descending = rows.sort(1, descending=True).values
-        return _search_prefixes(rows, descending, independent_statistics(descending), goal)
-
-    return _in_chunks(work, s * s, logits)
-
-
-def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Found:
-    """Decode independent labels, (n, s); those of short lists in the order of the labels."""
-    if indices is None:
-        return _by_goal(_decode_independent, (logits,), logits.shape[1], goal)
-    used, (beta, low, high) = (indices >= 0) & (logits > -torch.inf), goal
-    if not is_tracing() and (isinstance(low, Tensor) or low):
-        low = used.sum(1).clamp(max=torch.as_tensor(low, device=used.device))
-    order = torch.where(used, indices, torch.iinfo(indices.dtype).max).argsort(dim=1)
-    scores = torch.where(used, logits, -torch.inf).gather(1, order)
-    labels, value = _decode_listed(scores, None, (beta, low, high))
-    return torch.zeros_like(labels).scatter(1, order, labels) * used, value
-
-
-def _decode_dense(empty: Tensor, joint: Tensor, goal: Settings, sizes: tuple[int, ...]) -> Found:
-    (_, K, s), device = joint.shape, joint.device
-    if _on_host(joint):
-        # NumPy has no half precision of this kind
-        wide = torch.promote_types(joint.dtype, torch.float32)
-        arrays = [part.detach().to(wide).numpy() for part in (empty, joint)]
-        return _decode_on_host(LabelStatistics(arrays[0], arrays[1], sizes), goal)
-    goal = beta, low, high = _inputs.read_goal(*goal, s, device)
+def _search_dense(sizes: tuple[int, ...], empty: Tensor, joint: Tensor, goal: Settings) -> Found:
+    """Find the best sets by the sums of the largest scores of every size."""
+    (_, K, s), device, (beta, low, high) = joint.shape, joint.device, goal
     if K and _inputs.fuses(joint, s) and not is_exporting():
         weights = _weights(sizes, s, beta, torch.float64, device)
         return _inputs.fused_search(
             empty, joint, weights, *(_scalar(part, device) for part in (low, high))
         )
-    work = partial(_search_dense, sizes=sizes, goal=goal)
+    dtype = widest(device)
+    weights = _weights(sizes, s, beta, dtype, device)
+
+    def work(empty: Tensor, joint: Tensor) -> Found:
+        joint = joint.to(dtype)
+        scores = torch.matmul(weights, joint)
+        hits = torch.tril(scores.sort(2, descending=True).values).sum(2)
+        size, value = _choose(empty.to(dtype), hits.T, goal)
+        own = weights[(size - 1).clamp(min=0)]
+        # not a product of matrices, which may round equal labels differently
+        shares = (own[:, :, None] * joint).sum(1)
+        descending = shares.sort(1, descending=True).values
+        return measures.largest_of_size(xp, shares, descending, size), value
+
     return _in_chunks(work, s * max(K, s), empty, joint)
 
 
@@ -319,38 +324,29 @@ def _scalar(value: Any, device: torch.device) -> Tensor:
     return torch.full((), float(value), dtype=torch.float64, device=device)
 
 
-def _search_dense(empty: Tensor, joint: Tensor, sizes: tuple[int, ...], goal: Settings) -> Found:
-    """Find the best sets by the sums of the largest scores of every size."""
-    beta, low, high = goal
-    dtype, device = widest(joint.device), joint.device
-    empty, joint = empty.to(dtype), joint.to(dtype)
-    weights = _weights(sizes, joint.shape[2], beta, dtype, device)
-    scores = torch.matmul(weights, joint)
-    hits = torch.tril(scores.sort(2, descending=True).values).sum(2)
-    size, value = _choose(torch.cat([empty[:, None], hits], dim=1), low, high)
-    own = weights[(size - 1).clamp(min=0)]
-    # not a product of matrices, which may round equal labels differently
-    final = (own[:, :, None] * joint).sum(1)
-    last = final.sort(1, descending=True).values.gather(1, (size - 1).clamp(min=0)[:, None])
-    near = TIE_UNITS * torch.finfo(dtype).eps * last.abs()
-    return _largest_labels(final, last - near, last + near, size), value
-
-
 def _search_prefixes(scores: Tensor, descending: Tensor, q: Statistics, goal: Settings) -> Found:
     """Find the best sets where one order of the labels serves all sizes; q has it."""
-    (empty, joint, sizes), (beta, low, high) = q, goal
+    empty, joint, sizes = q
     joint = joint.permute(1, 2, 0)
-    weights = _weights(sizes, scores.shape[1], beta, joint.dtype, joint.device)
+    weights = _weights(sizes, scores.shape[1], goal[0], joint.dtype, joint.device)
     hits = (weights.T[:, :, None] * joint.cumsum(1)).sum(0)
-    size, value = _choose(torch.cat([empty[None], hits]).T, low, high)
+    size, value = _choose(empty, hits, goal)
     # labels tie where their shares of the value do, as those of dense statistics do
     last = (size - 1).clamp(min=0)
     share = (weights[last].T[:, None] * joint).sum(0)
     own = share.gather(0, last[None])
-    near = TIE_UNITS * torch.finfo(share.dtype).eps * own.abs()
+    near = measures.tie(torch, share.dtype) * own.abs()
     first, final = (share > own + near).sum(0), (share >= own - near).sum(0) - 1
-    least, most = (descending.gather(1, place[:, None]) for place in (final, first))
-    return _largest_labels(scores, least, most, size), value
+    low, high = (descending.gather(1, place[:, None])[:, 0] for place in (final, first))
+    return measures.largest_labels(xp, scores, size, low, high), value
+
+
+def _choose(empty: Tensor, hits: Tensor, goal: Settings) -> tuple[Tensor, Tensor]:
+    """Choose the best size among those allowed, from values for 0, (n,), and for 1..s, (s, n)."""
+    values, (_, low, high) = torch.cat([empty[None], hits]), goal
+    sizes = torch.arange(len(values), device=values.device)
+    allowed = ((sizes >= low) & (sizes <= high))[:, None]
+    return measures.choose_size(xp, sizes, torch.where(allowed, values, -torch.inf))
 
 
 def _weights(
@@ -361,31 +357,6 @@ def _weights(
     size = torch.arange(1, s + 1, device=device).to(dtype)[:, None]
     weights: Tensor = fbeta_weight(k, size, beta.to(dtype) if isinstance(beta, Tensor) else beta)
     return weights
-
-
-def _choose(values: Tensor, low: Any, high: Any) -> tuple[Tensor, Tensor]:
-    """Choose the best size, the smallest among those that tie, from values for 0..s: (n, s + 1)."""
-    place = torch.arange(values.shape[1], device=values.device)
-    allowed = (place >= low) & (place <= high)
-    bottom = torch.full_like(values, -torch.inf)
-    top = torch.where(allowed, values, bottom).amax(1, keepdim=True)
-    tie = TIE_UNITS * torch.finfo(values.dtype).eps
-    near = allowed & (values >= top - tie * torch.maximum(values.abs(), top.abs()))
-    size = torch.where(near, place, values.shape[1] - 1).amin(1)
-    return size, values.gather(1, size[:, None])[:, 0]
-
-
-def _largest_labels(scores: Tensor, low: Tensor, high: Tensor, size: Tensor) -> Tensor:
-    """Return the sets of so many labels with the largest scores, the first among equals.
-
-    Scores from low to high, (n, 1) each, tie with that of the last label taken.
-    """
-    some = (size > 0)[:, None]
-    above = (scores > high) & some
-    equal = (scores >= low) & ~above & some
-    missing = size[:, None] - above.to(size.dtype).sum(1, keepdim=True)
-    order = equal.to(size.dtype).cumsum(1)
-    return (above | (equal & (order <= missing))).to(torch.int8)
 
 
 def _in_chunks(work: Callable[..., Found], per_row: int, *arrays: Tensor) -> Found:
@@ -399,10 +370,10 @@ def _in_chunks(work: Callable[..., Found], per_row: int, *arrays: Tensor) -> Fou
     return labels, values
 
 
-def search_label_statistics(form: Dense, beta: float, goal: Goal) -> Found:
+def search_label_statistics(form: Dense, beta: float, goal: measures.Goal) -> Found:
     """Find the best label sets of statistics on a device, without a wait for it."""
     sizes = tuple(form.cardinalities.tolist())
-    return _decode_dense(form.empty, form.joint, (beta, goal.low, goal.high), sizes)
+    return _decode_dense(form.empty, form.joint, sizes, (beta, goal.low, goal.high))
 
 
-register_search("cuda", search_label_statistics)
+measures.register_search("cuda", search_label_statistics)
