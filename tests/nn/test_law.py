@@ -87,6 +87,13 @@ def test_labels_masked_by_large_negative_scores(mask, device, traced):
     assert z.grad[0, 2:6].abs().max().item() == 0
 
 
+def test_limits_hold_where_labels_cannot_be(device, traced):
+    """The first of the labels with infinite scores are taken where more labels are asked for."""
+    z = torch.tensor([[1.0, -torch.inf, -torch.inf, 0.5, 0, 0, 0, 0, 0]], device=device)
+    assert F.decode_cardinality(z, 4, 4, min_labels=3).tolist() == [[1, 1, 0, 1]]
+    assert F.decode(z[:, :4], min_labels=3).tolist() == [[1, 1, 0, 1]]
+
+
 def test_saturated_scores(device, traced):
     z = torch.zeros(1, 13, device=device)
     z[0, :2], z[0, 7] = torch.tensor([45.0, 40.0]), 60.0

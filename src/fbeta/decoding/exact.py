@@ -112,7 +112,7 @@ def decode(
         What to maximise instead of F_beta: ``"precision"``, ``"recall"``, ``"informedness"``
         (recall + specificity - 1), ``"markedness"`` (precision + negative predictive value - 1),
         ``"hamming"`` (the share of labels that are right), or any
-        :class:`fbeta.decoding.measures.Measure`. A ratio with nothing below the line counts as 1.
+        :class:`fbeta.decoding.measures.Measure`. A zero denominator makes a ratio 1.
     min_labels, max_labels : int
         Limits on the number of labels of a prediction; none by default. Precision alone is
         highest for the empty set, and recall alone for all labels, unless these say otherwise.
@@ -131,10 +131,8 @@ def decode(
 
     Notes
     -----
-    Some rows are decoded at a time: the memory needed beyond the result is a few MiB for each
-    thread. NumPy arrays are decoded on as many threads as the BLAS library would use. Statistics
-    that :meth:`LabelStatistics.from_marginals` made are not unfolded: there the best set of every
-    size has the labels with the largest marginals.
+    Some rows are decoded at a time, in a few MiB for each thread, NumPy's on as many threads as the
+    BLAS library would use. Statistics of :meth:`LabelStatistics.from_marginals` are not unfolded.
 
     Examples
     --------

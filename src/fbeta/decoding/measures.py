@@ -60,22 +60,10 @@ class Measure:
     bounded: bool = False
 
     def tables(self, k: Any, size: Any, s: int) -> tuple[Sizes, Sizes]:
-        """Return A and B for given sizes.
+        """Return A, (L, K), and B, (L, 1 + K), with the empty label set in column 0.
 
-        Parameters
-        ----------
-        k : array-like of shape (K,)
-            Sizes of true label sets, in 1..s.
-        size : array-like of shape (L,)
-            Sizes of predictions, in 0..s; for 0 there are no hits, and A is 0.
-        s : int
-            Number of labels.
-
-        Returns
-        -------
-        A : ndarray of shape (L, K)
-        B : ndarray of shape (L, 1 + K)
-            With the empty label set in column 0.
+        ``k`` are K sizes of true label sets, in 1..s, ``size`` L sizes of predictions, in 0..s; for
+        0 there are no hits, and A is 0.
         """
         true = np.asarray(k, dtype=np.float64)[None, :]
         predicted = np.asarray(size, dtype=np.float64)[:, None]
@@ -90,15 +78,6 @@ class Measure:
 
 def fbeta_measure(beta: float = 1.0) -> Measure:
     """Return F_beta, with 0/0 = 1.
-
-    Parameters
-    ----------
-    beta : float > 0
-        Weight of recall against precision.
-
-    Returns
-    -------
-    Measure
 
     Examples
     --------
@@ -116,19 +95,7 @@ def fbeta_measure(beta: float = 1.0) -> Measure:
 
 
 def get_measure(measure: str | Measure, beta: float = 1.0) -> Measure:
-    """Return a measure by name, or the object itself.
-
-    Parameters
-    ----------
-    measure : str or Measure
-        ``"fbeta"``, ``"precision"``, ``"recall"``, ``"informedness"``, ``"markedness"``,
-        ``"hamming"``, or any object of the class :class:`Measure`.
-    beta : float > 0
-        For ``"fbeta"``.
-
-    Returns
-    -------
-    Measure
+    """Return a measure by its name, ``"fbeta"`` or one of ``MEASURES``, or the object itself.
 
     Examples
     --------

@@ -87,16 +87,19 @@ def read_logits(logits: Any, width: int, meaning: str, *, rows: bool = False) ->
     return logits if logits.is_floating_point() else logits.to(torch.get_default_dtype())
 
 
+def n_logits(s: int, K: int, joint: bool) -> int:
+    """Return the number of logits of the paper's code, or of the cardinality model."""
+    return 1 + K * s if joint else s + 1 + K
+
+
 def read_code(
     logits: Any, s: int, cardinalities: Sizes, *, joint: bool, rows: bool = False
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Return logits of the paper's code or of the cardinality model, and their sizes."""
     sizes = read_sizes(cardinalities, s)
     K = len(sizes)
-    width, meaning = s + 1 + K, f"{s} labels and 1 + {K} sizes"
-    if joint:
-        width, meaning = 1 + K * s, f"1 + {K} sizes times {s} labels"
-    return read_logits(logits, width, meaning, rows=rows), sizes
+    meaning = f"1 + {K} sizes times {s} labels" if joint else f"{s} labels and 1 + {K} sizes"
+    return read_logits(logits, n_logits(s, K, joint), meaning, rows=rows), sizes
 
 
 def read_goal(
@@ -229,28 +232,24 @@ def _short(values: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def forbid(logits: Tensor, allowed: Tensor, sizes: tuple[int, ...]) -> Tensor:
+def forbid(logits: Tensor, allowed: Tensor, sizes: tuple[int, ...], *, joint: bool) -> Tensor:
     """Return logits under which forbidden labels, and more labels than are allowed, do not occur.
 
-    Shapes: ``logits`` (..., s + 1 + K).
+    Shapes: ``logits`` (..., 1 + K s) of the paper's code, or (..., s + 1 + K).
     """
     s = allowed.shape[-1]
+    allowed = allowed.expand(*logits.shape[:-1], s)
+    possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(-1, keepdim=True)
+    if joint:
+        pairs = (possible[..., 1:, None] & allowed[..., None, :]).flatten(-2)
+        components = torch.where(pairs, logits[..., 1:], -FORBIDDEN_GAP)
+        return torch.cat([logits[..., :1], components], dim=-1)
     scores = logits[..., :s]
-    allowed = allowed.expand(scores.shape)
     with torch.no_grad():
         lowest = torch.where(allowed, scores, torch.inf).amin(-1, keepdim=True)
         lowest = torch.where(torch.isfinite(lowest), lowest, 0.0).clamp(max=0.0)
     scores = torch.where(allowed, scores, lowest - FORBIDDEN_GAP)
-    possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(-1, keepdim=True)
     return torch.cat([scores, torch.where(possible, logits[..., s:], -torch.inf)], dim=-1)
-
-
-def forbid_components(joint: Tensor, allowed: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Return logits of the paper's code, (..., K, s), with forbidden labels and sizes ruled out."""
-    allowed = allowed.expand(*joint.shape[:-2], joint.shape[-1])
-    k = size_tensor(sizes, joint.device)
-    possible = (k <= allowed.sum(-1, keepdim=True))[..., None] & allowed[..., None, :]
-    return torch.where(possible, joint, -FORBIDDEN_GAP)
 
 
 def fix_observed(

@@ -178,19 +178,21 @@ def _row_bytes(s: int, sizes: Sequence[int]) -> int:
 
 
 def sort_scores(scores: Array) -> tuple[Array, Array]:
-    """Return scores of shape (n, s) in falling order, (s, n), and where they were, (n, s).
-
-    Infinite ones are replaced by finite ones beyond all others.
-    """
+    """Return scores (n, s), finite and in falling order, (s, n), and where they were, (n, s)."""
+    scores = finite_scores(scores)
     if isinstance(scores, Tensor):
-        # not clamp, which the exporter to ONNX fuses wrongly with a permutation
-        scores = torch.where(scores < -INFINITE_LOG_ODDS, -INFINITE_LOG_ODDS, scores)
-        scores = torch.where(scores > INFINITE_LOG_ODDS, INFINITE_LOG_ODDS, scores)
         values, order = scores.sort(1, descending=True)
         return values.T, order
-    scores = np.clip(scores, -INFINITE_LOG_ODDS, INFINITE_LOG_ODDS)
     places = np.argsort(-scores, axis=1)
     return np.ascontiguousarray(_gather(scores, places).T), places
+
+
+def finite_scores(scores: Array) -> Array:
+    """Return scores with finite ones beyond all others in place of infinite ones."""
+    # not clamp, which the exporter to ONNX fuses wrongly with a permutation
+    where = torch.where if isinstance(scores, Tensor) else np.where
+    scores = where(scores < -INFINITE_LOG_ODDS, -INFINITE_LOG_ODDS, scores)
+    return where(scores > INFINITE_LOG_ODDS, INFINITE_LOG_ODDS, scores)
 
 
 def _gather(values: Array, places: Array) -> Array:

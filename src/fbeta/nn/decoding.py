@@ -1,7 +1,7 @@
 """Label statistics of logits, and their exact decode on the device of the logits.
 
-What :func:`fbeta.decode` finds by trying few sizes, with decisions on the host in between, is here
-found by trying all sizes at once, so that it can be traced; on the host :func:`fbeta.decode` works.
+All sizes are tried at once, so that the decode can be traced; on the host :func:`fbeta.decode`
+works, which tries few sizes with decisions in between.
 """
 
 from __future__ import annotations
@@ -33,15 +33,10 @@ def joint_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Sta
     Parameters
     ----------
     logits : tensor of shape (n, 1 + K s)
-        As for :func:`fbeta.nn.functional.joint_loss`.
     n_labels : int
         Number of labels s.
     cardinalities : int or sequence of K int
-        Sizes; a number K stands for 1..K.
-
-    Returns
-    -------
-    Statistics
+        As for :func:`fbeta.nn.functional.joint_loss`.
 
     Examples
     --------
@@ -54,7 +49,7 @@ def joint_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Sta
 
 
 def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) -> Statistics:
-    """Return the statistics of the cardinality model.
+    """Return the statistics of the cardinality model, in double precision.
 
     Parameters
     ----------
@@ -62,11 +57,6 @@ def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) 
         As for :func:`fbeta.nn.functional.cardinality_loss`.
     n_labels, cardinalities
         As for :func:`joint_statistics`.
-
-    Returns
-    -------
-    Statistics
-        In double precision.
 
     Examples
     --------
@@ -81,15 +71,8 @@ def cardinality_statistics(logits: Tensor, n_labels: int, cardinalities: Sizes) 
 def independent_statistics(logits: Tensor) -> Statistics:
     """Return the statistics of independent labels, as those of a network fitted with BCE.
 
-    Parameters
-    ----------
-    logits : tensor of shape (n, s)
-        Of the labels.
-
-    Returns
-    -------
-    Statistics
-        In double precision, with all sizes 1..s: s^2 numbers for each instance.
+    ``logits`` have shape (n, s), the statistics all sizes 1..s: s^2 numbers for each instance, in
+    double precision.
 
     Examples
     --------
@@ -174,24 +157,14 @@ def decode_cardinality(
 ) -> Any:
     """Find the label sets with the highest expected F_beta under the cardinality model.
 
-    The best set of every size has the labels with the largest scores, so that the labels are
-    sorted once and the statistics are summed along that order: no more memory than the statistics
-    of some rows.
+    It needs no more memory than the statistics of some rows.
 
     Parameters
     ----------
-    logits : tensor of shape (n, s + 1 + K)
-        As for :func:`fbeta.nn.functional.cardinality_loss`.
-    n_labels, cardinalities
-        As for :func:`joint_statistics`.
+    logits, n_labels, cardinalities
+        As for :func:`cardinality_statistics`.
     beta, min_labels, max_labels, return_expected
-        As for :func:`decode`.
-
-    Returns
-    -------
-    labels : int8 tensor of shape (n, s)
-    expected : tensor of shape (n,)
-        Only with ``return_expected=True``.
+        As for :func:`decode`, and so is what is returned.
 
     Examples
     --------
@@ -203,7 +176,7 @@ def decode_cardinality(
         (z,),
         n_labels,
         (beta, min_labels, max_labels),
-        partial(_search_sized, sizes),
+        partial(_search_sorted, sizes),
         lambda z: LabelStatistics.from_logits(*_law.logits_and_sizes(z, sizes)),
     )
     return found if return_expected else found[0]
@@ -248,7 +221,7 @@ def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Fo
             (logits,),
             logits.shape[1],
             goal,
-            _search_independent,
+            partial(_search_sorted, None),
             lambda z: LabelStatistics.from_logits(z.double().numpy()),
         )
     used, (beta, low, high) = (indices >= 0) & (logits > -torch.inf), goal
@@ -270,26 +243,23 @@ def _decode_dense(empty: Tensor, joint: Tensor, sizes: tuple[int, ...], goal: Se
     return _decode_rows((empty, joint), joint.shape[2], goal, search, on_host)
 
 
-def _search_independent(logits: Tensor, goal: Settings) -> Found:
-    def work(rows: Tensor) -> Found:
-        descending = rows.sort(1, descending=True).values
-        return _search_prefixes(rows, descending, independent_statistics(descending), goal)
-
-    return _in_chunks(work, logits.shape[1] ** 2, logits)
-
-
-def _search_sized(sizes: tuple[int, ...], logits: Tensor, goal: Settings) -> Found:
-    s, dtype = logits.shape[1] - 1 - len(sizes), widest(logits.device)
+def _search_sorted(sizes: tuple[int, ...] | None, logits: Tensor, goal: Settings) -> Found:
+    """Find the best sets of independent labels, (n, s), or of the cardinality model of sizes."""
+    s = logits.shape[1] - (0 if sizes is None else 1 + len(sizes))
     find_joint = _law.sorted_joint if is_tracing() else _law.joint_by_tree
 
     def work(rows: Tensor) -> Found:
-        scores = rows[:, :s].to(dtype)
-        descending = _law.sort_scores(scores)[0]
-        law, joint = find_joint(descending, rows[:, s:].to(dtype), sizes)
-        q = Statistics(law[0], joint.permute(2, 0, 1), sizes)
-        return _search_prefixes(scores, descending.T, q, goal)
+        rows = rows.to(widest(rows.device))
+        scores = _law.finite_scores(rows[:, :s])
+        descending = scores.sort(1, descending=True).values
+        if sizes is None:
+            q = independent_statistics(descending)
+        else:
+            law, joint = find_joint(descending.T, rows[:, s:], sizes)
+            q = Statistics(law[0], joint.permute(2, 0, 1), sizes)
+        return _search_prefixes(scores, descending, q, goal)
 
-    return _in_chunks(work, s * max(len(sizes), 8), logits)
+    return _in_chunks(work, s * (s if sizes is None else max(len(sizes), 8)), logits)
 
 
 def _search_dense(sizes: tuple[int, ...], empty: Tensor, joint: Tensor, goal: Settings) -> Found:

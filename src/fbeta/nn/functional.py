@@ -40,7 +40,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from fbeta._array import check_choice
 from fbeta.nn import _inputs, _law
@@ -88,9 +88,8 @@ def joint_loss(
 ) -> Tensor:
     """Compute the paper's surrogate: a logistic loss for each component of the code.
 
-    The targets - whether a row has no labels, and for each size k and label j whether it has k
-    labels and j among them - are not made for 0/1 labels: the loss is the sum of ``softplus(z)``
-    over all logits, less those of the few components that are present.
+    These are whether a row has no labels, and for each size k and label j whether it has k labels
+    and j among them.
 
     Parameters
     ----------
@@ -114,15 +113,10 @@ def joint_loss(
     3.4657
     """
     z, y, leading, (sizes, found_soft, exact) = _read(
-        True, logits, target, cardinalities, label_mask, soft, overflow, check
+        True, logits, target, cardinalities, label_mask, logit_adjustment, soft, overflow, check
     )
     s = y.shape[1]
     joint = z[:, 1:].reshape(len(z), len(sizes), s)
-    if logit_adjustment is not None:
-        joint = joint + logit_adjustment
-    if label_mask is not None:
-        allowed = label_mask.expand(*leading, s).reshape(-1, s)
-        joint = _inputs.forbid_components(joint, allowed, sizes)
     loss = softplus(z[:, 0]) + softplus(joint).sum((1, 2))
     if found_soft:
         with torch.no_grad():
@@ -193,15 +187,10 @@ def cardinality_loss(
         target = torch.where(observed, target, torch.zeros_like(target))
         soft, overflow = False, True
     z, y, leading, kind = _read(
-        False, logits, target, cardinalities, label_mask, soft, overflow, check
+        False, logits, target, cardinalities, label_mask, logit_adjustment, soft, overflow, check
     )
-    s = y.shape[1]
-    if logit_adjustment is not None:
-        z = torch.cat([z[:, :s] + logit_adjustment, z[:, s:]], dim=1)
-    if label_mask is not None:
-        z = _inputs.forbid(z, label_mask.expand(*leading, s).reshape(-1, s), kind[0])
     if observed is not None:
-        observed = observed.expand(target.shape).reshape(-1, s)
+        observed = observed.expand(target.shape).reshape(y.shape)
     loss: Tensor = _CardinalityLoss.apply(z, y, observed, kind)[0]  # type: ignore[no-untyped-call]
     return _reduce(loss, leading, logits, weight, reduction)
 
@@ -321,14 +310,12 @@ def _read(
     target: Any,
     cardinalities: Sizes,
     label_mask: Tensor | None,
+    logit_adjustment: Tensor | None,
     soft: bool | None,
     overflow: bool,
     check: bool,
 ) -> tuple[Tensor, Tensor, torch.Size, Kind]:
-    """Check logits and targets, and make one axis of all but the last.
-
-    Returns logits, (n, width), at least in single precision, the target, (n, s), and the axes.
-    """
+    """Return logits, (n, width), adjusted and masked, targets, (n, s), and their leading axes."""
     if not isinstance(target, Tensor) or target.ndim < 1 or not target.shape[-1]:
         got = tuple(target.shape) if isinstance(target, Tensor) else type(target).__name__
         raise ValueError(f"target must be a tensor of shape (n, s) with s > 0, got {got}")
@@ -347,6 +334,13 @@ def _read(
         forbidden = None if label_mask is None else ~label_mask
         found = _inputs.check_rows(target, sizes, overflow=overflow, forbidden=forbidden, soft=soft)
     wide = z.to(torch.promote_types(z.dtype, torch.float32)).reshape(-1, z.shape[-1])
+    if logit_adjustment is not None:
+        K = len(sizes)
+        ends = (logit_adjustment.repeat(K), (1, 0)) if joint else (logit_adjustment, (0, 1 + K))
+        wide = wide + pad(*ends)
+    if label_mask is not None:
+        allowed = label_mask.expand(*leading, s).reshape(-1, s)
+        wide = _inputs.forbid(wide, allowed, sizes, joint=joint)
     exact = not found and check and not overflow
     return wide, target.reshape(-1, s), leading, (sizes, found, exact)
 

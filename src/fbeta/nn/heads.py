@@ -27,12 +27,8 @@ class JointLoss(nn.Module):
 
     Parameters
     ----------
-    cardinalities : int or sequence of int
-        The sizes that the logits are for; a number K stands for 1..K.
-    reduction : {"mean", "sum", "none"}
-        Over the instances.
-    **options
-        Of every call, such as ``overflow=True``: see :mod:`fbeta.nn.functional`.
+    cardinalities, reduction, **options
+        Of every call: see :func:`fbeta.nn.functional.joint_loss`.
 
     Examples
     --------
@@ -58,12 +54,7 @@ class JointLoss(nn.Module):
 
 
 class CardinalityLoss(JointLoss):
-    """The likelihood :func:`fbeta.nn.functional.cardinality_loss` as a module.
-
-    Parameters
-    ----------
-    cardinalities, reduction, **options
-        As for :class:`JointLoss`.
+    """The likelihood :func:`fbeta.nn.functional.cardinality_loss` as a module, with its options.
 
     Examples
     --------
@@ -80,13 +71,11 @@ class _Head(nn.Module):
 
     sizes: Tensor
     beta = 1.0  # of a decode that is not told another
-    _width: Callable[[int, int], int]  # number of logits, from those of labels and of sizes
+    _joint: bool  # whether the logits are those of the paper's code
     _loss: Callable[..., Tensor]
     _statistics: Callable[..., Statistics]
     # logits of the frequencies of labels and sizes in Y, of shape (n_logits,)
     _initial_bias: Callable[[Tensor], Tensor]
-    # from logits and what is allowed to logits under which no other labels occur
-    _forbid: Callable[[Tensor, Tensor], Tensor]
 
     def __init__(
         self, in_features: int, n_labels: int, cardinalities: Sizes, **options: Any
@@ -140,7 +129,7 @@ class _Head(nn.Module):
     @property
     def n_logits(self) -> int:
         """How many logits an instance has."""
-        return self._width(self.n_labels, len(self.cardinalities))
+        return _inputs.n_logits(self.n_labels, len(self.cardinalities), self._joint)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of features of shape (..., in_features)."""
@@ -156,8 +145,15 @@ class _Head(nn.Module):
 
     def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
         """Return the label statistics of logits of shape (n, n_logits)."""
-        z = logits if label_mask is None else self._forbid(logits, label_mask)
+        z = self._forbid(logits, label_mask)
         return self._statistics(z, self.n_labels, self.cardinalities)
+
+    def _forbid(self, logits: Tensor, label_mask: Tensor | None) -> Tensor:
+        """Return logits under which no other labels than those of a mask occur."""
+        if label_mask is None:
+            return logits
+        z, sizes = _inputs.read_code(logits, self.n_labels, self.cardinalities, joint=self._joint)
+        return _inputs.forbid(z, label_mask, sizes, joint=self._joint)
 
     def decode(
         self,
@@ -185,9 +181,7 @@ class _Head(nn.Module):
         labels : int8 tensor of shape (..., s)
         expected : tensor of shape (...,)
             Only with ``return_expected=True``. The statistics of :class:`JointHead` are separate
-            estimates and need not be those of any law. What the decode maximises is then no
-            expected F_beta and may exceed 1: it is cut there, as for
-            :class:`fbeta.FBetaClassifier`.
+            estimates, under which it may exceed 1: it is cut there.
         """
         given: Any = (self.beta if beta is None else beta, min_labels, max_labels)
         # of shape (...,) where each instance has its own
@@ -250,7 +244,7 @@ class JointHead(_Head):
     torch.Size([2, 5])
     """
 
-    _width = staticmethod(lambda s, K: 1 + K * s)
+    _joint = True
     _loss = staticmethod(F.joint_loss)
     _statistics = staticmethod(F.joint_statistics)
 
@@ -258,12 +252,6 @@ class JointHead(_Head):
         labels, law = _inputs.hard_moments(Y, self.cardinalities, Y.dtype)
         counts = [law[:, 0].sum()[None], (law[:, 1:].T @ labels).flatten()]
         return torch.logit((torch.cat(counts) + 0.5) / (len(Y) + 1))
-
-    def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        z, sizes = _inputs.read_code(logits, self.n_labels, self.cardinalities, joint=True)
-        joint = z[..., 1:].reshape(*z.shape[:-1], len(sizes), self.n_labels)
-        joint = _inputs.forbid_components(joint, allowed, sizes)
-        return torch.cat([z[..., :1], joint.flatten(-2)], dim=-1)
 
 
 class CardinalityHead(_Head):
@@ -292,7 +280,7 @@ class CardinalityHead(_Head):
     (1, 2)
     """
 
-    _width = staticmethod(lambda s, K: s + 1 + K)
+    _joint = False
     _loss = staticmethod(F.cardinality_loss)
     _statistics = staticmethod(F.cardinality_statistics)
 
@@ -306,14 +294,9 @@ class CardinalityHead(_Head):
         known = torch.from_numpy(independent).to(Y.dtype)[0, [0, *sizes]]
         return torch.cat([scores, torch.log(seen / seen.sum()) - torch.log(known)])
 
-    def _forbid(self, logits: Tensor, allowed: Tensor) -> Tensor:
-        z, sizes = _inputs.read_code(logits, self.n_labels, self.cardinalities, joint=False)
-        return _inputs.forbid(z, allowed, sizes)
-
     def _decode(self, logits: Tensor, label_mask: Tensor | None, beta: Any, **limits: Any) -> Any:
-        z = logits if label_mask is None else self._forbid(logits, label_mask)
-        options = {"return_expected": True, **limits}
-        return F.decode_cardinality(z, self.n_labels, self.cardinalities, beta, **options)
+        z, limits = self._forbid(logits, label_mask), {"return_expected": True, **limits}
+        return F.decode_cardinality(z, self.n_labels, self.cardinalities, beta, **limits)
 
 
 class DecoderHead(CardinalityHead):

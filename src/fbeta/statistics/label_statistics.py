@@ -38,17 +38,14 @@ class LabelStatistics:
     Attributes
     ----------
     form : object
-        How the numbers are kept. Statistics that come from marginals or are a mixture stay in
-        parts; ``empty`` and ``joint`` are then computed when they are asked for.
+        How the numbers are kept: those of marginals and of mixtures in parts, from which ``empty``
+        and ``joint`` are computed when they are asked for.
 
     Notes
     -----
-    Any finite non-negative numbers are accepted: independent estimates of the components need not
-    be the statistics of a distribution.
-
-    The arrays may be of any library that follows the array API standard, on any device; what is
-    computed from them is of the same library and on the same device. Only ``cardinalities``, which
-    belong to the shape, are NumPy's always.
+    Any finite non-negative numbers are accepted: estimates need not be those of a distribution.
+    Arrays may be of any library that follows the array API standard, on any device, and so are the
+    results; ``cardinalities``, which belong to the shape, are NumPy's always.
 
     Examples
     --------
@@ -120,8 +117,8 @@ class LabelStatistics:
     def cardinality_distribution(self) -> NDArray[Any]:
         """Return ``P(|y| = k | x_i)`` for k in 0..s, of shape (n, s + 1).
 
-        By ``sum_j P(|y| = k, y_j = 1) = k P(|y| = k)``. For estimated statistics the rows need
-        not sum to 1. Where labels are listed, k ends at the largest of the cardinalities.
+        Rows of estimated statistics need not sum to 1. Where labels are listed, k ends at the
+        largest of the cardinalities.
         """
         xp, device = self.form.place
         sizes = self.form.size_probabilities()
@@ -195,31 +192,26 @@ class LabelStatistics:
     def from_marginals(cls, P: Any, sizes: Any = None, unlisted: Any = None) -> LabelStatistics:
         """Build the statistics of labels that are independent, perhaps given their number.
 
-        Without ``sizes``, ``q_jk = p_j P(k - 1 of the other labels)``: the labels are independent.
-        With ``sizes``, ``q_jk = P(|y| = k) P(y_j = 1 | |y| = k)``: the number of labels has the
-        given distribution, and given it the labels follow the conditional Bernoulli law, that of
-        independent labels of which so many happen to be present.
+        Without ``sizes``, ``q_jk = p_j P(k - 1 of the other labels)``. With ``sizes``, ``q_jk =
+        P(|y| = k) P(y_j = 1 | |y| = k)``: the number of labels has the given distribution, and
+        given it the labels follow the conditional Bernoulli law.
 
         Parameters
         ----------
         P : array-like of shape (n, s), or list of s arrays of shape (n, 2)
-            ``P(y_j = 1 | x_i)``; or what ``predict_proba`` of scikit-learn's forests and other
-            multi-output classifiers returns. A sparse matrix holds the marginals of the labels
-            that are listed for each row; see :meth:`from_listed`.
+            ``P(y_j = 1 | x_i)``; or what ``predict_proba`` of scikit-learn's multi-output
+            classifiers returns. A sparse matrix holds those of the labels that are listed for each
+            row; see :meth:`from_listed`.
         sizes : array-like of shape (n, m + 1), optional
             ``P(|y| = k | x_i)`` for k in 0..m, with m <= s.
         unlisted : float or array-like of shape (n,), optional
-            For sparse ``P`` alone: the expected number of labels that are not listed.
+            For sparse ``P`` alone: as for :meth:`from_listed`.
 
         Returns
         -------
         LabelStatistics
-            With the cardinalities 1..s, or 1..m. It keeps no more than ``P`` and ``sizes``.
-
-        Notes
-        -----
-        Sizes that no set of these labels can have, because some p are 0 or 1, get the limit of the
-        laws with p near 0 and 1: labels with p = 1 come first, and those with p = 0 last.
+            With the cardinalities 1..s, or 1..m. Sizes that no set of labels with p = 0 and p = 1
+            can have get the limit: labels with p = 1 come first, and those with p = 0 last.
 
         Examples
         --------
@@ -235,8 +227,7 @@ class LabelStatistics:
     ) -> LabelStatistics:
         """Build the statistics of rows that list few labels, out of any number of labels.
 
-        As tools for thousands of labels give them. Memory and time depend on the length of the
-        lists, not on the number of labels; :func:`fbeta.decode` returns label sets as a csr_array.
+        Memory and time depend on the length of the lists alone.
 
         Parameters
         ----------
@@ -268,20 +259,15 @@ class LabelStatistics:
 
     @classmethod
     def from_logits(cls, Z: Any, sizes: Any = None, unlisted: Any = None) -> LabelStatistics:
-        """Build the statistics of labels that are independent, perhaps given their number.
-
-        As :meth:`from_marginals` with the probabilities ``1 / (1 + exp(-Z))``, without rounding
-        these: given their number, labels are told apart by logits of any size.
+        """Build statistics as :meth:`from_marginals`, of probabilities that are not rounded.
 
         Parameters
         ----------
         Z : array-like of shape (n, s)
-            Log-odds of the labels; -inf and inf stand for labels that are never or always there. A
-            sparse matrix holds those of the labels that are listed for each row.
-        sizes : array-like of shape (n, m + 1), optional
-            ``P(|y| = k | x_i)`` for k in 0..m, with m <= s.
-        unlisted : float or array-like of shape (n,), optional
-            For sparse ``Z`` alone: as for :meth:`from_listed`.
+            Log-odds of the labels, of any size; -inf and inf for labels that are never or always
+            there. A sparse matrix holds those of the labels that are listed for each row.
+        sizes, unlisted
+            As for :meth:`from_marginals`.
 
         Returns
         -------
@@ -359,10 +345,7 @@ class LabelStatistics:
     def mixture(
         cls, parts: Sequence[LabelStatistics], weights: ArrayLike | None = None
     ) -> LabelStatistics:
-        """Average several statistics of the same instances.
-
-        The expected F_beta is linear in the statistics, so the average of several models can be
-        decoded at once.
+        """Average several statistics of the same instances, which are then decoded at once.
 
         Parameters
         ----------
@@ -374,8 +357,7 @@ class LabelStatistics:
         Returns
         -------
         LabelStatistics
-            With the union of the cardinalities. It keeps the parts, and averages some rows at a
-            time.
+            With the union of the cardinalities; some rows are averaged at a time.
 
         Examples
         --------

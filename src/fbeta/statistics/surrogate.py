@@ -32,10 +32,7 @@ __all__ = ["code_norm", "psi", "psi_gradient", "psi_regret", "regret_bound"]
 
 
 def psi(Y: Any, U: Any, cardinalities: Any = None, *, loss: str | Loss = "logistic") -> Array:
-    """Compute the surrogate loss of each instance.
-
-    ``psi(y, u) = sum_c a_yc phi(+1, u_c) + (1 - a_yc) phi(-1, u_c)`` over the components c of the
-    code: "no labels", and each size with each label.
+    """Compute ``psi(y, u) = sum_c a_yc phi(+1, u_c) + (1 - a_yc) phi(-1, u_c)`` of each instance.
 
     Parameters
     ----------
@@ -85,10 +82,9 @@ def psi_gradient(
 
 
 def psi_regret(statistics: LabelStatistics, U: Any, *, loss: str | Loss = "logistic") -> Array:
-    """Compute the surrogate regret of scores against the true statistics.
+    """Compute the surrogate regret of scores, ``E[psi(y, u) | x] - inf_u E[psi(y, u) | x]``.
 
-    ``E[psi(y, u) | x] - inf_u E[psi(y, u) | x]``. The expectation is linear in the code, so the
-    statistics q are all that it takes: it is ``sum_c phi(q_c, u_c) - phi(q_c, link(q_c))``.
+    The expectation is linear in the code: it is ``sum_c phi(q_c, u_c) - phi(q_c, link(q_c))``.
 
     Parameters
     ----------
