@@ -196,10 +196,14 @@ def _decode_rows(
         if not any(isinstance(part, Tensor) and part.ndim for part in goal):
             if is_tracing() or device.type != "cpu":
                 return search(*tensors, goal)
-            limits = {"min_labels": int(low), "max_labels": int(high)}
-            statistics = on_host(*(part.detach() for part in tensors))
-            labels, expected = exact.decode(statistics, float(beta), return_expected=True, **limits)
-            return torch.from_numpy(labels), torch.from_numpy(expected)
+            found = exact.decode(
+                on_host(*(part.detach() for part in tensors)),
+                float(beta),
+                min_labels=int(low),
+                max_labels=int(high),
+                return_expected=True,
+            )
+            return torch.from_numpy(found[0]), torch.from_numpy(found[1])
         if is_tracing():
             raise ValueError("beta and limits by row cannot be compiled or exported: give numbers")
         n = len(tensors[0])
@@ -234,10 +238,10 @@ def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Fo
 
 
 def _decode_dense(empty: Tensor, joint: Tensor, sizes: tuple[int, ...], goal: Settings) -> Found:
-    def on_host(*tensors: Tensor) -> LabelStatistics:
+    def on_host(empty: Tensor, joint: Tensor) -> LabelStatistics:
         # NumPy has no half precision of this kind
         wide = torch.promote_types(joint.dtype, torch.float32)
-        return LabelStatistics(*(part.to(wide).numpy() for part in tensors), sizes)
+        return LabelStatistics(empty.to(wide).numpy(), joint.to(wide).numpy(), sizes)
 
     search = partial(_search_dense, sizes)
     return _decode_rows((empty, joint), joint.shape[2], goal, search, on_host)

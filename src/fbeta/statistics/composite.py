@@ -17,6 +17,7 @@ from fbeta._array import (
     as_real,
     astype,
     check_count,
+    concat,
     namespace_and_device,
     widest_float,
 )
@@ -106,11 +107,11 @@ class Sparse(Storage):
 
     per_row = ("P", "sizes", "unlisted")
     P: Any  # csr_array (n, s), canonical: marginals in (0, 1], or log-odds above -inf
-    sizes: NDArray[np.float64] | None = None  # (n, m + 1), P(k of the listed labels), k in 0..m
+    sizes: NDArray[np.float64] | None  # (n, m + 1), P(k of the listed labels), k in 0..m
     # (n,), the expected number of labels that are not listed, which share it equally; they are
     # independent of the others and of each other
-    unlisted: NDArray[np.float64] | None = None
-    log_odds: bool = False  # what P holds
+    unlisted: NDArray[np.float64]
+    log_odds: bool  # what P holds
 
     @property
     def cardinalities(self) -> Cardinalities:
@@ -157,7 +158,7 @@ class Sparse(Storage):
 
     def _unlisted_law(self) -> NDArray[np.float64] | None:
         """Return ``P(k unlisted labels)`` of independent ones, (n, 1 + sizes)."""
-        if self.unlisted is None or not self.unlisted.any():
+        if not self.unlisted.any():
             return None
         count = self.shape[1] - self.listed()
         p = self.unlisted / np.maximum(count, 1)
@@ -204,10 +205,9 @@ def read_factors(P: Any, sizes: Any, unlisted: Any, log_odds: bool = False) -> F
     (n, s), kept = P.shape, values > (-np.inf if log_odds else 0.0)
     starts = np.concatenate([[0], np.cumsum(kept)])[P.indptr]
     P = sp.csr_array((values[kept], P.indices[kept], starts), shape=(n, s))
-    if unlisted is not None:
-        unlisted = np.broadcast_to(as_real("unlisted", unlisted), (n,))
-        if not np.all((unlisted >= 0) & (unlisted <= s - np.diff(starts))):
-            raise ValueError("unlisted must lie between 0 and the number of labels not listed")
+    unlisted = np.broadcast_to(as_real("unlisted", 0.0 if unlisted is None else unlisted), (n,))
+    if not np.all((unlisted >= 0) & (unlisted <= s - np.diff(starts))):
+        raise ValueError("unlisted must lie between 0 and the number of labels not listed")
     return Sparse(P, None if sizes is None else read_sizes(sizes, P), unlisted, log_odds)
 
 
@@ -264,25 +264,14 @@ def concatenate(forms: Sequence[Any]) -> Form:
     first, xp = forms[0], forms[0].place[0]
     if len(forms) == 1:
         return cast(Form, first)
-    sizes: list[Any] = [getattr(form, "sizes", None) for form in forms]
-    kinds = {(type(form), getattr(form, "log_odds", False)) for form in forms}
-    sized = {size is not None for size in sizes}
-    if len(kinds) == len(sized) == 1 and isinstance(first, Factored | Sparse):
-        joined = None
-        if sizes[0] is not None:  # with zeros for the sizes that some lack
-            width, like = max(part.shape[1] for part in sizes), sizes[0]
-            shapes = [(part.shape[0], width - part.shape[1]) for part in sizes]
-            none = [xp.zeros(shape, dtype=like.dtype, device=like.device) for shape in shapes]
-            pairs = zip(sizes, none, strict=True)
-            joined = xp.concat([xp.concat(pair, axis=1) for pair in pairs], axis=0)
-        if isinstance(first, Factored):
-            return Factored(xp.concat([form.P for form in forms]), joined, first.log_odds)
-        unlisted = [
-            np.zeros(len(form.listed())) if form.unlisted is None else form.unlisted
-            for form in forms
-        ]
-        P = sp.csr_array(sp.vstack([form.P for form in forms]))
-        return Sparse(P, joined, np.concatenate(unlisted), first.log_odds)
+    kinds = {
+        (type(form), getattr(form, "log_odds", False), getattr(form, "sizes", None) is None)
+        for form in forms
+    }
+    if len(kinds) == 1 and isinstance(first, Factored | Sparse):
+        parts = {name: [getattr(form, name) for form in forms] for name in first.per_row}
+        known = {name: own for name, own in parts.items() if own[0] is not None}
+        return replace(first, **{name: _join_rows(xp, own) for name, own in known.items()})
     dense = [form.joint.dtype for form in forms if isinstance(form, Dense)]
     dtype = xp.result_type(*dense) if len(dense) == len(forms) else None
     out = zeros(first, union(forms), n=sum(form.shape[0] for form in forms), dtype=dtype)
@@ -291,6 +280,17 @@ def concatenate(forms: Sequence[Any]) -> Form:
         add_block(out, slice(start, start + form.shape[0]), form.unfold())
         start += form.shape[0]
     return out
+
+
+def _join_rows(xp: Any, parts: list[Array]) -> Array:
+    """Join the rows of arrays of one or two axes; narrow ones get columns of zeros."""
+    width = max(part.shape[-1] for part in parts)
+    for i, part in enumerate(parts):
+        if part.ndim == 2 and part.shape[1] < width:
+            shape = (part.shape[0], width - part.shape[1])
+            none = xp.zeros(shape, dtype=part.dtype, device=part.device)
+            parts[i] = xp.concat([part, none], axis=1)
+    return concat(parts)
 
 
 def _check_alike(forms: Sequence[Any], same_rows: bool) -> None:
