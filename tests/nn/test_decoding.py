@@ -268,6 +268,8 @@ def test_what_is_refused():
     }.items():
         with pytest.raises(ValueError, match=match):
             decode(q, **options)
+        with pytest.raises(ValueError, match=match):
+            decode(q, **{"beta": torch.tensor([1.0, 2.0]), **options})
     with pytest.raises(ValueError, match="logits must have shape"):
         F.decode_cardinality(torch.zeros(2, 5), 2, 1)
 

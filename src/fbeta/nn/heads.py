@@ -91,7 +91,7 @@ class _Head(nn.Module):
     def from_targets(
         cls, in_features: int, Y: Any, *, coverage: float = 0.999, **options: Any
     ) -> Self:
-        """Make a head whose sizes and biases are those of training labels.
+        """Make a head that, at features of 0, has the frequencies of labels and sizes in Y.
 
         Parameters
         ----------
@@ -104,11 +104,6 @@ class _Head(nn.Module):
             are taken as random subsets of their labels (``overflow=True``).
         **options
             Of the loss: see :mod:`fbeta.nn.functional`.
-
-        Returns
-        -------
-        head
-            At features of 0 it has the frequencies of labels and sizes in Y.
         """
         target = torch.as_tensor(Y.toarray() if sp.issparse(Y) else Y)
         if target.ndim != 2 or not len(target):

@@ -263,11 +263,6 @@ class FBetaNet(StatisticsClassifier):
         X : array-like or tensor of shape (n, ...)
         y, classes, sample_weight
             As for :meth:`fbeta.FBetaReduction.partial_fit`.
-
-        Returns
-        -------
-        estimator
-            Itself.
         """
         with all_or_nothing(self) as draft:
             draft._add_rows(X, y, classes, sample_weight)
@@ -296,14 +291,10 @@ class FBetaNet(StatisticsClassifier):
         self._model = NetworkModel([t.module_ for t in trainers], self.input_type, *own)
 
     def to_onnx(self) -> Any:
-        """Write the networks, the average of their statistics and the decode as an ONNX graph.
+        """Return the networks, the average of their statistics and the decode as an ONNX graph.
 
-        Returns
-        -------
-        onnx.ModelProto
-            Its inputs are ``X``, ``beta``, ``min_labels`` and ``max_labels``, its outputs
-            ``labels``, ``expected_fbeta`` and ``probabilities``, as those of
-            :func:`fbeta.storage.onnx_export.to_onnx`; X has the type ``input_type``.
+        Inputs and outputs are those of :func:`fbeta.storage.onnx_export.to_onnx`; X has the type
+        ``input_type``.
         """
         check_is_fitted(self)
         onnx = optional_import("onnx", "onnx", "the export to ONNX")

@@ -25,7 +25,7 @@ from fbeta.statistics.storage import check_statistics
 
 
 def observed_cardinalities(Y: Indicator, which: str = "seen") -> NDArray[np.intp]:
-    """Return the sizes k for which statistics are kept.
+    """Return the sizes k for which statistics are kept: (K,), increasing, without 0.
 
     Parameters
     ----------
@@ -33,11 +33,6 @@ def observed_cardinalities(Y: Indicator, which: str = "seen") -> NDArray[np.intp
         0/1 indicator.
     which : {"seen", "all"}
         The sizes that occur in ``Y``, or all of 1..s.
-
-    Returns
-    -------
-    ndarray of shape (K,)
-        Increasing, without 0.
     """
     check_choice("cardinalities", which, ("seen", "all"))
     _check_indicator(Y)
@@ -57,9 +52,7 @@ def _check_indicator(Y: Any) -> None:
 def encode(Y: Indicator, cardinalities: NDArray[np.intp]) -> sp.csc_array:
     """Return the targets of every binary problem: a_y for each row.
 
-    Column 0 is ``1(|y| = 0)``; column ``1 + k s + j`` is ``1(|y| = cardinalities[k]) y_j``. Each
-    label of a row is in one column only, so the targets hold as many ones as ``Y`` (and one for
-    each empty row), however many problems there are.
+    Column 0 is ``1(|y| = 0)``; column ``1 + k s + j`` is ``1(|y| = cardinalities[k]) y_j``.
 
     Parameters
     ----------

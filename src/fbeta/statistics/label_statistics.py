@@ -164,10 +164,6 @@ class LabelStatistics:
             Increasing sizes in 1..s.
         n_labels : int
             Number of labels s.
-
-        Returns
-        -------
-        LabelStatistics
         """
         xp, _ = namespace_and_device(code=code)
         joint = xp.reshape(code[:, 1:], (code.shape[0], len(cardinalities), n_labels))
@@ -181,10 +177,6 @@ class LabelStatistics:
         ----------
         Y : labels of n instances
             0/1 array or sparse matrix of shape (n, s), DataFrame, or sequence of label sets.
-
-        Returns
-        -------
-        LabelStatistics
         """
         return cls.from_code(*encoding.encode_labels(Y))
 
@@ -210,8 +202,8 @@ class LabelStatistics:
         Returns
         -------
         LabelStatistics
-            With the cardinalities 1..s, or 1..m. Sizes that no set of labels with p = 0 and p = 1
-            can have get the limit: labels with p = 1 come first, and those with p = 0 last.
+            With the cardinalities 1..s, or 1..m. Sizes that labels with p = 0 and p = 1 rule out
+            get the limit: labels with p = 1 come first, and those with p = 0 last.
 
         Examples
         --------
@@ -244,10 +236,6 @@ class LabelStatistics:
             The expected number of labels that are not listed; they share it equally. It lowers the
             expected measure, and moves the best number of labels. 0 by default.
 
-        Returns
-        -------
-        LabelStatistics
-
         Examples
         --------
         >>> q = LabelStatistics.from_listed([[7, 2]], [[0.9, 0.2]], n_labels=1_000_000)
@@ -269,10 +257,6 @@ class LabelStatistics:
         sizes, unlisted
             As for :meth:`from_marginals`.
 
-        Returns
-        -------
-        LabelStatistics
-
         Examples
         --------
         >>> q = LabelStatistics.from_logits([[80.0, 40.0, 0.0]], sizes=[[0.0, 1.0]])
@@ -283,17 +267,12 @@ class LabelStatistics:
 
     @classmethod
     def from_samples(cls, S: Any) -> LabelStatistics:
-        """Build the empirical statistics of sampled label sets.
+        """Build the empirical statistics of sampled label sets, with the cardinalities in these.
 
         Parameters
         ----------
         S : array-like of shape (n, m, s)
             ``m`` sampled label sets for each of ``n`` instances, 0/1.
-
-        Returns
-        -------
-        LabelStatistics
-            With the cardinalities that occur in the samples.
         """
         xp, device = namespace_and_device(S=S)
         S = as_array(xp, device, S)
@@ -310,7 +289,7 @@ class LabelStatistics:
 
     @classmethod
     def from_distribution(cls, probabilities: Any, labelsets: Any) -> LabelStatistics:
-        """Build the statistics of a distribution over given label sets.
+        """Build the statistics of a distribution over label sets, with the cardinalities of these.
 
         Parameters
         ----------
@@ -318,11 +297,6 @@ class LabelStatistics:
             ``P(y = labelsets[l] | x_i)``.
         labelsets : labels of m sets
             0/1 array or sparse matrix of shape (m, s), DataFrame, or sequence of label sets.
-
-        Returns
-        -------
-        LabelStatistics
-            With the cardinalities that occur among the label sets.
         """
         xp, device = namespace_and_device(probabilities=probabilities)
         p = astype(xp, as_array(xp, device, probabilities), widest_float(xp, device))
@@ -354,11 +328,6 @@ class LabelStatistics:
         weights : array-like of shape (len(parts),), optional
             Non-negative, divided by their sum; equal by default.
 
-        Returns
-        -------
-        LabelStatistics
-            With the union of the cardinalities; some rows are averaged at a time.
-
         Examples
         --------
         >>> a = LabelStatistics.from_labels([[1, 0]])
@@ -376,11 +345,6 @@ class LabelStatistics:
         ----------
         parts : sequence of LabelStatistics
             With the same labels.
-
-        Returns
-        -------
-        LabelStatistics
-            With the union of their cardinalities.
 
         Examples
         --------

@@ -130,10 +130,6 @@ def code_norm(n_labels: int, beta: float = 1.0) -> float:
     beta : float > 0
         Weight of recall against precision.
 
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> code_norm(1), code_norm(1000) < 2
@@ -171,10 +167,6 @@ def regret_bound(
         The binary loss, for its strength lambda.
     tight : bool
         Return the tighter bound instead of the printed one.
-
-    Returns
-    -------
-    float
 
     Examples
     --------
