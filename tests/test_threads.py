@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fbeta import _threads
-from fbeta._threads import check_cancelled, current_check, periodic_check, run_evenly, run_threaded
+from fbeta._threads import check_cancelled, periodic_check, run_evenly, run_threaded
 
 
 def test_as_many_workers_as_are_asked_for():
@@ -33,14 +33,14 @@ def test_what_is_called_now_and_then_ends_work_on_every_thread():
         raise OverError
 
     with periodic_check(over):
-        assert current_check() is over
+        with pytest.raises(OverError):
+            check_cancelled()
         for workers in (1, 2):
             with pytest.raises(OverError):
                 run_threaded(lambda task: check_cancelled(), [1, 2, 3], workers=workers)
         with periodic_check(None):
             check_cancelled()
     check_cancelled()
-    assert current_check() is None
 
 
 def test_an_error_ends_the_others():

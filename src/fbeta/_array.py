@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 Array: TypeAlias = Any
-_NAMESPACES: dict[type, ModuleType] = {}  # cache, by the type of an array
+_NAMESPACES: dict[frozenset[type], ModuleType] = {}  # cache, by the types of arrays
 # the largest weight of a row for which sums over rows and their squares are normal numbers
 MIN_LARGEST_WEIGHT, MAX_LARGEST_WEIGHT = 1e-100, 1e100
 
@@ -36,15 +36,11 @@ def array_namespace(*arrays: Any) -> ModuleType:
     """Return the array API namespace of arrays of one library."""
     if all(isinstance(a, (np.ndarray, np.generic, float, int)) for a in arrays):
         return np
-    kinds = {type(a) for a in arrays}
-    kind = kinds.pop()
-    if kinds or kind not in _NAMESPACES:
+    kinds = frozenset(map(type, arrays))
+    if kinds not in _NAMESPACES:
         compat = optional_import("array_api_compat", "array-api", "computing with tensors")
-        namespace: ModuleType = compat.array_namespace(*arrays)
-        if kinds:
-            return namespace
-        _NAMESPACES[kind] = namespace
-    return _NAMESPACES[kind]
+        _NAMESPACES[kinds] = compat.array_namespace(*arrays)
+    return _NAMESPACES[kinds]
 
 
 def check_unmasked(name: str, value: Any) -> None:
@@ -276,30 +272,26 @@ def _is_number(value: Any, kind: type) -> bool:
 
 def check_beta(beta: Any) -> float:
     """Return ``beta`` as a float, or raise where it is not a positive finite number."""
-    if not _is_number(beta, Real):
-        raise TypeError(f"beta must be a number, got {beta!r}")
-    if not (0 < beta < np.inf):
-        raise ValueError(f"beta must be positive and finite, got {beta!r}")
-    return float(beta)
+    return check_number("beta", beta, strict=True)
 
 
 def check_number(name: str, value: Any, *, strict: bool = False) -> float:
     """Return ``value`` as a float, or raise where it is not finite and >= 0, or > 0 if strict."""
     if not _is_number(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if value < 0 or (strict and value == 0) or not np.isfinite(value):
-        raise ValueError(f"{name} must be finite and {'>' if strict else '>='} 0, got {value!r}")
+    if not (0 < value < np.inf or (value == 0 and not strict)):
+        expected = "positive and finite" if strict else "finite and >= 0"
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
     return float(value)
 
 
-def check_count(name: str, value: Any, *, low: int = 1, high: int | None = None) -> int:
+def check_count(name: str, value: Any, *, low: int = 1, high: float = np.inf) -> int:
     """Return ``value`` as an int, or raise where it is not an integer from ``low`` to ``high``."""
     if not _is_number(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < low:
-        raise ValueError(f"{name} must be at least {low}, got {value!r}")
-    if high is not None and value > high:
-        raise ValueError(f"{name} must be at most {high}, got {value!r}")
+    if not low <= value <= high:
+        limit = f"at least {low}" if value < low else f"at most {high}"
+        raise ValueError(f"{name} must be {limit}, got {value!r}")
     return int(value)
 
 

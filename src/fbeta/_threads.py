@@ -63,54 +63,44 @@ def one_blas_thread(only_if: bool = True) -> Iterator[None]:
                 _blas.limit.restore_original_limits()
 
 
-_local = threading.local()
+class _Local(threading.local):
+    """What a thread has to call now and then, and what ends its cancellable work under way."""
+
+    def __init__(self) -> None:
+        self.check: Callable[[], object] | None = None
+        self.stops: list[Callable[[], object]] = []
+
+
+_local = _Local()
 
 
 @contextmanager
 def cancellable(stop: Callable[[], object]) -> Iterator[None]:
     """Call ``stop`` if the task on this thread is cancelled, then raise CancelledError."""
-    scope: Any = getattr(_local, "scope", None)
-    if scope is None:
-        yield
-        return
-    with scope.lock:
-        if scope.cancelled:
-            raise CancelledError
-        scope.stops.append(stop)
+    stops = _local.stops
+    stops.append(stop)
     try:
+        check_cancelled()  # who cancels later finds ``stop`` in the list
         yield
     finally:
-        with scope.lock:
-            scope.stops.remove(stop)
-    if scope.cancelled:
-        raise CancelledError
+        stops.remove(stop)
+    check_cancelled()
 
 
 @contextmanager
 def periodic_check(check: Callable[[], object] | None) -> Iterator[None]:
     """Have long work call ``check`` now and then; the work ends if ``check`` raises an error."""
-    before = current_check()
-    _local.check = check
+    before, _local.check = _local.check, check
     try:
         yield
     finally:
         _local.check = before
 
 
-def current_check() -> Callable[[], object] | None:
-    """Return the function of :func:`periodic_check` on this thread."""
-    check: Callable[[], object] | None = getattr(_local, "check", None)
-    return check
-
-
 def check_cancelled() -> None:
     """Raise if the task on this thread is cancelled, or if its :func:`periodic_check` raises."""
-    scope: Any = getattr(_local, "scope", None)
-    if scope is not None and scope.cancelled:
-        raise CancelledError
-    check = current_check()
-    if check is not None:
-        check()
+    if _local.check is not None:
+        _local.check()
 
 
 def run_threaded(
@@ -130,12 +120,16 @@ def run_threaded(
     if workers == 1:
         with one_blas_thread(small):
             return [work(task) for task in tasks]
-    # the tasks of this call, which are cancelled together; what stops cancellable work under way
-    scope = SimpleNamespace(lock=threading.Lock(), cancelled=False, stops=[])
-    check = current_check()
+    cancelled, stops, outer = threading.Event(), list[Callable[[], object]](), _local.check
+
+    def check() -> None:
+        if cancelled.is_set():
+            raise CancelledError
+        if outer is not None:
+            outer()
 
     def run(task: Task) -> Result:
-        _local.scope = scope
+        _local.stops = stops
         with periodic_check(check):
             return work(task)
 
@@ -144,9 +138,8 @@ def run_threaded(
         try:
             return list(pool.map(run, tasks))
         except BaseException as error:
-            with scope.lock:
-                scope.cancelled, stops = True, list(scope.stops)
-            for stop in stops:
+            cancelled.set()
+            for stop in list(stops):
                 stop()
             if isinstance(error, RuntimeError) and "start new thread" in str(error):
                 raise MemoryError(str(error)) from error  # no memory for the thread's stack

@@ -253,8 +253,7 @@ def best_thresholds(
 ) -> Array:
     """Find the thresholds with the highest F_beta, exactly, in O(n s log(n s)).
 
-    F_beta changes only where the threshold passes one of the scores. Going down through them in
-    order, each one adds its label to the prediction of its row.
+    F_beta changes only where the threshold passes one of the scores.
 
     Parameters
     ----------
@@ -262,12 +261,9 @@ def best_thresholds(
         ``scores > threshold`` is predicted.
     Y : labels of n instances
         The truth, a 0/1 matrix of shape (n, s) or label sets of the numbers of columns.
-    beta : float > 0
-        Weight of recall against precision.
-    average : {"instance", "micro", "macro"}
-        As for :func:`averaged_fbeta`; macro maximises F_beta of each label by itself.
-    weight : array-like of shape (n,), optional
-        Weights of the rows.
+    beta, average, weight
+        As ``beta``, ``average`` and ``sample_weight`` of :func:`averaged_fbeta`; macro maximises
+        F_beta of each label by itself.
     ends : pair of float, optional
         The lowest and the highest that a score can be, such as 0 and 1; by default there are none.
 

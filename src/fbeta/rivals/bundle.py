@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from fbeta._array import Array
+from fbeta._threads import one_blas_thread
 
 Oracle = Callable[[Array], tuple[float, Array]]
 # where the next plane is taken, on the way from the best point to the minimiser of the model
@@ -24,7 +24,7 @@ def minimise(
     oracle: Oracle,
     penalty: Array,
     *,
-    nonnegative: NDArray[np.bool_] | None = None,
+    nonnegative: NDArray[np.bool_] | bool = False,
     tol: float = 1e-3,
     max_iter: int = 1000,
 ) -> OptimizeResult:
@@ -40,12 +40,12 @@ def minimise(
     """
     # in the units of v = sqrt(penalty) w the penalty is |v|^2 / 2
     scale = np.sqrt(penalty)
-    bundle = _Bundle(nonnegative if nonnegative is not None else np.zeros(len(scale), np.bool_))
+    bundle = _Bundle(np.broadcast_to(nonnegative, scale.shape))
     point = best = np.zeros(len(scale))
     objective, gap, n_iter = np.inf, np.inf, 0
     # the systems are small: threads of BLAS would wait for each other most of the time
     # an overflow is refused where planes are added
-    with threadpool_limits(1, user_api="blas"), np.errstate(over="ignore", invalid="ignore"):
+    with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         for _ in range(max_iter):
             n_iter += 1
             risk, gradient = oracle(point / scale)
@@ -84,23 +84,24 @@ class _Bundle:
     def __init__(self, nonnegative: NDArray[np.bool_]) -> None:
         self.bounded = np.flatnonzero(nonnegative)
         # R >= 0 is the first plane
-        self.gradients = np.zeros((1, len(nonnegative)))
-        self.count, self.offsets, self.weights = 1, np.zeros(1), np.ones(1)
+        self.buffer = np.zeros((8, len(nonnegative)))
+        self.gradients, self.offsets, self.weights = self.buffer[:1], np.zeros(1), np.ones(1)
         self.gram, self.idle = np.zeros((1, 1)), np.zeros(1, dtype=np.intp)
 
     def add(self, gradient: Array, offset: float) -> None:
         """Add a plane."""
-        if self.count == len(self.gradients):
-            self.gradients = np.pad(self.gradients, ((0, max(8, self.count)), (0, 0)))
-        self.gradients[self.count] = gradient
-        self.count += 1
-        products = self.gradients[: self.count] @ gradient
+        count = len(self.offsets)
+        if count == len(self.buffer):
+            self.buffer = np.pad(self.buffer, ((0, count), (0, 0)))
+        self.buffer[count] = gradient
+        self.gradients = self.buffer[: count + 1]
+        products = self.gradients @ gradient
         if not (np.isfinite(products).all() and np.isfinite(offset)):
             raise ValueError(
                 "the gradients of the losses overflow: increase alpha, or scale X or sample_weight"
             )
-        # the bounded coordinates enter in _curvature, which knows the active ones
-        products -= self.gradients[: self.count, self.bounded] @ gradient[self.bounded]
+        # the bounded coordinates enter in solve, which knows the active ones
+        products -= self.gradients[:, self.bounded] @ gradient[self.bounded]
         self.gram = np.pad(self.gram, (0, 1))
         self.gram[-1], self.gram[:, -1] = products, products
         self.offsets = np.append(self.offsets, offset)
@@ -108,15 +109,14 @@ class _Bundle:
 
     def height(self, point: Array, last: int = 0) -> float:
         """Return the largest of all or of the last planes at a point."""
-        planes = slice(self.count - last if last else 0, self.count)
-        return float((self.offsets[planes] + self.gradients[planes] @ point).max())
+        return float((self.offsets[-last:] + self.gradients[-last:] @ point).max())
 
     def solve(self) -> tuple[Array, float]:
         """Return the minimiser, of shape (D,), and the minimum; forget planes long unused."""
         value, rises = self._value(self.weights), True
         while rises:
             # the negative Hessian of the dual at the present weights
-            active = self.gradients[: self.count, self.bounded]
+            active = self.gradients[:, self.bounded]
             active = active[:, self.weights @ active < 0]
             curvature = self.gram + active @ active.T if len(self.bounded) else self.gram
             proposal = maximise_on_simplex(curvature, self.offsets, self.weights)
@@ -131,19 +131,19 @@ class _Bundle:
             rises = len(self.bounded) > 0 and new > value + 1e-9 * abs(value)
             if new > value:
                 self.weights, value = weights, new
-        minimiser = -(self.weights @ self.gradients[: self.count])
+        minimiser = -(self.weights @ self.gradients)
         minimiser[self.bounded] = np.maximum(minimiser[self.bounded], 0.0)
         self.idle = np.where(self.weights > 0, 0, self.idle + 1)
         planes = np.flatnonzero(self.idle <= MAX_IDLE_ITERATIONS)
-        if len(planes) <= 0.75 * self.count:  # else moving the others is not worth it
-            self.gradients[: len(planes)] = self.gradients[planes]
-            self.count, self.gram = len(planes), self.gram[np.ix_(planes, planes)]
-            self.offsets, self.weights = self.offsets[planes], self.weights[planes]
-            self.idle = self.idle[planes]
+        if len(planes) <= 0.75 * len(self.idle):  # else moving the others is not worth it
+            self.buffer[: len(planes)] = self.gradients[planes]
+            self.gradients = self.buffer[: len(planes)]
+            self.gram, self.offsets = self.gram[np.ix_(planes, planes)], self.offsets[planes]
+            self.weights, self.idle = self.weights[planes], self.idle[planes]
         return minimiser, value
 
     def _value(self, weights: Array) -> float:
-        slack = np.minimum(weights @ self.gradients[: self.count, self.bounded], 0.0)
+        slack = np.minimum(weights @ self.gradients[:, self.bounded], 0.0)
         quadratic = weights @ self.gram @ weights + slack @ slack
         return float(self.offsets @ weights - quadratic / 2)
 

@@ -37,63 +37,45 @@ sigmoid = LogisticLoss().inverse_link
 # for n instances: scores (n, s) of each position where no label before it is present, and (s, s)
 # what the label at position r adds to that of position t
 Conditionals: TypeAlias = tuple[NDArray[Any], NDArray[np.float64]]
-
-
 # label sets (n, m, s), or (1, m, s) where all instances share them; their shares of a distribution
 # over the sets, (n, m), of sum 1; and the model's probability of each set, (n, m)
 Candidates: TypeAlias = tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]]
 
 
-def enumerate_sets(B: NDArray[Any], chain: NDArray[Any]) -> Candidates:
-    """Return all 2^s label sets and their probabilities, for scores B (n, s) and c_tr (s, s)."""
+def search_beam(B: NDArray[Any], chain: NDArray[Any], width: int | None) -> Candidates:
+    """Keep the ``width`` most probable beginnings, label by label, or find all 2^s label sets.
+
+    B (n, s) and chain (s, s) are the :data:`Conditionals`.
+    """
     n, s = B.shape
-    sets = np.zeros((1, s), dtype=np.bool_)
+    sets = np.zeros((1 if width is None else n, 1, s), dtype=np.bool_)
     probability = np.ones((n, 1))
     for t in range(s):
-        present = sigmoid(B[:, t, None] + _offset(sets, chain, t)[None, :])
+        present = sigmoid(B[:, t, None] + sets[:, :, :t] @ chain[t, :t])
         probability = np.concatenate([probability * (1 - present), probability * present], axis=1)
-        sets = np.concatenate([sets, sets])
-        sets[len(sets) // 2 :, t] = True
-    return sets[None], probability, probability
-
-
-def search_beam(B: NDArray[Any], chain: NDArray[Any], width: int) -> Candidates:
-    """Keep the ``width`` most probable beginnings, label by label; weights are their shares."""
-    n, s = B.shape
-    sets = np.zeros((n, 1, s), dtype=np.bool_)
-    probability = np.ones((n, 1))
-    for t in range(s):
-        present = sigmoid(B[:, t, None] + _offset(sets, chain, t))
-        both = np.concatenate([probability * (1 - present), probability * present], axis=1)
-        m = probability.shape[1]
-        kept = np.argsort(-both, axis=1, kind="stable")[:, :width]
-        probability = np.take_along_axis(both, kept, axis=1)
-        sets = np.take_along_axis(sets, (kept % m)[:, :, None], axis=1)
-        sets[:, :, t] = kept >= m
-    return sets, probability / probability.sum(axis=1, keepdims=True), probability
+        sets = np.concatenate([sets, sets], axis=1)
+        sets[:, sets.shape[1] // 2 :, t] = True
+        if width is not None:
+            kept = np.argsort(-probability, axis=1, kind="stable")[:, :width]
+            probability = np.take_along_axis(probability, kept, axis=1)
+            sets = np.take_along_axis(sets, kept[:, :, None], axis=1)
+    total = 1.0 if width is None else probability.sum(axis=1, keepdims=True)
+    return sets, probability / total, probability
 
 
 def sample_sets(B: NDArray[Any], chain: NDArray[Any], uniforms: NDArray[np.float64]) -> Candidates:
-    """Sample m label sets with equal weights, label by label, from uniform numbers (m, s).
+    """Sample m label sets, label by label, from uniform numbers (m, s).
 
     All instances use the same numbers, so that the samples of an instance do not depend on which
-    others are predicted with it. Other arguments as for :func:`enumerate_sets`.
+    others are predicted with it.
     """
-    (n, s), m = B.shape, len(uniforms)
-    sets = np.zeros((n, m, s), dtype=np.bool_)
-    log_probability = np.zeros((n, m))
-    for t in range(s):
-        present = sigmoid(B[:, t, None] + _offset(sets, chain, t))
-        sets[:, :, t] = uniforms[None, :, t] < present
-        chosen = np.where(sets[:, :, t], present, 1 - present)
-        log_probability += np.log(np.maximum(chosen, np.finfo(np.float64).tiny))
-    return sets, np.full((n, m), 1 / m), np.exp(log_probability)
-
-
-def _offset(sets: NDArray[np.bool_], chain: NDArray[Any], t: int) -> NDArray[Any]:
-    """Return ``sum_{r < t} y_r c_tr`` for each set."""
-    out: NDArray[Any] = np.where(sets[..., :t], chain[t, :t], 0.0).sum(axis=-1)
-    return out
+    n, m = len(B), len(uniforms)
+    sets, probability = np.zeros((n, *uniforms.shape), dtype=np.bool_), np.ones((n, m))
+    for t, numbers in enumerate(uniforms.T):
+        present = sigmoid(B[:, t, None] + sets[:, :, :t] @ chain[t, :t])
+        sets[:, :, t] = numbers < present
+        probability *= np.where(sets[:, :, t], present, 1 - present)
+    return sets, np.full((n, m), 1 / m), probability
 
 
 @dataclass(frozen=True)
@@ -132,12 +114,11 @@ class ChainCode(Code):
 
     def candidates(self, P: Conditionals) -> Candidates:
         """Run the inference."""
-        if self.inference == "exhaustive":
-            sets, weight, probability = enumerate_sets(*P)
-        elif self.inference == "beam":
-            sets, weight, probability = search_beam(*P, self.beam_width)
-        else:
+        if self.inference == "monte_carlo":
             sets, weight, probability = sample_sets(*P, self.uniforms)
+        else:
+            width = self.beam_width if self.inference == "beam" else None
+            sets, weight, probability = search_beam(*P, width)
         # from positions in the chain back to columns
         return sets[:, :, np.argsort(self.order)], weight, probability
 
@@ -188,13 +169,11 @@ class ProbabilisticChain(LinearParameters, StatisticsClassifier):
         inference, or the labels with a marginal probability above 1/2.
     order : None, "random" or sequence of int
         Order of the labels in the chain; that of the columns by default.
-    beam_width : int
-        Number of sets that a beam keeps.
-    n_samples : int
-        Number of label sets to sample for each instance.
+    beam_width, n_samples : int
+        Number of sets that a beam keeps, and that are sampled for each instance.
     random_state : int, RandomState or None
-        For the random order and for sampling. The random numbers are drawn in ``fit``: predictions
-        of a fitted chain do not change from call to call.
+        Of the random order and of the samples. The numbers are drawn in ``fit``: predictions of a
+        fitted chain do not change from call to call.
 
     Attributes
     ----------
@@ -202,13 +181,10 @@ class ProbabilisticChain(LinearParameters, StatisticsClassifier):
         As for :class:`fbeta.FBetaClassifier`.
     order_ : ndarray of shape (s,)
         The label at each position of the chain.
-    coef_ : ndarray of shape (s, d)
-        Coefficients of x, by position in the chain.
+    coef_, intercept_ : ndarray of shape (s, d) and (s,)
+        Coefficients of x and intercepts, by position.
     chain_coef_ : ndarray of shape (s, s)
-        ``chain_coef_[t, r]`` is the coefficient of the label at position r in the model of the one
-        at position t.
-    intercept_ : ndarray of shape (s,)
-        Intercepts, by position in the chain.
+        Coefficient of the label at position r in the model of position t, at ``[t, r]``.
 
     Examples
     --------
@@ -264,13 +240,12 @@ class ProbabilisticChain(LinearParameters, StatisticsClassifier):
         learner = LinearLearner(self.fit_intercept, self.tol, self.max_iter)
         s, d = targets.shape[1], X.shape[1]
         coef, intercept, n_iter = np.zeros((s, d + s)), np.zeros(s), 0
+        if sp.issparse(X):
+            features = sp.csr_array(sp.hstack([X, targets.astype(X.dtype)]))
+        else:
+            features = np.hstack([X, targets.astype(X.dtype).toarray()])
         for t in range(s):
-            before = targets[:, :t].astype(X.dtype)
-            if sp.issparse(X):
-                features = sp.csr_array(sp.hstack([X, before], format="csr"))
-            else:
-                features = np.concatenate([X, before.toarray()], axis=1)
-            fitted = learner.fit(features, targets[:, [t]], weight, alpha)
+            fitted = learner.fit(features[:, : d + t], targets[:, [t]], weight, alpha)
             coef[t, : d + t], intercept[t] = fitted.coef[0], fitted.intercept[0]
             n_iter = max(n_iter, fitted.most_iter)
         return ChainModel(coef[:, :d].astype(X.dtype), coef[:, d:], intercept, n_iter)

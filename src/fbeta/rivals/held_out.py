@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fbeta._array import Array, array_namespace, check_choice, check_count, check_number
+from fbeta._array import Array, check_choice, check_count, check_number
 from fbeta.decoding.expected import ScoreThresholds
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.statistics_base import LinearParameters
@@ -90,22 +90,18 @@ class HeldOutThresholds:
     Y: NDArray[np.bool_]  # (n, s), their labels
     weight: Weight
     average: str  # which average of F_beta is to be the highest
-    beta: float  # the measure that the threshold is for
-    threshold: NDArray[np.float64]  # (s,)
+    beta: float = np.nan  # the measure that the threshold is for
+    threshold: Any = None  # (s,)
 
-    @classmethod
-    def choose(
-        cls, P: NDArray[Any], Y: NDArray[np.bool_], weight: Weight, average: str, beta: float
-    ) -> HeldOutThresholds:
-        """Find the thresholds for one beta."""
-        best = best_thresholds(P, Y, beta, average=average, weight=weight, ends=(0.0, 1.0))
-        return cls(P, Y, weight, average, beta, np.broadcast_to(best, P.shape[1:]).copy())
+    def for_beta(self, beta: float) -> HeldOutThresholds:
+        """Return the rule with the thresholds for one beta."""
+        options: dict[str, Any] = {"average": self.average, "weight": self.weight}
+        best = best_thresholds(self.P, self.Y, beta, ends=(0.0, 1.0), **options)
+        return replace(self, beta=beta, threshold=np.broadcast_to(best, self.P.shape[1:]).copy())
 
     def __call__(self, output: NDArray[Any], beta: float) -> NDArray[np.bool_]:
         """Cut at the thresholds, which are chosen again for another beta."""
-        rule = self
-        if beta != self.beta:
-            rule = self.choose(self.P, self.Y, self.weight, self.average, beta)
+        rule = self if beta == self.beta else self.for_beta(beta)
         return np.asarray(output > rule.threshold)
 
 
@@ -114,8 +110,8 @@ class ThresholdedRelevance(HeldOutClassifier):
     """Binary relevance with the thresholds that are best on held-out rows (Koyejo et al. 2015).
 
     Fits one logistic regression for each label to a part of the rows, and predicts the labels
-    whose probability exceeds a threshold: the one with the highest F_beta on the other rows,
-    among all thresholds there are.
+    whose probability exceeds a threshold: of all, the one with the highest F_beta on the other
+    rows. These are kept, so that ``predict(X, beta=...)`` can choose again for another beta.
 
     Parameters
     ----------
@@ -139,11 +135,6 @@ class ThresholdedRelevance(HeldOutClassifier):
     threshold_ : ndarray of shape (s,)
         Labels with a higher probability are predicted.
 
-    Notes
-    -----
-    The held-out probabilities are kept, so that ``predict(X, beta=...)`` can choose the thresholds
-    for another beta.
-
     Examples
     --------
     >>> X = [[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]]
@@ -160,9 +151,8 @@ class ThresholdedRelevance(HeldOutClassifier):
         (X, Y, weight), (held, truth, other) = self._parts(X, Y, weight)
         learner = LinearLearner(self.fit_intercept, self.tol, self.max_iter, unfold=True)
         self._model = learner.fit(X, Y.tocsc(), weight, self.alpha)
-        self._rule = HeldOutThresholds.choose(
-            self._output(held), truth.toarray() > 0, other, self.average, float(self.beta)
-        )
+        rule = HeldOutThresholds(self._output(held), truth.toarray() > 0, other, self.average)
+        self._rule = rule.for_beta(float(self.beta))
 
     def _output(self, X: Any) -> NDArray[Any]:
         return np.asarray(self._model.probabilities(X))
@@ -207,17 +197,9 @@ class CostedLogistic(Loss):
 
     def evaluate(self, y: Array, u: Array) -> tuple[Array, Array, Array]:
         """Return value, first and second derivative together, from one exponential."""
-        xp = array_namespace(u)
-        e = xp.exp(-xp.abs(u))
-        above, below = xp.clip(u, 0.0, None), xp.clip(-u, 0.0, None)
-        p = xp.where(u >= 0, xp.ones_like(e), e) / (1 + e)
-        cost, fn = self.fp + (self.fn - self.fp) * y, self.fn * y
-        fp = cost - fn
-        value = cost * xp.log1p(e) + fn * below + fp * above
-        return value, cost * p - fn, cost * p * (1 - p)
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.fn, self.fp))
+        cost = self.fp + (self.fn - self.fp) * y
+        parts = LogisticLoss().evaluate(self.fn * y / cost, u)
+        return cost * parts[0], cost * parts[1], cost * parts[2]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fn={self.fn:g}, fp={self.fp:g})"
@@ -255,16 +237,10 @@ class CostSensitiveRelevance(HeldOutClassifier):
         penalised.
     grid : int or sequence of float
         The values of t, between 0 and ``1 + beta^2``; a number m stands for 1/m, 2/m, ..., 1.
-    average : {"instance", "micro", "macro"}
-        Which average of F_beta. One t is shared by all labels for ``"instance"`` and ``"micro"``;
-        each label has its own for ``"macro"``.
-    validation_fraction : float
-        Share of the rows to choose t on.
+    average, validation_fraction, random_state
+        As for :class:`ThresholdedRelevance`, with t in place of the threshold.
     fit_intercept, tol, max_iter
         As for :class:`fbeta.FBetaClassifier`.
-    random_state : int, RandomState or None
-        Decides which rows are held out, together with their values: a float32 copy of X has
-        other values, and other rows of it are held out.
 
     Attributes
     ----------
@@ -306,18 +282,14 @@ class CostSensitiveRelevance(HeldOutClassifier):
             solution = problems.solve(alpha, start=start, tol=solver.tol, max_iter=solver.max_iter)
             problems.warn_if_not_converged(solution, alpha, solver.max_iter)
             start = solution.W
-            models.append(problems.model(solution))
+            models.append(problems.model(solution).unfold())
         options: dict[str, Any] = {"average": self.average, "sample_weight": share}
-        values = [
-            averaged_fbeta(truth, m.scores(held)[:, m.problem] > 0, self.beta, **options)
-            for m in models
-        ]
+        values = [averaged_fbeta(truth, m.scores(held) > 0, self.beta, **options) for m in models]
         best = np.broadcast_to(np.argmax(values, axis=0), Y.shape[1:])
-        rows = [(models[b], models[b].problem[j]) for j, b in enumerate(best)]
         coef, intercept = (
-            np.stack([getattr(model, name)[row] for model, row in rows])
+            np.stack([getattr(models[b], name)[j] for j, b in enumerate(best)])
             for name in ("coef", "intercept")
         )
-        n_iter = max(int(model.n_iter.max(initial=0)) for model in models)
+        n_iter = max(model.most_iter for model in models)
         self._model = CostedModel(coef, intercept, grid[best], float(self.beta), n_iter)
         self._rule = ScoreThresholds(float(self.beta))

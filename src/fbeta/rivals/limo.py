@@ -70,19 +70,17 @@ class Limo(MultiLabelClassifier):
         Names of the labels.
     coef_ : ndarray of shape (s, d)
         Weights of the features of each label; there is no intercept.
-    threshold_coef_ : ndarray of shape (2 s,)
-        Coefficients of the scores and of the scores in descending order, zero for one threshold.
-    threshold_intercept_ : float
-        The rest of the threshold.
+    threshold_coef_, threshold_intercept_ : ndarray of shape (2 s,), and float
+        Coefficients of the scores and of the scores in descending order, zero for one threshold,
+        and the rest of the threshold.
     beta_ : float
         The measure that the threshold was fitted for.
 
     Notes
     -----
-    Features are divided by their largest absolute value for the descent, and the weights are
-    returned for the features as they came. Rows with no or all labels have no pairs of labels and
-    matter for the threshold only; with one label there is nothing for ``variant="label"`` to learn
-    from.
+    For the descent features are divided by their largest absolute value; ``coef_`` is for the
+    features as they came. Rows with no or all labels have no pairs of labels and matter for the
+    threshold only.
 
     Examples
     --------

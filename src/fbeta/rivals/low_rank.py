@@ -114,8 +114,8 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : ndarray of shape (n_classes,)
         The classes; names of the labels where there are ``labelsets``.
     label_names_ : ndarray of shape (s,)
-        What model files call the columns of a prediction as 0/1: the labels; or else the classes,
-        or the columns of a loss matrix that is not square.
+        Names of the columns of a prediction as 0/1: labels, classes, or columns of a loss matrix
+        that is not square.
     factors_ : pair of ndarray of shape (n_classes, r) and (r, n_predictions)
         Factors of the loss matrix.
     coef_, intercept_, n_iter_
@@ -185,9 +185,8 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Itself.
         """
         with all_or_nothing(self) as draft:
-            learner = LinearLearner(
-                self.fit_intercept, self.tol, self.max_iter, get_loss(self.loss)
-            )
+            solver = self.fit_intercept, self.tol, self.max_iter
+            learner = LinearLearner(*solver, get_loss(self.loss))
             X, ids = validate_features(draft, X, reset=True), draft._read_classes(y)
             if X.shape[0] != len(ids):
                 raise ValueError(f"X has {X.shape[0]} rows and y has {len(ids)}")
@@ -203,21 +202,19 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("y is None: requires y to be passed, but the target y is None")
         given = self._given_factors()
-        if self.labelsets is not None:
-            if given is None:
-                raise ValueError("labelsets need a loss_matrix or factors")
+        if self.labelsets is None:
+            y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
+            check_classification_targets(y)
+            self.classes_ = np.unique(y) if given is None else np.arange(len(given[0]))
+        elif given is None:
+            raise ValueError("labelsets need a loss_matrix or factors")
+        else:
             form, self._sets = read_labels(self.labelsets, "labelsets")
             self._form = form if form.kind == "sets" else form_of(y, "y")
             self.classes_, shape = self._form.classes, (len(given[0]), given[1].shape[1])
             if shape != 2 * self._sets.shape[:1]:
-                raise ValueError(
-                    f"there are {self._sets.shape[0]} label sets, but the loss matrix has shape "
-                    f"{shape}"
-                )
-        else:
-            y = column_or_1d(check_array(y, ensure_2d=False, dtype=None, input_name="y"), warn=True)
-            check_classification_targets(y)
-            self.classes_ = np.unique(y) if given is None else np.arange(len(given[0]))
+                count = self._sets.shape[0]
+                raise ValueError(f"there are {count} label sets, but the loss matrix is {shape}")
         identity = np.eye(len(self.classes_))
         self.factors_ = (identity, 1 - identity) if given is None else given
         columns = self.factors_[1].shape[1]
@@ -241,25 +238,20 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _ids(self, y: Any) -> NDArray[np.intp]:
         """Return the class of each row as a row number of the loss matrix."""
-        if self.labelsets is not None:
-            places = {row.tobytes(): i for i, row in enumerate(self._sets.toarray())}
-            rows = self._form.read(y, "y").toarray()
-            ids = np.array([places.get(row.tobytes(), -1) for row in rows], dtype=np.intp)
-            if (ids < 0).any():
-                raise ValueError(
-                    f"y has a label set in row {ids.argmin()} that is not one of labelsets"
-                )
-            return ids
-        y = column_or_1d(y)
-        place: NDArray[np.intp] = np.searchsorted(self.classes_, y)
-        place = np.minimum(place, len(self.classes_) - 1)
-        unknown = self.classes_[place] != y
-        if unknown.any():
+        if self.labelsets is None:
+            known, rows = self.classes_.tolist(), column_or_1d(y).tolist()
+        else:
+            both = self._sets, self._form.read(y, "y")
+            known, rows = ([row.tobytes() for row in sets.toarray()] for sets in both)
+        places = {key: i for i, key in enumerate(known)}
+        ids = np.array([places.get(key, -1) for key in rows], dtype=np.intp)
+        if (ids < 0).any():
+            first = int(ids.argmin())
+            what = repr(rows[first]) if self.labelsets is None else "a label set"
             raise ValueError(
-                f"y holds {np.unique(y[unknown]).tolist()}, which is not one of the "
-                f"{len(self.classes_)} classes"
+                f"y has {what} in row {first}, which is not one of the {len(known)} classes"
             )
-        return place
+        return ids
 
     def _range(self) -> tuple[float, float]:
         """Return where the factors begin and how far they go, to scale them to [0, 1]."""
@@ -282,18 +274,9 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(np.argmax(near, axis=1), dtype=np.intp)
 
     def predict(self, X: Any) -> Any:
-        """Predict what has the smallest expected loss.
+        """Predict what has the smallest expected loss for X (n, d); ties go to the first column.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-
-        Returns
-        -------
-        ndarray of shape (n,), or labels of n instances
-            Classes, column numbers of the loss matrix where it is not square, or label sets.
-            Ties go to the column that comes first.
+        Returns classes (n,), column numbers of a loss matrix that is not square, or label sets.
         """
         best = self._best(X)
         if self.labelsets is None:

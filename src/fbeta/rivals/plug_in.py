@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils.validation import _num_samples
 
 from fbeta._array import check_choice
 from fbeta.decoding.exact import decode, exact_decode
@@ -48,10 +47,8 @@ class BinaryRelevance(LinearParameters, StatisticsClassifier):
     ----------
     classes_, n_iter_
         As for :class:`fbeta.FBetaClassifier`.
-    coef_ : ndarray of shape (s, d)
-        Coefficients, one row for each label.
-    intercept_ : ndarray of shape (s,)
-        Intercepts, infinite where a label is always or never present.
+    coef_, intercept_ : ndarray of shape (s, d) and (s,)
+        Of the labels; an intercept is infinite where a label is always or never present.
 
     Examples
     --------
@@ -96,7 +93,6 @@ def decode_independent(P: Any, beta: float = 1.0) -> NDArray[np.int8]:
     Returns
     -------
     int8 array of shape (n, s)
-        Predicted label sets, 0/1.
 
     Examples
     --------
@@ -114,18 +110,7 @@ PlugInTargets: TypeAlias = tuple[sp.csc_array, NDArray[np.intp], NDArray[np.intp
 class PlugInCode(Code):
     """The emptiness of a set, and for each label the size of the set, 0 if the label is absent.
 
-    The code of the exact F-measure plug-in (Dembczynski et al. 2013): one binary and m multinomial
-    problems with M classes together. Only classes that occur are there, and labels with equal
-    columns are one problem.
-
-    Examples
-    --------
-    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [0, 0]], dtype=np.int8))
-    >>> code = PlugInCode.of(Y, conditional=True)
-    >>> code.sizes.tolist(), code.problem.tolist()
-    ([0, 2, 1, 2], [0, 0, 1, 1])
-    >>> code.targets(Y)[2].tolist()
-    [[1, 1], [0, 0]]
+    Labels with equal columns are one of m multinomial problems, with M classes together.
     """
 
     labels: NDArray[np.intp]  # (m,), a label of each problem
@@ -200,7 +185,7 @@ class PlugInModel:
     def probabilities(self, X: Any) -> NDArray[Any]:
         """Return the probabilities of no labels and of the classes, of shape (n, 1 + M)."""
         P = self.sizes.probabilities(X)
-        none = np.zeros((_num_samples(X), 1)) if self.empty is None else self.empty.probabilities(X)
+        none = np.zeros((len(P), 1)) if self.empty is None else self.empty.probabilities(X)
         return np.concatenate([none.astype(P.dtype), P], axis=1)
 
     @property
@@ -222,9 +207,7 @@ class PlugInLearner(Learner):
     ) -> PlugInModel:
         """Fit both, the second to rows of its own."""
         none, rows, classes = targets
-        empty = None
-        if none.nnz:
-            empty = self.empty.fit(X, none, weight, alpha, lambda _: "no labels")
+        empty = self.empty.fit(X, none, weight, alpha, lambda _: "no labels") if none.nnz else None
         own = None if weight is None else weight[rows]
         return PlugInModel(empty, self.sizes.fit(X[rows], classes, own, alpha))
 
@@ -236,9 +219,8 @@ class PlugInLearner(Learner):
         """Follow both paths side by side."""
         none, own, classes = targets
         sizes = self.sizes.path(shared, classes, weight, rows[own], alphas)
-        empty: Iterator[Any] = repeat((None, None))
-        if none.nnz:
-            empty = self.empty.path(shared, none, weight, rows, alphas)
+        path = self.empty.path(shared, none, weight, rows, alphas)
+        empty: Iterator[Any] = path if none.nnz else repeat((None, None))
         for (alpha, model), (_, other) in zip(sizes, empty, strict=False):
             yield alpha, PlugInModel(other, model)
 
@@ -249,8 +231,7 @@ class ExactFPlugIn(LinearParameters, StatisticsClassifier):
 
     ``q_0 = P(no labels | x)`` by logistic regression and, for each label j, one multinomial
     regression whose class is ``|y|`` if ``y_j = 1`` and 0 otherwise; ``q_jk`` is the probability of
-    class k. Then the decoder of :class:`fbeta.FBetaClassifier`. The multinomial regressions of
-    all labels are solved together.
+    class k. Then the decoder of :class:`fbeta.FBetaClassifier`.
 
     Parameters
     ----------
@@ -270,10 +251,8 @@ class ExactFPlugIn(LinearParameters, StatisticsClassifier):
     ----------
     classes_, cardinalities_, n_iter_
         As for :class:`fbeta.FBetaClassifier`.
-    coef_ : ndarray of shape (M, d)
-        Weights of the classes of the distinct multinomial problems, one problem after the other.
-    intercept_ : ndarray of shape (M,)
-        Their intercepts.
+    coef_, intercept_ : ndarray of shape (M, d) and (M,)
+        Of the classes of the distinct multinomial problems, one problem after the other.
 
     Notes
     -----

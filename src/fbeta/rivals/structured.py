@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self
@@ -35,6 +36,10 @@ class BundleModel(LinearScores):
     attraction: Array | None = None  # (E,), not negative
 
 
+# from scores (n, s) and weights of pairs to the risk and its gradients in both
+Search = Callable[[Array, Array], tuple[Any, ...]]
+
+
 @dataclass(eq=False, repr=False)
 class BundleClassifier(LinearParameters, MultiLabelClassifier):
     """Base of the structured SVMs; parameters as for :class:`fbeta.rivals.ReverseMultiLabel`."""
@@ -57,15 +62,30 @@ class BundleClassifier(LinearParameters, MultiLabelClassifier):
         self._rule = ScoreThresholds(float(self.beta))
         self._model = self._fit_scores(X, Y, weight)
 
+    def _minimise(
+        self, X: Any, s: int, search: Search, pair_penalty: Sequence[float] | Array = ()
+    ) -> tuple[Any, ...]:
+        """Minimise penalty plus risk: the first fields of the model, and the weights of pairs.
 
-def linear_scores(X: Any, W: Array, constant: float) -> Array:
-    """Return ``W[:, :-1] x + constant W[:, -1]`` (n, s) for rows x, with W of shape (s, d + 1)."""
-    return np.asarray(X @ W[:, :-1].T) + constant * W[:, -1]
+        The intercept is the weight of a constant feature; weights of pairs are not negative.
+        """
+        shape, constant = (s, X.shape[1] + 1), float(self.fit_intercept)
+        size = s * shape[1]
+        penalty = np.concatenate([np.full(size, float(self.alpha)), pair_penalty])
 
+        def oracle(w: Array) -> tuple[float, Array]:
+            W = w[:size].reshape(shape)
+            scores = np.asarray(X @ W[:, :-1].T) + constant * W[:, -1]
+            risk, residual, *rest = search(scores, w[size:])
+            last = constant * residual.sum(axis=0)[:, None]
+            gradient = np.hstack([np.asarray(X.T @ residual).T, last])
+            return float(risk), np.concatenate([gradient.ravel(), *rest])
 
-def linear_gradient(X: Any, residual: Array, constant: float) -> Array:
-    """Apply the transpose of :func:`linear_scores`: (n, s) residuals to (s, d + 1)."""
-    return np.hstack([np.asarray(X.T @ residual).T, constant * residual.sum(axis=0)[:, None]])
+        nonnegative = np.arange(len(penalty)) >= size
+        limits: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
+        found = minimise(oracle, penalty, nonnegative=nonnegative, **limits)
+        W, theta = found.x[:size].reshape(shape), found.x[size:]
+        return W[:, :-1].copy(), constant * W[:, -1], found.fun, found.gap, found.nit, theta
 
 
 def most_violated(scores: Array, Y: NDArray[Any], beta: float) -> tuple[NDArray[np.bool_], Array]:
@@ -140,10 +160,8 @@ class ReverseMultiLabel(BundleClassifier):
     ----------
     classes_ : ndarray of shape (s,)
         Names of the labels.
-    coef_ : ndarray of shape (s, d)
-        Weights of the features.
-    intercept_ : ndarray of shape (s,)
-        Intercepts.
+    coef_, intercept_ : ndarray of shape (s, d) and (s,)
+        Weights of the features, and intercepts.
     objective_, gap_ : float
         The objective reached, and how far above the minimum it is at most.
     n_iter_ : int
@@ -160,21 +178,15 @@ class ReverseMultiLabel(BundleClassifier):
     """
 
     def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
-        truth, constant = Y.toarray(), float(self.fit_intercept)
+        truth = Y.toarray()
         share = np.ones(len(truth)) if weight is None else weight
-        shape = (truth.shape[1], X.shape[1] + 1)
 
-        def oracle(w: Array) -> tuple[float, Array]:
-            scores = linear_scores(X, w.reshape(shape), constant)
+        def search(scores: Array, _: Array) -> tuple[Any, ...]:
             sets, values = most_violated(scores, truth, self.beta)
             risk = share @ (values - (scores * truth).sum(axis=1))
-            gradient = linear_gradient(X, share[:, None] * (sets - truth), constant)
-            return float(risk), gradient.ravel()
+            return risk, share[:, None] * (sets - truth)
 
-        penalty = np.full(shape[0] * shape[1], float(self.alpha))
-        found = minimise(oracle, penalty, tol=self.tol, max_iter=self.max_iter)
-        W = found.x.reshape(shape)
-        return BundleModel(W[:, :-1].copy(), constant * W[:, -1], found.fun, found.gap, found.nit)
+        return BundleModel(*self._minimise(X, Y.shape[1], search)[:5])
 
 
 class MacroFSvm(BundleClassifier):
@@ -223,25 +235,19 @@ class MacroFSvm(BundleClassifier):
         return super().fit(X, y)
 
     def _fit_scores(self, X: Any, Y: Indicator, weight: Weight) -> BundleModel:
-        s = Y.shape[1]
-        coef, intercept = np.zeros((s, X.shape[1])), np.zeros(s)
-        objective, gap, n_iter = np.zeros(s), np.zeros(s), 0
-        n, constant = X.shape[0], float(self.fit_intercept)
-        penalty = np.full(X.shape[1] + 1, float(self.alpha))
+        n, d = X.shape
 
-        def oracle(w: Array, y: NDArray[np.int8]) -> tuple[float, Array]:
-            scores = linear_scores(X, w[None, :], constant).T
+        def search(scores: Array, _: Array, y: NDArray[np.int8]) -> tuple[Any, ...]:
             # the rows take the place of labels, and the loss counts n times
-            labeling, values = most_violated(scores / n, y, self.beta)
-            gradient = linear_gradient(X, (labeling - y).T.astype(np.float64), constant)
-            return float(n * values[0] - (scores * y).sum()), gradient[0]
+            labeling, values = most_violated(scores.T / n, y, self.beta)
+            return n * values[0] - (scores.T * y).sum(), (labeling - y).T.astype(np.float64)
 
-        for j, column in enumerate(Y.T.toarray()):
-            if column.min() == column.max():
-                intercept[j] = np.inf if column[0] else -np.inf
-                continue
-            own = partial(oracle, y=column[None, :])
-            found = minimise(own, penalty, tol=self.tol, max_iter=self.max_iter)
-            coef[j], intercept[j] = found.x[:-1], self.fit_intercept * found.x[-1]
-            objective[j], gap[j], n_iter = found.fun, found.gap, max(n_iter, found.nit)
-        return BundleModel(coef, intercept, objective, gap, n_iter)
+        found: list[tuple[Any, ...]] = []
+        for y in Y.T.toarray():
+            if y.min() == y.max():
+                found.append((np.zeros((1, d)), [np.inf if y[0] else -np.inf], 0.0, 0.0, 0))
+            else:
+                found.append(self._minimise(X, 1, partial(search, y=y[None, :]))[:5])
+        coef, intercept, objective, gap, n_iter = zip(*found, strict=True)
+        weights = np.concatenate(coef), np.concatenate(intercept)
+        return BundleModel(*weights, np.array(objective), np.array(gap), max(n_iter))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
-from itertools import chain
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,12 @@ from fbeta.estimators.base import views
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
 from fbeta.metrics import fbeta_of_counts
-from fbeta.rivals.bundle import minimise
-from fbeta.rivals.structured import (
-    BundleClassifier,
-    BundleModel,
-    linear_gradient,
-    linear_scores,
-    most_violated,
-)
+from fbeta.rivals.structured import BundleClassifier, BundleModel, most_violated
 
 __all__ = ["SubmodularMultiLabel"]
 
 Sets = NDArray[np.bool_]
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
-Candidates = tuple[NDArray[np.intp], Sets]  # rows, and a label set for each
 MAX_CAPACITY = 1 << 29  # of the widest edge of a row: twice as much must fit 32 bits
 MAX_EDGES = 1 << 17  # of the graph of the rows that are cut in one call
 MIN_GAIN = 1e-12  # a smaller change of the value may be rounding error
@@ -89,47 +80,27 @@ class SubmodularMultiLabel(BundleClassifier):
         pair = self.alpha if self.alpha_pair is None else self.alpha_pair
         alpha_pair = check_number("alpha_pair", pair, strict=True)
         share = np.ones(X.shape[0]) if weight is None else weight
-        truth, constant = Y.toarray().astype(np.bool_), float(self.fit_intercept)
+        truth = Y.toarray().astype(np.bool_)
         pairs, C = cooccurrence(Y, share)
         true_pairs = _pair_indicator(truth, pairs)
-        shape = (Y.shape[1], X.shape[1] + 1)
-        size = shape[0] * shape[1]  # of w, before theta
 
-        def oracle(w: Array) -> tuple[float, Array]:
-            scores = linear_scores(X, w[:size].reshape(shape), constant)
-            attraction = w[size:] * C
+        def search(scores: Array, theta: Array) -> tuple[Any, ...]:
+            attraction = theta * C
             sets, values = loss_augmented(scores, pairs, attraction, truth, self.beta)
+            risk = share @ (values - _score(scores, pairs, attraction, truth))
             change = sets.astype(np.float64) - truth
-            first = linear_gradient(X, share[:, None] * change, constant)
             together = _pair_indicator(sets, pairs).astype(np.float64) - true_pairs
-            true_values = _score(scores, pairs, attraction, truth)
-            gradient = np.r_[first.ravel(), C * (share @ together)]
-            return float(share @ (values - true_values)), gradient
+            return risk, share[:, None] * change, C * (share @ together)
 
-        penalty = np.repeat([float(self.alpha), alpha_pair], [size, len(C)])
-        found = minimise(
-            oracle,
-            penalty,
-            nonnegative=np.arange(len(penalty)) >= size,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
-        W = found.x[:size].reshape(shape)
-        return BundleModel(
-            W[:, :-1].copy(),
-            constant * W[:, -1],
-            found.fun,
-            found.gap,
-            found.nit,
-            np.column_stack(pairs),
-            found.x[size:] * C,
-        )
+        *scores, theta = self._minimise(X, Y.shape[1], search, np.full(len(C), alpha_pair))
+        model = BundleModel(*scores)
+        return replace(model, pairs=np.column_stack(pairs), attraction=theta * C)
 
     def _output(self, X: Any) -> Any:
         """Return 1 for the labels in the set with the highest score, and -1 for the others."""
         model = self._model
-        pairs = model.pairs[:, 0], model.pairs[:, 1]
-        return 2 * maximise_pairwise(model.scores(X), pairs, model.attraction).astype(np.int8) - 1
+        sets = maximise_pairwise(model.scores(X), tuple(model.pairs.T), model.attraction)
+        return 2 * sets.astype(np.int8) - 1
 
 
 def cooccurrence(Y: Indicator, weight: Array | None = None) -> tuple[Pairs, Array]:
@@ -162,12 +133,7 @@ def loss_augmented(
     are compared, and the best is improved by adding or removing single labels.
     """
     best, values = Y.copy(), _score(scores, pairs, attraction, Y)
-    candidates: Iterator[Candidates] = iter(
-        [(np.arange(len(Y)), most_violated(scores, Y, beta)[0])]
-    )
-    if attraction.any():
-        candidates = chain(candidates, _linearisations(scores, pairs, attraction, Y, beta))
-    for rows, found in candidates:
+    for rows, found in _candidates(scores, pairs, attraction, Y, beta):
         hits, size, true = (m.sum(axis=1) for m in (Y[rows] & found, found, Y[rows]))
         score = _score(scores[rows], pairs, attraction, found)
         value = 1 - fbeta_of_counts(hits, true, size, beta) + score
@@ -198,21 +164,23 @@ def _improve(
     return sets, values
 
 
-def _linearisations(
+def _candidates(
     scores: Array, pairs: Pairs, attraction: Array, Y: Sets, beta: float
-) -> Iterator[Candidates]:
-    """Yield the maximisers of all linearisations: rows, and their sets.
+) -> Iterator[tuple[NDArray[np.intp], Sets]]:
+    """Yield rows, and a label set for each: maximisers without attractions and for each l.
 
     A larger l takes less from the true labels, so the sets grow with l: between two values of l
     with the same set there is no other.
     """
-    s, size = Y.shape[1], Y.sum(axis=1)
+    rows, s, size = np.arange(len(Y)), Y.shape[1], Y.sum(axis=1)
+    yield rows, most_violated(scores, Y, beta)[0]
+    if not attraction.any():
+        return
 
     def cut(rows: NDArray[np.intp], length: NDArray[np.intp]) -> Sets:
         gain = fbeta_of_counts(1, size[rows], length, beta)
         return maximise_pairwise(scores[rows] - gain[:, None] * Y[rows], pairs, attraction)
 
-    rows = np.arange(len(Y))
     low, high = np.ones(len(rows), dtype=np.intp), np.full(len(rows), s, dtype=np.intp)
     below, above = cut(rows, low), cut(rows, high)
     yield rows, below
