@@ -274,9 +274,17 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(np.argmax(near, axis=1), dtype=np.intp)
 
     def predict(self, X: Any) -> Any:
-        """Predict what has the smallest expected loss for X (n, d); ties go to the first column.
+        """Predict what has the smallest expected loss; ties go to the column that comes first.
 
-        Returns classes (n,), column numbers of a loss matrix that is not square, or label sets.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+
+        Returns
+        -------
+        ndarray of shape (n,), or labels of n instances
+            Classes, column numbers of the loss matrix where it is not square, or label sets.
         """
         best = self._best(X)
         if self.labelsets is None:
@@ -287,10 +295,10 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decide(self, X: Any, betas: Sequence[float] | None = None, **options: Any) -> Decisions:
         """Return the predictions as booleans (n, s), which are the same for every beta."""
         best = self._best(X)
-        if self.labelsets is not None:
-            labels = self._sets[best].toarray() > 0
-        else:
+        if self.labelsets is None:
             labels = best[:, None] == np.arange(self.n_labels_)
+        else:
+            labels = self._sets[best].toarray() > 0
         return Decisions(dict.fromkeys([self.beta] if betas is None else betas, labels))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:

@@ -107,9 +107,7 @@ def cooccurrence(Y: Indicator, weight: Array | None = None) -> tuple[Pairs, Arra
     """Return the pairs of labels u < v in Y (n, s), and their weights relative to the largest."""
     Y = Y.astype(np.float64)
     weighted = Y if weight is None else sp.diags_array(weight) @ Y
-    upper = sp.csr_array(sp.triu(Y.T @ weighted, k=1))
-    upper.sort_indices()
-    counts = upper.tocoo()
+    counts = sp.csr_array(sp.triu(Y.T @ weighted, k=1)).sorted_indices().tocoo()
     pairs = counts.row.astype(np.intp), counts.col.astype(np.intp)
     return pairs, counts.data / max(counts.data.max(initial=0.0), np.finfo(np.float64).tiny)
 
