@@ -156,7 +156,7 @@ def test_savings_equal_the_plain_solve():
     problems = LinearProblems(design, sp.csc_array(T), LOGISTIC)
     assert len(problems) == 5
     assert problems.problem.tolist() == [0, 1, 2, 0, 3, 3, 4]
-    assert problems.constant[3:].tolist() == [0.0, 1.0]
+    assert problems.objective.constant[3:].tolist() == [0.0, 1.0]
     assert len(problems.unsolved) == 3
     model = problems.model(problems.solve(1.0, tol=1e-15))
     block = ProblemBatch(design, design, Binary(LOGISTIC), T[:, :4].astype(float), 1.0)

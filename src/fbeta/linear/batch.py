@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -79,7 +79,7 @@ class RowTiles:
         """Return ``Z' diag(weight) Z``, (k, p, p), for (rows, k) tiles of weights."""
         design, xp, k = self.design, self.design.xp, weights[0].shape[1]
         rows = max(tile.shape[0] for tile in self.tiles)
-        # one after the other a processor is fast enough, and multiplies by its own transpose
+        # one after the other a processor is fast enough
         many = is_accelerator(design.device) and positive
         size = max(1, SANDWICH_ENTRIES // (rows * design.shape[1])) if many else 1
         out = []
@@ -87,14 +87,10 @@ class RowTiles:
             total: Array = 0.0
             for tile, every in zip(self, weights, strict=True):
                 dense = tile.toarray() if sp.issparse(tile) else tile
-                weight = every[:, at : min(at + size, k)]
-                if weight.shape[1] > 1:
-                    half = dense[None, :, :] * xp.sqrt(weight).T[:, :, None]
-                    total = total + xp.matrix_transpose(half) @ half
-                    continue
+                weight = every[:, at : min(at + size, k)].T[:, :, None]
                 # a product of a matrix with its own transpose costs half
                 half = dense * xp.sqrt(weight) if positive else dense
-                total = total + (half.T @ (half if positive else weight * dense))[None, :, :]
+                total = total + xp.matrix_transpose(half) @ (half if positive else weight * dense)
             if design.shifted:
                 total = design.backward(design.backward(total[0, :, :]).T).T[None, :, :]
             out.append(total)
@@ -106,7 +102,36 @@ Losses: TypeAlias = tuple[Array, list[Array], list[Array], Array]
 
 
 @dataclass
-class Evaluation:
+class PerProblem:
+    """Arrays of m problems, and lists of them; other fields are shared.
+
+    The problems, or their columns, are the last axis; where there are three, the first one.
+    """
+
+    numbers: ClassVar[str] = "value"  # name of an array with a number for each problem
+
+    def __len__(self) -> int:
+        return int(getattr(self, self.numbers).shape[0])
+
+    def _arrays(self) -> dict[str, Any]:
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "finished"}
+        kinds = (list, PerProblem)
+        return {n: a for n, a in own.items() if isinstance(a, kinds) or getattr(a, "ndim", None)}
+
+    def take(self, problems: Array) -> Self:
+        """Return that of some problems."""
+        own, m = self._arrays(), len(self)
+        return replace(self, **{name: take_problems(a, problems, m) for name, a in own.items()})
+
+    def join(self, other: Self, names: Array) -> Self:
+        """Return that of the problems of both, in the order of the names that they have."""
+        xp, theirs = array_namespace(names), other._arrays()
+        both = {name: xp.concat([a, theirs[name]], axis=-1) for name, a in self._arrays().items()}
+        return replace(self, **both).take(xp.argsort(names))
+
+
+@dataclass
+class Evaluation(PerProblem):
     """Objective (m,) and gradient (p, M) at W (p, M), with the curvature of the rows."""
 
     W: Array
@@ -271,14 +296,18 @@ def columns_of(xp: Any, problems: Array, width: int) -> Array:
 
 
 def take_problems(values: Any, problems: Array, m: int) -> Any:
-    """Return the part of some of m problems, of arrays (nested in lists and tuples) (..., m c)."""
+    """Return the part of some of m problems, of arrays as in :class:`PerProblem`, also nested."""
     if values is None:
         return None
     if isinstance(values, list | tuple):
         return type(values)(take_problems(value, problems, m) for value in values)
+    if isinstance(values, PerProblem):
+        return values.take(problems)
+    xp, matrices = array_namespace(values), values.ndim == 3
     if not problems.shape[0]:
-        return values[..., :0]
-    xp = array_namespace(values)
+        return values[:0, ...] if matrices else values[..., :0]
+    if matrices:
+        return take(xp, values, problems)
     return take(xp, values, columns_of(xp, problems, values.shape[-1] // m), axis=-1)
 
 

@@ -9,12 +9,19 @@ has its constants from here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from fbeta._array import Array, array_namespace
+from fbeta._array import Array
 from fbeta._threads import check_cancelled
-from fbeta.linear.batch import TINY, Evaluation, ProblemBatch, join_results, take_problems
+from fbeta.linear.batch import (
+    TINY,
+    Evaluation,
+    PerProblem,
+    ProblemBatch,
+    join_results,
+    take_problems,
+)
 from fbeta.linear.objectives import has_kernels
 from fbeta.linear.preconditioners import Eliminating, Preconditioner
 
@@ -41,14 +48,16 @@ GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out,
 
 
 @dataclass
-class Directions:
+class Directions(PerProblem):
     """Directions (p, M); for each problem bounds of ``g' H^-1 g``, and what became of it."""
 
+    numbers = "lower"
     direction: Array
     lower: Array
     upper: Array
     steps: Array = None  # (m,), of conjugate gradients
     abandoned: Array = None  # bool (m,), problems that need another method; None for none
+    goal: Array = None  # (m,), what upper bounds have to reach to be certificates
 
 
 def conjugate_gradients(
@@ -97,7 +106,7 @@ def conjugate_gradients(
 
 
 @dataclass
-class Iterates:
+class Iterates(PerProblem):
     """The iterates of conjugate gradients for m problems, with bounds of each ``g' H^-1 g``.
 
     x, r and p, (p, M), are solution, residual and direction, divided by ``scale``; rz, (m,), is the
@@ -107,6 +116,7 @@ class Iterates:
     spectrum prescribed (the recurrence of Meurant and Tichy), or the preconditioner's own bound.
     """
 
+    numbers = "rz"
     batch: ProblemBatch
     preconditioner: Preconditioner
     unseen_radius: float
@@ -168,13 +178,6 @@ class Iterates:
         if out.fused:  # the kernel writes to them
             out.x, out.r, out.p = (a.contiguous() for a in (out.x, r, p))
         return out
-
-    def take(self, problems: Array) -> Self:
-        """Return those of some problems."""
-        shared = ("batch", "preconditioner", "unseen_radius", "forcing", "fused")
-        m, names = self.rz.shape[0], (f.name for f in fields(self) if f.name not in shared)
-        taken = {name: take_problems(getattr(self, name), problems, m) for name in names}
-        return replace(self, preconditioner=self.preconditioner.take(problems), **taken)
 
     def advance(self) -> None:
         """Take a step, and update which problems need another."""
@@ -255,163 +258,147 @@ def certified(
     too weak.
     """
     xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
-    if batch.objective.preconditioners[0] == "diagonal":
-        return _by_penalty(state, batch, at, limit, reached, build, search)
     concordance = batch.objective.self_concordance
     radius = (share * CERTIFIED_RADIUS / concordance) ** 2 if concordance else float("inf")
+    here = _Point(state, batch, at, build, search, renew, radius)
+    if batch.objective.preconditioners[0] == "diagonal":
+        found = here.by_penalty(limit, reached)
+        return found, found.goal
     easy = GOAL_FACTOR * radius / xp.clip(xp.max(batch.expected_reach()), TINY, None) >= reached
-    if renew is not None or not bool(xp.any(easy)):
-        found, goal = _by_rows(state, batch, at, reached, radius, build, search, renew)
-    else:
-        made = build(batch, at)
-        goal = xp.minimum(reached, radius / xp.clip(made.farthest(), TINY, None))
+    by_rows = renew is not None or not bool(xp.any(easy))
+    found = here.by_rows(reached) if by_rows else here.by_distance(reached, easy)
+    none = xp.full_like(reached, xp.inf)
+    found.upper = xp.where(found.upper <= found.goal, found.upper / (share * CERTIFIED_SHARE), none)
+    return found, found.goal
+
+
+@dataclass
+class _Point:
+    """What directions are made from, and the squared radius in which decrements are bounds."""
+
+    state: State
+    batch: ProblemBatch
+    at: Evaluation
+    build: Build
+    search: Search
+    renew: Renew | None
+    radius: float
+
+    def directions(self, made: Preconditioner, goal: Array) -> Directions:
+        """Return directions by a preconditioner."""
+        return self.search(self.batch, self.at, made, goal, self.state.cautious)
+
+    def by_penalty(self, limit: Array, reached: Array) -> Directions:
+        """Return directions, with the bound that strong convexity gives."""
+        batch, at, xp = self.batch, self.at, self.batch.xp
+        bound = batch.total(xp.sum(at.gradient**2 / batch.penalty, axis=0))
+        none = 0 * bound
+        if bool(xp.all((bound <= limit) & ~self.state.cautious)):
+            steps = xp.zeros_like(self.state.n_iter)
+            return Directions(xp.zeros_like(at.W), none, bound, steps, goal=none)
+        found = self.directions(self.build(batch, at), reached)
+        upper = xp.where(bound <= limit, bound, xp.full_like(bound, xp.inf))
+        return replace(found, upper=upper, goal=none)
+
+    def by_distance(self, reached: Array, easy: Array) -> Directions:
+        """Return directions; rows are looked at for problems that may end but for far rows."""
+        batch, xp, cautious = self.batch, self.batch.xp, self.state.cautious
+        made = self.build(batch, self.at)
+        goal = xp.minimum(reached, self.radius / xp.clip(made.farthest(), TINY, None))
         first = xp.where(easy, goal, reached)
-        found = search(batch, at, made, first, state.cautious)
-        low = (found.upper <= reached) & (found.upper > goal) & ~state.cautious
-        goal = xp.where(low, goal, first)
+        found = self.directions(made, first)
+        low = (found.upper <= reached) & (found.upper > goal) & ~cautious
+        found.goal = xp.where(low, goal, first)
         found.upper = xp.where(found.upper > first, xp.full_like(goal, xp.inf), found.upper)
-        some = xp.nonzero(low)[0]
-        if some.shape[0]:
-            parts = (at.W, at.value, at.gradient, at.curvature, at.curvature_sum)
-            there = Evaluation(*take_problems(parts, some, low.shape[0]))
-            own, part = state.take(some), batch.only(some)
-            again = _by_rows(own, part, there, xp.take(reached, some), radius, build, search)
-            found, goal = _replaced(found, goal, low, *again)
-    none = xp.full_like(goal, xp.inf)
-    found.upper = xp.where(found.upper <= goal, found.upper / (share * CERTIFIED_SHARE), none)
-    return found, goal
+        some, others = (xp.nonzero(chosen)[0] for chosen in (low, ~low))
+        if not some.shape[0]:
+            return found
+        state, at = self.state.take(some), self.at.take(some)
+        alone = replace(self, state=state, batch=batch.only(some), at=at)
+        again = alone.by_rows(xp.take(reached, some))
+        return found.take(others).join(again, xp.concat([others, some]))
 
+    def by_rows(self, reached: Array) -> Directions:
+        """Return directions, and goals that take the curvature of every row into account.
 
-def _by_penalty(
-    state: State,
-    batch: ProblemBatch,
-    at: Evaluation,
-    limit: Array,
-    goal: Array,
-    build: Build,
-    search: Search,
-) -> tuple[Directions, Array]:
-    """Return directions, with the bound that strong convexity gives."""
-    xp = batch.xp
-    bound = batch.total(xp.sum(at.gradient**2 / batch.penalty, axis=0))
-    if bool(xp.all((bound <= limit) & ~state.cautious)):
-        none = xp.zeros_like(state.n_iter)
-        return Directions(xp.zeros_like(at.W), 0 * bound, bound, none), 0 * bound
-    found = search(batch, at, build(batch, at), goal, state.cautious)
-    found.upper = xp.where(bound <= limit, bound, xp.full_like(bound, xp.inf))
-    return found, 0 * bound
-
-
-def _replaced(
-    found: Directions, goal: Array, chosen: Array, again: Directions, new: Array
-) -> tuple[Directions, Array]:
-    """Return directions and goals, with those of the chosen problems, bool (m,), replaced."""
-    xp = array_namespace(goal)
-    old, names = (xp.nonzero(own)[0] for own in (~chosen, chosen))
-    kept = (found.direction, found.lower, found.upper, found.steps, goal)
-    kept = take_problems(kept, old, goal.shape[0])
-    pieces = [(old, *kept), (names, again.direction, again.lower, again.upper, again.steps, new)]
-    *parts, goal = join_results(pieces)
-    return Directions(*parts), goal
-
-
-def _by_rows(
-    state: State,
-    batch: ProblemBatch,
-    at: Evaluation,
-    reached: Array,
-    radius: float,
-    build: Build,
-    search: Search,
-    renew: Renew | None = None,
-) -> tuple[Directions, Array]:
-    """Return directions, and goals that take the curvature of every row into account.
-
-    Tentatively, rows with little curvature are left out: bounds that are low enough without them
-    are certificates, and where they are not, the next direction has these rows.
-    """
-    xp = batch.xp
-    tentative = (state.n_iter + 1 < MAX_TENTATIVE) | (state.n_iter % 2 == 1)
-    tentative = tentative & ~state.cautious & (renew is None and batch.width == 1)
-    if bool(xp.any(tentative)):
-        at, goal = _truncated(batch, at, xp.where(tentative, reached, 0 * reached), radius)
-        reached = xp.where(tentative, goal, reached)
-    made = build(batch, at)
-    found = search(batch, at, made, reached, state.cautious)
-    below = found.upper <= reached
-    if not bool(xp.any(below)):
-        return found, reached
-    old = made.smallest < 1  # made for a point before
-    stale = below & (made.smallest < MIN_SMALLEST)
-    if renew is not None and bool(xp.any(stale)):
-        made = renew(at, made, stale)
-    goal = _certifiable(batch, at, made, below, reached, radius)
-    failed = below & (found.upper > goal)
-    if bool(xp.any(failed)):
+        Tentatively, rows with little curvature are left out: bounds that are low enough without
+        them are certificates, and where they are not, the next direction has these rows.
+        """
+        batch, xp, state, renew = self.batch, self.batch.xp, self.state, self.renew
+        tentative = (state.n_iter + 1 < MAX_TENTATIVE) | (state.n_iter % 2 == 1)
+        tentative = tentative & ~state.cautious & (renew is None and batch.width == 1)
+        if bool(xp.any(tentative)):
+            lowered = self._leave_out(xp.where(tentative, reached, 0 * reached))
+            reached = xp.where(tentative, lowered, reached)
+        made = self.build(batch, self.at)
+        found = self.directions(made, reached)
+        found.goal, below = reached, found.upper <= reached
+        if not bool(xp.any(below)):
+            return found
+        old = made.smallest < 1  # made for a point before
+        stale = below & (made.smallest < MIN_SMALLEST)
+        if renew is not None and bool(xp.any(stale)):
+            made = renew(self.at, made, stale)
+        found.goal = self._certifiable(made, below, reached)
+        failed = below & (found.upper > found.goal)
+        if not bool(xp.any(failed)):
+            return found
         weak = failed & old & ~stale
         if renew is not None and bool(xp.any(weak)):
-            made = renew(at, made, weak)
-            again = _certifiable(batch, at, made, weak, reached, radius)
-            goal = xp.where(weak, again, goal)
-        none = xp.full_like(goal, xp.inf)
-        again = search(batch, at, made, xp.where(failed, goal, none), state.cautious)
+            made = renew(self.at, made, weak)
+            found.goal = xp.where(weak, self._certifiable(made, weak, reached), found.goal)
+        goal = xp.where(failed, found.goal, xp.full_like(reached, xp.inf))
+        again = self.directions(made, goal)
         found.direction = xp.where(batch.spread(failed), again.direction, found.direction)
         for name in ("lower", "upper", "steps"):
             both = (getattr(own, name) for own in (again, found))
             setattr(found, name, xp.where(failed, *both))
-    return found, goal
+        return found
 
+    def _leave_out(self, goal: Array) -> Array:
+        """Leave out curvature of rows whose scores, one each, may change by more than a radius.
 
-def _truncated(
-    batch: ProblemBatch, at: Evaluation, goal: Array, radius: float
-) -> tuple[Evaluation, Array]:
-    """Leave out curvature of rows whose scores, one each, may change by more than a radius.
-
-    Returns the goals, which are lowered until the share of what is left out is small.
-    """
-    xp, reach = batch.xp, batch.expected_reach()
-    if not bool(xp.any(xp.max(reach) * goal > radius)):
-        return at, goal
-    masses, reaches = [own[:, :, 0] for own in batch.masses(at.curvature)], batch.tiles.split(reach)
-    total = xp.clip(sum(xp.sum(mass, axis=0) for mass in masses), TINY, None)
-    for _ in range(MAX_LOWERED):
-        tiles = zip(masses, reaches, strict=True)
-        kept = [(radius * mass >= goal) | (own * goal <= radius) for mass, own in tiles]
-        pairs = list(zip(masses, kept, strict=True))
-        lost = sum(xp.sum(xp.where(own, 0 * mass, mass), axis=0) for mass, own in pairs) / total
-        if bool(xp.all(lost <= DROPPED_CURVATURE)):
-            tiles = zip(at.curvature, kept, strict=True)
-            return replace(at, curvature=[xp.where(own, h, 0 * h) for h, own in tiles]), goal
-        goal = xp.where(lost <= DROPPED_CURVATURE, goal, goal / GOAL_FACTOR)
-    return at, goal
-
-
-def _certifiable(
-    batch: ProblemBatch,
-    at: Evaluation,
-    made: Preconditioner,
-    needed: Array,
-    goal: Array,
-    radius: float,
-) -> Array:
-    """Lower goals to where no row may change its scores by more than a radius within them.
-
-    But for rows that have too little curvature together to matter.
-    """
-    xp, worst = batch.xp, made.farthest()
-    reaches = made.reaches(needed) if worst is None else []
-    if worst is None:
-        worst = xp.max(xp.stack([xp.max(own, axis=0) for own in reaches]), axis=0)
-    if not bool(xp.any(worst * goal > radius)):
+        Returns the goals, which are lowered until the share of what is left out is small.
+        """
+        batch, xp, at, radius = self.batch, self.batch.xp, self.at, self.radius
+        reach = batch.expected_reach()
+        if not bool(xp.any(xp.max(reach) * goal > radius)):
+            return goal
+        masses = [own[:, :, 0] for own in batch.masses(at.curvature)]
+        reaches = batch.tiles.split(reach)
+        total = xp.clip(sum(xp.sum(mass, axis=0) for mass in masses), TINY, None)
+        for _ in range(MAX_LOWERED):
+            tiles = zip(masses, reaches, strict=True)
+            kept = [(radius * mass >= goal) | (own * goal <= radius) for mass, own in tiles]
+            pairs = list(zip(masses, kept, strict=True))
+            lost = sum(xp.sum(xp.where(own, 0 * mass, mass), axis=0) for mass, own in pairs) / total
+            if bool(xp.all(lost <= DROPPED_CURVATURE)):
+                tiles = zip(at.curvature, kept, strict=True)
+                curvature = [xp.where(own, h, 0 * h) for h, own in tiles]
+                self.at = replace(at, curvature=curvature)
+                break
+            goal = xp.where(lost <= DROPPED_CURVATURE, goal, goal / GOAL_FACTOR)
         return goal
-    parts, count, reaches = [], xp.zeros_like(goal), reaches or made.reaches(needed)
-    for mass, own in zip(batch.masses(at.curvature), reaches, strict=True):
-        cost = xp.where(mass > 0, 2 * mass * own[:, :, None], xp.zeros_like(mass))
-        reach = xp.minimum(own[:, :, None], 1 / xp.clip(mass, TINY, None))
-        reach = xp.where(reach * goal[:, None] > radius, reach, xp.zeros_like(reach))
-        count = count + xp.sum(xp.astype(reach > 0, xp.float64), axis=(0, 2))
-        parts.append((reach, cost))
-    allowed = (DROPPED_CURVATURE / xp.clip(count, 1.0, None))[:, None]
-    kept = [xp.where(cost <= allowed, xp.zeros_like(reach), reach) for reach, cost in parts]
-    worst = xp.max(xp.stack([xp.max(own, axis=(0, 2)) for own in kept]), axis=0)
-    return xp.minimum(goal, radius / xp.clip(worst, TINY, None))
+
+    def _certifiable(self, made: Preconditioner, needed: Array, goal: Array) -> Array:
+        """Lower goals to where no row may change its scores by more than a radius within them.
+
+        But for rows that have too little curvature together to matter.
+        """
+        batch, xp, radius, worst = self.batch, self.batch.xp, self.radius, made.farthest()
+        reaches = made.reaches(needed) if worst is None else []
+        if worst is None:
+            worst = xp.max(xp.stack([xp.max(own, axis=0) for own in reaches]), axis=0)
+        if not bool(xp.any(worst * goal > radius)):
+            return goal
+        parts, count, reaches = [], xp.zeros_like(goal), reaches or made.reaches(needed)
+        for mass, own in zip(batch.masses(self.at.curvature), reaches, strict=True):
+            cost = xp.where(mass > 0, 2 * mass * own[:, :, None], xp.zeros_like(mass))
+            reach = xp.minimum(own[:, :, None], 1 / xp.clip(mass, TINY, None))
+            reach = xp.where(reach * goal[:, None] > radius, reach, xp.zeros_like(reach))
+            count = count + xp.sum(xp.astype(reach > 0, xp.float64), axis=(0, 2))
+            parts.append((reach, cost))
+        allowed = (DROPPED_CURVATURE / xp.clip(count, 1.0, None))[:, None]
+        kept = [xp.where(cost <= allowed, xp.zeros_like(reach), reach) for reach, cost in parts]
+        worst = xp.max(xp.stack([xp.max(own, axis=(0, 2)) for own in kept]), axis=0)
+        return xp.minimum(goal, radius / xp.clip(worst, TINY, None))

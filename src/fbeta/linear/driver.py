@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import Array, array_namespace
-from fbeta.linear.batch import Evaluation, join_results, take_problems
+from fbeta.linear.batch import Evaluation, PerProblem, join_results, take_problems
 from fbeta.linear.conjugate import Directions
 
 __all__ = [
@@ -100,10 +100,9 @@ class StepRule:
 
 
 @dataclass
-class State:
+class State(PerProblem):
     """Where m active problems are, with M columns of coefficients, and those that have ended.
 
-    Arrays have m or M as their last axis; subclasses may add such arrays, and lists of them.
     ``step`` and ``slope`` are those of the next trial; ``n_iter`` counts accepted points,
     ``budget`` evaluations that are left, ``stalled`` points without a visible decrease,
     ``shortened`` trials along this direction. ``cautious`` problems are far from their optimum.
@@ -146,9 +145,6 @@ class State:
         counts = (xp.full_like(budget, n_iter), budget, zero, zero)
         return cls(names, W, *real_parts, *counts, far, floor, [], **more)
 
-    def __len__(self) -> int:
-        return int(self.value.shape[0])
-
     @property
     def trial(self) -> Array:
         """The next point, (p, M)."""
@@ -171,23 +167,6 @@ class State:
         return (
             products if products.shape[0] == m else xp.sum(xp.reshape(products, (m, -1)), axis=-1)
         )
-
-    def _arrays(self) -> dict[str, Any]:
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "finished"}
-        return {name: a for name, a in own.items() if not isinstance(a, int | float)}
-
-    def take(self, problems: Array) -> Self:
-        """Return that of some problems, which shares the list of results."""
-        m = len(self)
-        taken = {name: take_problems(a, problems, m) for name, a in self._arrays().items()}
-        return replace(self, **taken)
-
-    def join(self, other: Self) -> Self:
-        """Return that of the problems of both, which share the list of results."""
-        xp, theirs = array_namespace(self.names), other._arrays()
-        both = {name: xp.concat([a, theirs[name]], axis=-1) for name, a in self._arrays().items()}
-        out = replace(self, **both)
-        return out.take(xp.argsort(out.names)) if len(out) else out
 
     def end(self, ended: Array, converged: Array, abandoned: Array) -> tuple[Self, Array | None]:
         """Store the results of problems that have ended; return the others and their places.
@@ -271,8 +250,8 @@ def advance(oracle: Oracle, item: tuple[Any, Any], tol: float) -> Any:
     short = _shorten(oracle, state.take(others), take_problems(at.gradient, others, len(state)))
     if not own.shape[0]:
         return short
-    parts = take_problems((at.W, at.value, at.gradient), own, len(state))
-    return _turn(oracle, state.take(own), Evaluation(*parts), tol).join(short)
+    turned = _turn(oracle, state.take(own), at.take(own), tol)
+    return turned.join(short, xp.concat([turned.names, short.names]))
 
 
 def _shorten(oracle: Oracle, state: Any, gradient: Array) -> Any:

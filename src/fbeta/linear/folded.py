@@ -18,40 +18,45 @@ from fbeta._array import is_accelerator, to_numpy
 from fbeta.linear.design import Design
 from fbeta.linear.learner import Alphas, Path, Rows, solve_path
 from fbeta.linear.objectives import Binary
-from fbeta.linear.problems import MEMORY_BYTES, LinearProblems, Problems, Solution, distinct_targets
+from fbeta.linear.problems import Problems, Solution
 from fbeta.losses import Loss
 
 MAX_FOLDED_SCORES = 1 << 29  # scores beyond which kernels take longer than their launches
 
 
-class FoldedProblems(LinearProblems):
+class FoldedProblems(Problems):
     """Binary problems of several folds, those of a fold side by side.
 
     ``targets`` has a matrix, (rows of the fold, M), for each fold, and ``rows`` the places of these
-    rows in the design.
+    rows in the design. ``objectives`` are those of each fold.
     """
 
     def __init__(
         self, design: Design, targets: Sequence[sp.csc_array], rows: Sequence[Rows], loss: Loss
     ) -> None:
-        self.loss = loss
         weight = np.ones((design.shape[0], 1)) if design.weight is None else to_numpy(design.weight)
         self.smallest_weight = min(float(weight[own].sum()) for own in rows)
-        parts, means, self.views = [], [], []
+        parts, self.objectives = [], list[Binary]()
         for own, columns in zip(rows, targets, strict=True):
-            view = copy(self)  # the problems of a fold: all that solutions need of them
-            view.problem, matrix, mean, constant = distinct_targets(columns, weight[own])
-            view.constant = constant if design.intercept else np.full_like(constant, np.nan)
-            view.design, view.objective = design, Binary(loss, mean, view.constant)
-            view.first = np.arange(len(mean) + 1)
-            parts.append(matrix)
-            means.append(mean)
-            self.views.append(view)
-        self.constant = np.concatenate([own.constant for own in self.views])
-        objective = Binary(loss, np.concatenate(means), self.constant, rows)
-        Problems.__init__(self, design, objective, parts, memory=MEMORY_BYTES)
-        sizes = [len(own) for own in self.views]
-        self.fold = np.repeat(np.arange(len(rows)), sizes)  # of each problem
+            plain = Binary(loss)
+            objective, matrix = plain.of_distinct(columns, weight[own], design.intercept)
+            entries = (matrix.data, own[matrix.indices], matrix.indptr)
+            parts.append(sp.csc_array(entries, shape=(design.shape[0], matrix.shape[1])))
+            self.objectives.append(objective)
+        every = Binary(loss, rows)
+        every.mean, every.constant, every.problem = (
+            np.concatenate([getattr(own, name) for own in self.objectives])
+            for name in ("mean", "constant", "problem")
+        )
+        every.fold = np.repeat(np.arange(len(rows)), [len(own.mean) for own in self.objectives])
+        super().__init__(design, every, sp.hstack(parts, format="csc"))
+        self.fold = every.fold
+
+    def of_fold(self, fold: int) -> Problems:
+        """Return the problems of a fold: all that their solutions need."""
+        out = copy(self)
+        out.objective = out.bound = self.objectives[fold]
+        return out
 
     @property
     def floor(self) -> float:
@@ -84,7 +89,7 @@ def folded_paths(
                     known[alpha] = next(steps)[1]
                 every = known[alpha]
                 results = every.W[:, part], every.n_iter[part], every.converged[part]
-                solution = Solution(*results, problems.views[fold])
+                solution = Solution(*results, problems.of_fold(fold))
                 solution.problems.warn_if_not_converged(solution, alpha, settings["max_iter"])
                 yield alpha, solution
         finally:

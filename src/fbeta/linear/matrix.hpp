@@ -22,8 +22,6 @@ template <class S, int L> class Products {
     virtual void end(Vec *G) = 0;
 };
 
-// `tile` is the largest number of rows of a call where the matrix is dense.
-template <class S, int L>
-std::unique_ptr<Products<S, L>> make_products(const Problems &q, int tile);
+template <class S, int L> std::unique_ptr<Products<S, L>> make_products(const Problems &q);
 
 } // namespace fbeta

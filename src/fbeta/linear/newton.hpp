@@ -869,7 +869,7 @@ template <class S, int LANES> class Newton final : public Solver {
         : q(problems), multinomial(Loss(q.loss) == Loss::SOFTMAX), n(q.n_rows), p(q.n_columns),
           width(multinomial ? q.width : 1), width_bits(std::ilogb(width)), slots(LANES / width),
           tile(q.dense ? TILE : n), group(SINGLE ? 1 : width),
-          matrix(make_products<S, LANES>(q, TILE)), objective(make_objective<S>(q)) {
+          matrix(make_products<S, LANES>(q)), objective(make_objective<S>(q)) {
         for (auto *b : {&V, &G, &W, &X, &R, &inverse})
             b->resize(p);
         B.resize((size_t)p * group);

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import Array, array_namespace, dense_columns, is_accelerator, take
-from fbeta.losses import LOSSES, LogisticLoss, Loss, linear_scores
+from fbeta._array import Array, array_namespace, dense_columns, is_accelerator, take, to_numpy
+from fbeta.losses import LOSSES, LinearProbabilities, LogisticLoss, Loss, linear_scores, take_along
+from fbeta.statistics.encoding import constant_values, distinct_columns
 
 if TYPE_CHECKING:
     from fbeta.linear.compiled import Compiled
@@ -123,6 +126,10 @@ class Objective(ABC):
         """Return the objective of some problems; if ``narrow``, as wide as the widest of them."""
         return self
 
+    def of_distinct(self, targets: Any, weight: Any, intercept: bool) -> tuple[Objective, Any]:
+        """Return the objective of problems that differ from each other, and their targets."""
+        return self, targets
+
     def bind(self, design: Design) -> tuple[Objective, Design]:
         """Return the objective that is solved over a design, and a design with its scores."""
         return self, design
@@ -153,6 +160,14 @@ class Objective(ABC):
     def start(self, design: Design, targets: Any, alpha: float) -> Array:
         """Return where a cold solve starts, (p, M), newly allocated."""
 
+    def with_constants(self, scores: Array) -> Array:
+        """Return scores, (..., m), with those of targets that need no solution."""
+        return scores
+
+    def model(self, coef: Array, intercept: Array, n_iter: Any, converged: Any) -> Any:
+        """Return the model of coefficients (M, d) and intercepts (M,)."""
+        return LinearModel(coef, intercept, n_iter, converged, self)
+
     def model_scores(self, X: Any, coef: Array, intercept: Array) -> Array:
         """Return the scores of n rows of X by coefficients (M, d) and intercepts (M,)."""
         return linear_scores(X, coef, intercept)
@@ -165,26 +180,38 @@ class Objective(ABC):
 class Binary(Objective):
     """A binary loss phi(y, u) for each column; y holds targets in [0, 1].
 
-    For a solve, ``mean`` has the mean of each distinct column, (m,), and ``constant`` the value of
-    constant columns, which are not solved, NaN elsewhere. ``rows`` are those of each fold where
-    problems are of several folds; targets of other rows are NaN there.
+    For a solve, columns with equal targets are one problem: ``problem``, (M,), says which, and
+    ``mean``, (m,), has its mean. With an intercept, a constant target q has the solution ``w = 0``,
+    intercept ``link(q)``, and is not solved: ``constant``, (m,), is q there, NaN elsewhere. Where
+    problems are of several folds, ``rows`` are those of each fold, and ``fold``, (m,), is that of
+    each problem; targets of other rows are NaN.
     """
 
     kind = "binary"
     separates_columns = True
+    problem: Any = None
+    fold: NDArray[np.intp]
+    mean = constant = np.zeros(0)
 
-    def __init__(
-        self,
-        loss: Loss,
-        mean: NDArray[np.float64] | None = None,
-        constant: NDArray[np.float64] | None = None,
-        rows: Sequence[NDArray[np.intp]] | None = None,
-    ) -> None:
-        self.rows = rows
-        self.loss, self.self_concordance = loss, loss.self_concordance
+    def __init__(self, loss: Loss, rows: Sequence[NDArray[np.intp]] | None = None) -> None:
+        self.loss, self.rows, self.self_concordance = loss, rows, loss.self_concordance
         self.null_loss = float(loss.value(0.5, np.zeros(1))[0])
-        self.mean = np.zeros(0) if mean is None else mean
-        self.constant = np.full_like(self.mean, np.nan) if constant is None else constant
+
+    def of_distinct(self, targets: Any, weight: Any, intercept: bool) -> tuple[Binary, Any]:
+        """Return the objective of distinct columns of targets, (n, M), and these, (n, m)."""
+        if self.problem is not None:
+            return self, targets
+        out = copy(self)
+        out.problem, first = distinct_columns(targets)
+        matrix = sp.csc_array(targets if len(first) == targets.shape[1] else targets[:, first])
+        if weight is None:
+            out.mean = np.asarray(matrix.sum(axis=0) / matrix.shape[0], dtype=np.float64)
+        else:
+            own = to_numpy(weight).astype(np.float64)[:, 0]
+            out.mean = np.asarray(matrix.T @ own / own.sum())
+        constant = constant_values(matrix)
+        out.constant = constant if intercept else np.full_like(constant, np.nan)
+        return out, matrix
 
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return value, derivative and curvature.
@@ -240,26 +267,20 @@ class Binary(Objective):
         return solved[np.argsort(-self.mean[solved], kind="stable")]
 
     def batch_targets(self, design: Design, targets: Any, problems: NDArray[np.intp]) -> Array:
-        """Return some columns of a sparse array on the host, or of one for each fold, dense."""
+        """Return some columns of a sparse array on the host, dense."""
         xp, device = design.xp, design.device
+        # 0 and 1 are exact in any type: accelerators, whose memory is scarce, get the smallest
+        small = is_accelerator(device) and bool((targets.data == 1).all())
+        dtype = xp.float32 if small and design.holds_in(xp.float32) else xp.float64
+        dense = dense_columns(xp, device, targets[:, problems], dtype)
         if self.rows is None:
-            # 0 and 1 are exact in any type: accelerators, whose memory is scarce, get the smallest
-            small = is_accelerator(device) and bool((targets.data == 1).all())
-            dtype = xp.float32 if small and design.holds_in(xp.float32) else xp.float64
-            return dense_columns(xp, device, targets[:, problems], dtype)
-        start, plain, parts, order = 0, Binary(self.loss), [], []
-        for own, matrix in zip(self.rows, targets, strict=True):
-            mine = np.flatnonzero((problems >= start) & (problems < start + matrix.shape[1]))
-            dense = plain.batch_targets(design, matrix, problems[mine] - start)
-            absent = xp.full_like(dense[:1, :], xp.nan)
-            place = np.full(design.shape[0], len(own))
-            place[own] = np.arange(len(own))
-            rows = xp.asarray(place, device=device)
-            parts.append(take(xp, xp.concat([dense, absent], axis=0), rows))
-            order.append(mine)
-            start += matrix.shape[1]
-        back = xp.asarray(np.argsort(np.concatenate(order)), device=device)
-        return take(xp, xp.concat(parts, axis=1), back, axis=1)
+            return dense
+        absent = np.ones((len(self.rows), design.shape[0]), np.bool_)
+        for fold, own in enumerate(self.rows):
+            absent[fold, own] = False
+        fold_of = xp.asarray(self.fold[problems], device=device)
+        held_out = take(xp, xp.asarray(absent.T, device=device), fold_of, axis=1)
+        return xp.where(held_out, xp.full_like(dense, xp.nan), dense)
 
     def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
         """Return the problems as the compiled solver takes them."""
@@ -280,9 +301,20 @@ class Binary(Objective):
             W[-1] = np.where(np.isnan(self.constant), self.loss.link(self.mean), 0.0)
         return design.xp.asarray(W, device=design.device)
 
+    def with_constants(self, scores: Array) -> Array:
+        """Return scores, (..., m), with the link of the value in place of constant targets."""
+        xp = array_namespace(scores)
+        constant = xp.asarray(self.constant, dtype=scores.dtype, device=scores.device)
+        return xp.where(xp.isnan(constant), scores, self.loss.link(constant))
+
     def probabilities(self, scores: Array) -> Array:
-        """Return the inverse link of the scores."""
-        return self.loss.inverse_link(scores)
+        """Return the inverse link of the scores, (n, m), of all columns, (n, M)."""
+        return take_along(self.loss.inverse_link(scores), self.problem, axis=1)
+
+    def model(self, coef: Array, intercept: Array, n_iter: Any, converged: Any) -> Any:
+        """Return the models of the distinct problems."""
+        fitted = coef, self.with_constants(intercept), self.problem
+        return LinearProbabilities(*fitted, n_iter, converged, self.loss)
 
 
 def has_kernels(array: Array) -> bool:

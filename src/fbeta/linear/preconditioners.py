@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, take, to_numpy
-from fbeta.linear.batch import TINY, Evaluation, ProblemBatch, RowTiles, take_problems
+from fbeta.linear.batch import TINY, Evaluation, PerProblem, ProblemBatch, RowTiles, take_problems
 
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
@@ -26,7 +26,7 @@ RIDGE = 1e-12  # added to the diagonal of singular matrices, in units of their l
 
 
 @dataclass
-class Preconditioner(ABC):
+class Preconditioner(PerProblem, ABC):
     """An approximation M of the Hessians of m problems, with M^-1.
 
     No eigenvalue of ``M^-1 H`` is below ``smallest``, (m,), which is 0 where nothing is known;
@@ -34,10 +34,8 @@ class Preconditioner(ABC):
     """
 
     mixed_precision: ClassVar[bool] = False  # whether it may choose single precision
-    # fields with the problems in their last or in their first axis, and those that change type
-    by_column: ClassVar[tuple[str, ...]]
-    by_matrix: ClassVar[tuple[str, ...]] = ()
-    cast: ClassVar[tuple[str, ...]] = ()
+    numbers = "smallest"
+    cast: ClassVar[tuple[str, ...]] = ()  # fields that change type
 
     batch: ProblemBatch
     smallest: Array
@@ -68,18 +66,13 @@ class Preconditioner(ABC):
         """Return the largest of these bounds, (m,), where no row need be looked at for it."""
         return None
 
-    def take(self, problems: Array) -> Self:
-        """Return that of some problems."""
-        xp, m = self.batch.xp, self.smallest.shape[0]
-        taken = {name: take_problems(getattr(self, name), problems, m) for name in self.by_column}
-        for name in self.by_matrix:
-            taken[name] = take(xp, getattr(self, name), problems)
-        return replace(self, **taken)
-
     def astype(self, dtype: Any) -> Self:
         """Return it in another floating type."""
-        made = {name: self.batch.xp.astype(getattr(self, name), dtype) for name in self.cast}
-        return replace(self, **made)
+        xp, own = self.batch.xp, {name: getattr(self, name) for name in self.cast}
+        for name, a in own.items():
+            lists = isinstance(a, list)
+            own[name] = [xp.astype(b, dtype) for b in a] if lists else xp.astype(a, dtype)
+        return replace(self, **own)
 
 
 @dataclass
@@ -92,11 +85,10 @@ class Eliminating(Preconditioner):
     """
 
     mixed_precision = True
-    by_column, by_matrix = ("inverse", "means", "smallest"), ("small",)
     cast = ("inverse", "means", "small")
 
     inverse: Array  # (p, M), of the diagonal part; 0 for intercepts
-    means: Array  # (c, p, M), b
+    means: list[Array]  # b, (p, M) for each of c classes
     small: Array  # (m, c, c), the inverse of c
 
     @classmethod
@@ -121,32 +113,31 @@ class Eliminating(Preconditioner):
         # the coordinate of the intercept is not of the diagonal part
         made = cls(batch, smallest, single, xp.where(D > 0, 1 / kept, D), means, small)
         if not design.intercept:
-            again = [made._dots(means[k, :, :] / D) for k in range(batch.width)]
+            again = [made._dots(own / D) for own in means]
             small = small + xp.stack(again, axis=-1)
         return replace(made, small=_inverses(xp, batch.objective.regular(small)))
 
     @staticmethod
-    def _means(batch: ProblemBatch, at: Evaluation, tiles: RowTiles) -> tuple[Array, Array]:
-        """Return b, (c, p, M), and c, (m, c, c), of the problems."""
+    def _means(batch: ProblemBatch, at: Evaluation, tiles: RowTiles) -> tuple[list[Array], Array]:
+        """Return b, c arrays (p, M), and c, (m, c, c), of the problems."""
         xp, C = batch.xp, batch.width
         parts = [batch.curvatures(at.curvature, k) for k in range(C)]
-        adjoints = [xp.astype(tiles.adjoint(part), xp.float64) for part in parts]
+        means = [xp.astype(tiles.adjoint(part), xp.float64) for part in parts]
         if C == 1:
-            return adjoints[0][None, :, :], at.curvature_sum[:, None, None]
-        B = xp.stack(adjoints)
+            return means, at.curvature_sum[:, None, None]
         sums = [sum(xp.sum(xp.astype(a, xp.float64), axis=0) for a in part) for part in parts]
-        return B, xp.stack([xp.reshape(a, (-1, C)) for a in sums], axis=-1)
+        return means, xp.stack([xp.reshape(a, (-1, C)) for a in sums], axis=-1)
 
     def _dots(self, z: Array) -> Array:
         """Return ``b' z``, (m, c)."""
-        total, xp = self.batch.total, self.batch.xp
-        parts = [total(xp.sum(self.means[k, :, :] * z, axis=0)) for k in range(self.means.shape[0])]
+        xp = self.batch.xp
+        parts = [self.batch.total(xp.sum(own * z, axis=0)) for own in self.means]
         return xp.stack(parts, axis=-1) if len(parts) > 1 else parts[0][:, None]
 
     def _combine(self, s: Array) -> Array:
         """Return ``b s``, (p, M)."""
         spread = self.batch.spread
-        return sum(self.means[k, :, :] * spread(s[:, k]) for k in range(self.means.shape[0]))
+        return sum(own * spread(s[:, k]) for k, own in enumerate(self.means))
 
     def _solve(self, s: Array) -> Array:
         if s.shape[1] == 1:
@@ -160,7 +151,7 @@ class Eliminating(Preconditioner):
             z = self.inverse * r
             z = z - self.inverse * self._combine(self._solve(self._dots(z)))
             return z, total(xp.sum(r * z, axis=0)), self._most(r)
-        last = xp.reshape(r[-1, :], (-1, self.means.shape[0]))
+        last = xp.reshape(r[-1, :], (-1, len(self.means)))
         own = self._solve(last)
         rest = r - self._combine(own)
         z = self.inverse * rest
@@ -213,7 +204,7 @@ class Diagonal(Preconditioner):
     There the Hessian is no less than the penalty, which bounds ``r' H^-1 r``.
     """
 
-    by_column, cast = ("inverse", "smallest"), ("inverse",)
+    cast = ("inverse",)
 
     inverse: Array  # (p, M)
 
@@ -249,8 +240,6 @@ class Factorised(Preconditioner):
     Hessians grow with the curvature of every row, so that no eigenvalue of ``M^-1 H`` is below the
     smallest ratio of a row's curvature to what it was when M was made.
     """
-
-    by_column, by_matrix = ("curvature", "sound", "smallest", "squares"), ("inverses",)
 
     inverses: Array  # (m, c p, c p)
     sound: Array  # (m,), 1 where the inverse is accurate, 0 elsewhere

@@ -16,10 +16,9 @@ from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.driver import warn_not_converged
 from fbeta.linear.in_memory import ArrayRun
 from fbeta.linear.learner import Alphas, Learner, Names, Path, Rows, Weight, solve_path
-from fbeta.linear.objectives import Binary, LinearModel, Objective
+from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
 from fbeta.losses import MIN_PARALLEL_SCORES, LinearProbabilities, LogisticLoss, Loss, take_along
-from fbeta.statistics.encoding import constant_values, distinct_columns
 
 MEMORY_BYTES = 1 << 30  # of working memory, for the batches that are solved at the same time
 BATCH_COLUMNS = 160  # columns of a batch: enough for matrix products at full speed
@@ -62,19 +61,25 @@ class Problems:
     def __init__(
         self, design: Design, objective: Objective, targets: Any, *, memory: int = MEMORY_BYTES
     ) -> None:
-        self.objective, self.targets, self.memory = objective, targets, memory
-        self.bound, design = objective.bind(design)
-        self.design, (n, p), xp = design, design.shape, design.xp
+        own = (targets, design.weight, design.intercept)
+        self.objective, self.targets = objective.of_distinct(*own)
+        self.bound, self.design = self.objective.bind(design)
+        self.memory, (n, p), xp = memory, self.design.shape, design.xp
         mixed = PRECONDITIONERS[objective.preconditioners[0]].mixed_precision
         single = mixed and n * p >= MIN_SINGLE_ENTRIES and design.holds_in(xp.float32)
-        self.light = design.astype(xp.float32 if single else xp.float64)
+        self.light = self.design.astype(xp.float32 if single else xp.float64)
         self.first = np.concatenate([[0], np.cumsum(self.bound.counts)]).astype(np.intp)
-        self.problem = np.arange(len(self))  # that each column of the targets belongs to
-        self.unsolved = objective.order(targets)
-        self.compiled = objective.compiled(design, self.light, targets)
+        self.unsolved = self.objective.order(self.targets)
+        self.compiled = self.objective.compiled(self.design, self.light, self.targets)
 
     def __len__(self) -> int:
-        return len(self.first) - 1
+        return len(self.bound.counts)
+
+    @property
+    def problem(self) -> NDArray[np.intp]:
+        """That each column of the targets belongs to."""
+        own = getattr(self.objective, "problem", None)
+        return np.arange(len(self)) if own is None else own
 
     @property
     def floor(self) -> float:
@@ -187,93 +192,41 @@ class Problems:
 
         ``mean``, (M,), is over more rows, for columns that are constant on those of the design.
         """
-        return np.asarray(to_numpy(solution.W))
+        W, own = np.asarray(to_numpy(solution.W)), self.objective
+        if not isinstance(own, Binary):
+            return W
+        W, unknown = W[:, own.problem], ~np.isnan(own.constant[own.problem])
+        W[:, unknown] = 0.0
+        if self.design.intercept:
+            W[-1, unknown] = own.loss.link(mean[unknown])
+        return np.where(np.isfinite(W), W, 0.0)
 
     def scores(self, solution: Solution, design: Design) -> Array:
-        """Return the scores of n rows in the same coordinates, by W."""
+        """Return the scores of n rows in the same coordinates; of constant targets, infinite."""
         with one_blas_thread(design.shape[0] * len(self) < MIN_PARALLEL_SCORES):
-            return self.objective.bind(design)[1].scores(solution.W)
+            own = self.objective.bind(design)[1].scores(solution.W)
+        return self.objective.with_constants(own)
 
     def probabilities(self, solution: Solution, design: Design) -> Array:
         """Return what the objective makes of the scores of n rows in the same coordinates."""
         return self.objective.probabilities(self.scores(solution, design))
 
-    def coefficients(self, solution: Solution) -> tuple[Array, Array]:
-        """Return coefficients (M, d) and intercepts (M,) in the coordinates of X."""
-        with one_blas_thread(self.is_small()):
-            return self.design.rounded_coefficients(solution.W)
-
     def model(self, solution: Solution) -> Any:
         """Return the model in the coordinates of X."""
-        coef, intercept = self.coefficients(solution)
-        return LinearModel(coef, intercept, solution.n_iter, solution.converged, self.objective)
+        with one_blas_thread(self.is_small()):
+            coef, intercept = self.design.rounded_coefficients(solution.W)
+        return self.objective.model(coef, intercept, solution.n_iter, solution.converged)
 
 
 class LinearProblems(Problems):
-    """The problems whose targets are the columns of a matrix.
+    """The binary problems whose targets are the columns of a matrix, (n, M), in [0, 1]."""
 
-    Columns with equal targets are one problem. With an intercept, a constant target q has the
-    solution ``w = 0``, intercept ``link(q)``, and is not solved. Targets, (n, M), lie in [0, 1].
-    ``problem``, (M,), is the distinct problem that each column belongs to; ``constant``, (m,), the
-    value of a constant target that is not solved, NaN elsewhere.
-    """
+    objective: Binary
 
     def __init__(
         self, design: Design, targets: sp.csc_array, loss: Loss, *, memory: int = MEMORY_BYTES
     ) -> None:
-        self.loss = loss
-        problem, matrix, mean, constant = distinct_targets(targets, design.weight)
-        self.constant = constant if design.intercept else np.full_like(constant, np.nan)
-        super().__init__(design, Binary(loss, mean, self.constant), matrix, memory=memory)
-        self.problem = problem
-
-    def expanded(self, solution: Solution, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return finite coefficients of every column; constant ones have the link of the mean."""
-        W = np.asarray(to_numpy(solution.W))[:, self.problem]
-        unknown = ~np.isnan(self.constant[self.problem])
-        W[:, unknown] = 0.0
-        if self.design.intercept:
-            W[-1, unknown] = self.loss.link(mean[unknown])
-        return np.where(np.isfinite(W), W, 0.0)
-
-    def scores(self, solution: Solution, design: Design) -> Array:
-        """Return the scores of the distinct problems, (n, m), infinite for constant targets."""
-        return self._with_constants(super().scores(solution, design))
-
-    def _with_constants(self, scores: Array) -> Array:
-        """Return scores, (..., m), with the link of the value in place of constant targets."""
-        xp, device = self.design.xp, self.design.device
-        constant = xp.asarray(self.constant, dtype=scores.dtype, device=device)
-        return xp.where(xp.isnan(constant), scores, self.loss.link(constant))
-
-    def probabilities(self, solution: Solution, design: Design) -> Array:
-        """Return the probabilities of all columns of the targets for n rows of a design, (n, M)."""
-        return take_along(super().probabilities(solution, design), self.problem, axis=1)
-
-    def model(self, solution: Solution) -> LinearProbabilities:
-        """Return the models in the coordinates of X."""
-        coef, intercept = self.coefficients(solution)
-        fitted = coef, self._with_constants(intercept), self.problem
-        return LinearProbabilities(*fitted, solution.n_iter, solution.converged, self.loss)
-
-
-def distinct_targets(
-    targets: sp.csc_array, weight: Any
-) -> tuple[NDArray[np.intp], sp.csc_array, NDArray[np.float64], NDArray[np.float64]]:
-    """Return the problem of each column of targets, (n, M), and of the distinct columns the rest.
-
-    That is the matrix, (n, m), its weighted means and the values of constant columns, NaN
-    elsewhere, (m,). ``weight`` is that of a design.
-    """
-    problem, first = distinct_columns(targets)
-    alone = len(first) == targets.shape[1]
-    matrix = sp.csc_array(targets if alone else targets[:, first])
-    if weight is None:
-        mean = np.asarray(matrix.sum(axis=0) / matrix.shape[0], dtype=np.float64)
-    else:
-        own = to_numpy(weight).astype(np.float64)[:, 0]
-        mean = np.asarray(matrix.T @ own / own.sum())
-    return problem, matrix, mean, constant_values(matrix)
+        super().__init__(design, Binary(loss), targets, memory=memory)
 
 
 def independent_start(
@@ -282,7 +235,7 @@ def independent_start(
     """Return rough logistic regressions, (p, M), of targets, and the constant ones or NaN, (M,)."""
     problems = LinearProblems(design, sp.csc_array(targets), LogisticLoss())
     W = to_numpy(problems.solve(alpha, tol=START_TOL).W)[:, problems.problem]
-    return W, problems.constant[problems.problem]
+    return W, problems.objective.constant[problems.problem]
 
 
 @dataclass(frozen=True)
@@ -355,12 +308,6 @@ class LinearLearner(SolverLearner):
     def make_objective(self, targets: Any) -> Binary:
         """Return the binary loss of each column."""
         return Binary(self.loss)
-
-    def problems_of(
-        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
-    ) -> LinearProblems:
-        """Return the binary problems."""
-        return LinearProblems(design, targets, self.loss, memory=memory)
 
     def fit(
         self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
