@@ -11,15 +11,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/fbeta/linear/"
-SOURCES = ("_engine.pyx", "cardinality.cpp", "engine.cpp", "matrix.cpp", "objectives.cpp")
-HEADERS = (
-    "cardinality.hpp",
-    "engine.hpp",
-    "matrix.hpp",
-    "newton.hpp",
-    "objectives.hpp",
-    "vectors.hpp",
-)
+SOURCES = ("_engine.pyx", "cardinality.cpp", "matrix.cpp", "newton.cpp", "objectives.cpp")
+HEADERS = ("engine.hpp", "matrix.hpp", "objectives.hpp", "vectors.hpp")
 FLAGS = [
     "-std=gnu++17",
     "-O2",

@@ -380,7 +380,7 @@ def test_sweeps_refuse_what_they_cannot_read():
         compiled.size_sweep(name, 3, np.array([0, 1])) for name in ("evaluate", "multiply")
     )
     for wrong in (u[:, :4], u.astype(np.float32), u[:, ::-1]):
-        with pytest.raises(ValueError, match="10 contiguous numbers"):
+        with pytest.raises(ValueError, match="must be contiguous"):
             evaluate(2, wrong, total, kept)
-        with pytest.raises(ValueError, match="10 contiguous numbers"):
+        with pytest.raises(ValueError, match="must be contiguous"):
             multiply(2, kept, u, wrong)

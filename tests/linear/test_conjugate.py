@@ -14,7 +14,7 @@ from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.conjugate import conjugate_gradients
 from fbeta.linear.multinomial import Multinomial
 from fbeta.linear.objectives import Binary
-from fbeta.linear.preconditioners import Diagonal, Eliminating, Factorised
+from fbeta.linear.preconditioners import Eliminating, Factorised
 from fbeta.losses import LogisticLoss
 
 from .fits import fit_softmax
@@ -101,12 +101,6 @@ def test_no_hessian_is_inverted_that_is_too_large_for_it(monkeypatch):
     monkeypatch.setattr(Factorised, "build", fail)
     with pytest.warns(ConvergenceWarning, match="2 of 2 multinomial problems did not converge"):
         fit_softmax(X, classes, 1e-4)
-
-
-def test_a_diagonal_preconditioner_knows_no_bound_of_the_changes_of_scores():
-    block, point = make_problem("binary", True, False, 1.0)
-    bounds = Diagonal.build(block, point, None, None).reaches(np.ones(3, dtype=bool))
-    assert np.array_equal(np.concatenate(bounds), np.full((60, 3), np.inf))
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -60,7 +60,7 @@ for d, m in ((3, 5), (40, 7), (1, 1), (20, 1), (120, 33), (600, 3)):
         preconditioner = Eliminating.build(block, point, None, None)
         limit = 1e-6 * preconditioner.apply(-point.gradient)[1]
         kernels(on)
-        at = conjugate.Iterates.start(block, point, preconditioner, limit, 3.0, 0.01)
+        at = conjugate.Iterates(block, point, preconditioner, limit, 3.0, 0.01)
         assert at.fused == on
         for _ in range(min(d, 3)):
             at.advance()

@@ -31,6 +31,17 @@ LOSSES = {"logistic": 0, "exponential": 1, "squared": 2, "softmax": 3}
 WIDEST = 16  # columns of a problem
 
 
+cdef void *address(str name, values, str format, Py_ssize_t length, list views) except NULL:
+    """Return the address of an array that a list keeps, after checks of its type and size."""
+    view, written = memoryview(values), name in ("W", "n_iter", "status")
+    if view.format != format or not view.c_contiguous or written and view.readonly:
+        raise ValueError(f"{name} must be contiguous, of type {format!r}, got {view.format!r}")
+    if view.nbytes != length * view.itemsize:
+        raise ValueError(f"{name} has {view.nbytes // view.itemsize} entries, expected {length}")
+    views.append(view)
+    return PyMemoryView_GET_BUFFER(view).buf
+
+
 cdef class Problems:
     """Problems that any number of threads :meth:`work` on.
 
@@ -39,96 +50,58 @@ cdef class Problems:
     """
 
     cdef CProblems q
-    cdef dict arrays
     cdef list views  # they keep the memory that the solver points to
 
     def __init__(self, dict numbers, dict arrays):
-        self.arrays, self.views = arrays, []
-        n, p, m = (numbers[name] for name in ("n_rows", "n_columns", "n_problems"))
+        self.views = []
+        n, p, m, width = (numbers[k] for k in ("n_rows", "n_columns", "n_problems", "width"))
         if n < 1 or p < 1 or m < 1:
             raise ValueError(f"nothing to solve: {n} rows, {p} columns, {m} problems")
-        if numbers["width"] not in (1, 2, 4, 8, 16):
-            raise ValueError(f"width must be a power of 2 up to {WIDEST}, got {numbers['width']}")
+        if width not in (1, 2, 4, 8, 16):
+            raise ValueError(f"width must be a power of 2 up to {WIDEST}, got {width}")
         for name, value in numbers.items():
             if not set_number(self.q, name.encode(), value):
                 raise ValueError(f"there is no setting {name!r}")
         if len(numbers) != count_numbers:
             raise ValueError(f"expected {count_numbers} settings, got {len(numbers)}")
-        self._point_to_matrix(n, p, "d" if numbers["double_entries"] else "f")
-        for name, length in (("mean", p - 1), ("weight", n)):
-            if name in arrays:
-                self._point_to(name, "d", length)
-        self._point_to("distance", "d", n)
-        self._point_to("middle", "d", 1)
-        for name in ("penalty", "variance", "mean_square", "centre"):
-            self._point_to(name, "d", p)
-        self._point_to_targets(n, p, m, numbers["loss"] == LOSSES["softmax"], numbers["width"])
-        self.q.queued = len(arrays["queue"])
-        self._point_to_integers("queue", self.q.queued, m)
-        self._point_to("n_iter", "i", m, True)
-        self._point_to("status", "i", m, True)
+        softmax, entry = numbers["loss"] == LOSSES["softmax"], "fd"[numbers["double_entries"]]
+        columns, self.q.queued = len(arrays["W"]) if softmax else m, len(arrays["queue"])
+        # the type and the length of each array, and the end of the range of integers
+        known = {"dense": (entry, n * p)} if "dense" in arrays else {}
+        known |= {"W": ("d", columns * p), "n_iter": ("i", m), "status": ("i", m), "middle": ("d", 1)}
+        known |= {k: ("d", p) for k in ("penalty", "variance", "mean_square", "centre")}
+        known |= {"distance": ("d", n), "queue": ("i", self.q.queued, m)}
+        known |= {k: ("d", own) for k, own in (("mean", p - 1), ("weight", n)) if k in arrays}
+        sparse = [] if "dense" in arrays else [("row", n, p, entry), ("column", p, n, entry)]
+        if softmax:
+            known |= {"first": ("i", m + 1, columns + 1), "classes": ("i", n * m, columns)}
+        else:
+            sparse.append(("target", m, n, "d"))
+        for name, count, end, format in sparse:
+            entries = len(arrays[f"{name}_index"])
+            known |= {f"{name}_start": ("i", count + 1, entries + 1)}
+            known |= {f"{name}_index": ("i", entries, end), f"{name}_value": (format, entries)}
+        for name, (format, length, *end) in known.items():
+            self._point_to(name, arrays[name], format, length, end[0] if end else -1)
+        for k in arrays["queue"] if softmax else ():
+            if arrays["first"][k + 1] - arrays["first"][k] > width:
+                raise ValueError(f"problem {k} is wider than {width}")
 
-    cdef void *_point_to(self, str name, str format, Py_ssize_t length, bint written=False) except NULL:
-        """Point to an array, after checks of its type and size."""
-        view = memoryview(self.arrays[name])
-        if view.format != format or not view.c_contiguous or written and view.readonly:
-            raise ValueError(f"{name} must be contiguous, of type {format!r}, got {view.format!r}")
-        if view.nbytes != length * view.itemsize:
-            found = view.nbytes // view.itemsize
-            raise ValueError(f"{name} has {found} entries, expected {length}")
-        self.views.append(view)
-        cdef void *address = PyMemoryView_GET_BUFFER(view).buf
-        set_array(self.q, name.encode(), address)
-        return address
-
-    cdef const int *_point_to_integers(self, str name, Py_ssize_t length, Py_ssize_t end) except NULL:
-        """Point to integers of which each must lie in [0, end)."""
-        cdef const int *values = <const int *>self._point_to(name, "i", length)
+    cdef int _point_to(self, str name, values, str format, Py_ssize_t length,
+                       Py_ssize_t end) except -1:
+        """Point to an array; places where rows or columns begin lead from 0 to the end."""
+        cdef void *place = address(name, values, format, length, self.views)
+        cdef const int *number = <const int *>place
+        cdef cbool starts = name == "first" or name.endswith("_start")
         cdef Py_ssize_t i
-        for i in range(length):
-            if values[i] < 0 or values[i] >= end:
-                raise ValueError(f"{name} has {values[i]} at {i}, outside [0, {end})")
-        return values
-
-    cdef const int *_point_to_starts(self, str name, Py_ssize_t count, Py_ssize_t entries) except NULL:
-        """Point to the places where rows or columns begin: from 0 to ``entries``, never falling."""
-        cdef const int *values = self._point_to_integers(name, count + 1, entries + 1)
-        cdef Py_ssize_t i
-        for i in range(count):
-            if values[i] > values[i + 1]:
+        for i in range(length if end >= 0 else 0):
+            if number[i] < 0 or number[i] >= end:
+                raise ValueError(f"{name} has {number[i]} at {i}, outside [0, {end})")
+            if starts and i and number[i] < number[i - 1]:
                 raise ValueError(f"{name} falls at {i}")
-        if values[0] != 0 or values[count] != entries:
-            raise ValueError(f"{name} does not lead from 0 to {entries}")
-        return values
-
-    cdef int _point_to_matrix(self, Py_ssize_t n, Py_ssize_t p, str format) except -1:
-        if "dense" in self.arrays:
-            self._point_to("dense", format, n * p)
-            return 0
-        entries = len(self.arrays["row_index"])
-        for name, count, end in (("row", n, p), ("column", p, n)):
-            self._point_to_starts(name + "_start", count, entries)
-            self._point_to_integers(name + "_index", entries, end)
-            self._point_to(name + "_value", format, entries)
-        return 0
-
-    cdef int _point_to_targets(self, Py_ssize_t n, Py_ssize_t p, Py_ssize_t m, bint softmax,
-                               int width) except -1:
-        cdef const int *first
-        if not softmax:
-            self._point_to("W", "d", m * p, True)
-            entries = len(self.arrays["target_index"])
-            self._point_to_starts("target_start", m, entries)
-            self._point_to_integers("target_index", entries, n)
-            self._point_to("target_value", "d", entries)
-            return 0
-        columns = len(self.arrays["W"])
-        self._point_to("W", "d", columns * p, True)
-        first = self._point_to_starts("first", m, columns)
-        self._point_to_integers("classes", n * m, columns)
-        for k in self.arrays["queue"]:
-            if not 0 <= k < m or first[k + 1] - first[k] > width:
-                raise ValueError(f"problem {k} is wider than {width}, or none")
+        if starts and (number[0] != 0 or number[length - 1] != end - 1):
+            raise ValueError(f"{name} does not lead from 0 to {end - 1}")
+        set_array(self.q, name.encode(), place)
         return 0
 
     def work(self, int passes):
@@ -148,16 +121,8 @@ cdef class Problems:
         self.q.stop.store(1)
 
 
-cdef void *address(object values, str format, Py_ssize_t length) except NULL:
-    """Return the address of so many numbers of a type, which the caller keeps."""
-    view = memoryview(values)
-    if view.format != format or not view.c_contiguous or view.nbytes != length * view.itemsize:
-        raise ValueError(f"expected {length} contiguous numbers of type {format!r}")
-    return PyMemoryView_GET_BUFFER(view).buf
-
-
-cdef const int *increasing(object sizes, int s) except NULL:
-    cdef const int *size = <const int *>address(sizes, "i", len(sizes))
+cdef const int *increasing(object sizes, int s, list views) except NULL:
+    cdef const int *size = <const int *>address("sizes", sizes, "i", len(sizes), views)
     cdef int i, before = -1
     for i in range(len(sizes)):
         if not before < size[i] <= s:
@@ -169,10 +134,12 @@ cdef const int *increasing(object sizes, int s) except NULL:
 def evaluate_sizes(int s, sizes, int n, u, log_total, kept):
     """Write ln Z, (n,), and what Hessians consist of, (n, 3 s + 2 C), at scores u, (n, s + C)."""
     cdef int C = len(sizes)
-    cdef const int *size = increasing(sizes, s)
-    cdef double *given = <double *>address(u, "d", <Py_ssize_t>n * (s + C))
-    cdef double *first = <double *>address(log_total, "d", n)
-    cdef double *second = <double *>address(kept, "d", <Py_ssize_t>n * (3 * s + 2 * C))
+    cdef Py_ssize_t rows = n
+    cdef list views = []
+    cdef const int *size = increasing(sizes, s, views)
+    cdef double *given = <double *>address("u", u, "d", rows * (s + C), views)
+    cdef double *first = <double *>address("log_total", log_total, "d", rows, views)
+    cdef double *second = <double *>address("kept", kept, "d", rows * (3 * s + 2 * C), views)
     with nogil:
         c_evaluate(s, C, size, n, given, first, second)
 
@@ -180,9 +147,11 @@ def evaluate_sizes(int s, sizes, int n, u, log_total, kept):
 def multiply_sizes(int s, sizes, int n, kept, v, out):
     """Write the products of Hessians with changes of scores v, (n, s + C)."""
     cdef int C = len(sizes)
-    cdef const int *size = increasing(sizes, s)
-    cdef double *hessians = <double *>address(kept, "d", <Py_ssize_t>n * (3 * s + 2 * C))
-    cdef double *changes = <double *>address(v, "d", <Py_ssize_t>n * (s + C))
-    cdef double *found = <double *>address(out, "d", <Py_ssize_t>n * (s + C))
+    cdef Py_ssize_t rows = n
+    cdef list views = []
+    cdef const int *size = increasing(sizes, s, views)
+    cdef double *hessians = <double *>address("kept", kept, "d", rows * (3 * s + 2 * C), views)
+    cdef double *changes = <double *>address("v", v, "d", rows * (s + C), views)
+    cdef double *found = <double *>address("out", out, "d", rows * (s + C), views)
     with nogil:
         c_multiply(s, C, size, n, hessians, changes, found)

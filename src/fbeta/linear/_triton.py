@@ -84,10 +84,9 @@ def _advance_kernel(
 
 
 def advance(now: Any, q: Tensor, numbers: tuple[float, ...]) -> None:
-    """Take a step of the iterates of conjugate gradients, in place.
+    """Take a step of conjugate gradients in place, by products q of p and unpenalised Hessians.
 
-    ``q`` has the Hessians without the penalty times p; ``numbers`` are the assumed norm of the
-    inverse, forcing and the unseen radius.
+    ``numbers`` are the assumed norm of the inverse, forcing and the unseen radius.
     """
     made, penalty = now.preconditioner, now.batch.penalty.to(q.dtype)
     fixed = (penalty, made.inverse, made.means[0], made.small[:, 0, 0])

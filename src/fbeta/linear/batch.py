@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -66,10 +66,7 @@ class RowTiles:
         return self.design.backward(total)
 
     def diagonal(self, total: Array) -> Array:
-        """Return the diagonal of ``Z' B Z``, (p, m), if B did not depend on Z and summed to this.
-
-        ``total`` has the sum over the rows for each column, (m,). The intercept's is exact.
-        """
+        """Return the diagonal of ``Z' B Z``, (p, m), for B that sum to this, (m,), at any Z."""
         spread, xp = self.design.spread, self.design.xp
         if self.design.intercept:
             spread = xp.concat([spread[:-1, :], xp.ones_like(spread[-1:, :])], axis=0)
@@ -101,9 +98,8 @@ class RowTiles:
 Losses: TypeAlias = tuple[Array, list[Array], list[Array], Array]
 
 
-@dataclass
 class PerProblem:
-    """Arrays of m problems, and lists of them; other fields are shared.
+    """Arrays of m problems, and lists of them; other attributes are shared.
 
     The problems, or their columns, are the last axis; where there are three, the first one.
     """
@@ -114,20 +110,23 @@ class PerProblem:
         return int(getattr(self, self.numbers).shape[0])
 
     def _arrays(self) -> dict[str, Any]:
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "finished"}
+        own = {name: a for name, a in vars(self).items() if name != "finished"}
         kinds = (list, PerProblem)
         return {n: a for n, a in own.items() if isinstance(a, kinds) or getattr(a, "ndim", None)}
 
     def take(self, problems: Array) -> Self:
         """Return that of some problems."""
-        own, m = self._arrays(), len(self)
-        return replace(self, **{name: take_problems(a, problems, m) for name, a in own.items()})
+        out = copy(self)
+        for name, a in self._arrays().items():
+            setattr(out, name, take_problems(a, problems, len(self)))
+        return out
 
     def join(self, other: Self, names: Array) -> Self:
         """Return that of the problems of both, in the order of the names that they have."""
-        xp, theirs = array_namespace(names), other._arrays()
-        both = {name: xp.concat([a, theirs[name]], axis=-1) for name, a in self._arrays().items()}
-        return replace(self, **both).take(xp.argsort(names))
+        out, xp, theirs = copy(self), array_namespace(names), other._arrays()
+        for name, a in self._arrays().items():
+            setattr(out, name, xp.concat([a, theirs[name]], axis=-1))
+        return out.take(xp.argsort(names))
 
 
 @dataclass

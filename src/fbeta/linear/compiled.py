@@ -1,6 +1,6 @@
 """The solver of ``driver`` in C++, where it was built and the work is large enough.
 
-A column of coefficients is on each lane of the processor's vector registers (see ``newton.hpp``).
+A column of coefficients is on each lane of the processor's vector registers (see ``newton.cpp``).
 It runs in single precision first, and then in double precision from what it found: that certifies
 what has converged, and continues with the rest.
 """
@@ -94,18 +94,18 @@ class Compiled:
         cls,
         design: Design,
         light: Design,
-        loss: str,
         counts: NDArray[np.intp],
+        loss: str,
         columns: int,
         targets: dict[str, NDArray[Any]],
     ) -> Compiled | None:
         """Prepare problems, or return None where the array solver has to do.
 
-        ``light`` is the design in single precision, or the design itself; so many ``columns`` will
-        be solved; ``targets`` are integers and floats by their names in engine.hpp.
+        ``light`` is the design in single precision, or the design itself; the others as in
+        :meth:`Objective.compiled_targets`.
         """
         matrix = light.matrix
-        if not isinstance(design.penalised, np.ndarray):
+        if design.xp is not np:
             return None
         entries = int(matrix.nnz if sp.issparse(matrix) else np.prod(matrix.shape))
         operations = 4 * entries * columns
@@ -163,7 +163,7 @@ class Compiled:
         converged[problems] = False
         width = 2 ** np.ceil(np.log2(np.maximum(self.counts, 1))).astype(np.intp)
         outputs = {"W": points.T, "n_iter": used, "status": status}
-        least = max(tol, 32 * float(np.finfo(np.float64).eps))
+        least = max(tol, driver.MIN_TOL_ULPS * float(np.finfo(np.float64).eps))
         numbers = {
             "tol": least,
             "unchecked_decrease": in_memory.MIXED_PRECISION_RADIUS * least**0.5,

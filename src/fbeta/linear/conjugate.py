@@ -2,7 +2,7 @@
 
 Conjugate gradients bound ``g' H^-1 g`` from below by Gauss quadrature and, since no eigenvalue of
 the preconditioned Hessian is below a number that is known, from above by Gauss-Radau quadrature.
-Where that bounds what is left to gain is the theorem of docs/solver.md. As in ``newton.hpp``, which
+Where that bounds what is left to gain is the theorem of docs/solver.md. As in ``newton.cpp``, which
 has its constants from here.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from fbeta._array import Array
 from fbeta._threads import check_cancelled
@@ -79,7 +79,7 @@ def conjugate_gradients(
     """
     xp = batch.xp
     limit = xp.where(cautious, xp.zeros_like(limit), limit)
-    now = Iterates.start(batch, at, preconditioner, limit, unseen_radius, forcing)
+    now = Iterates(batch, at, preconditioner, limit, unseen_radius, forcing)
     few = int(UNFINISHED_SHARE * limit.shape[0]) if unseen_radius else 0
     steps, finished = 0, []
     while True:
@@ -105,7 +105,6 @@ def conjugate_gradients(
     return Directions(x, lower * scale**2, upper * scale**2, taken)
 
 
-@dataclass
 class Iterates(PerProblem):
     """The iterates of conjugate gradients for m problems, with bounds of each ``g' H^-1 g``.
 
@@ -117,72 +116,50 @@ class Iterates(PerProblem):
     """
 
     numbers = "rz"
-    batch: ProblemBatch
-    preconditioner: Preconditioner
-    unseen_radius: float
-    forcing: float
-    names: Array
-    scale: Array
-    curvature: list[Array]
-    x: Array
-    r: Array
-    p: Array
-    rz: Array
-    limit: Array
-    share: Array
-    active: Array
-    factor: Array
-    lower: Array
-    upper: Array
-    fused: bool = False
 
-    @classmethod
-    def start(
-        cls,
+    def __init__(
+        self,
         batch: ProblemBatch,
         at: Evaluation,
         preconditioner: Preconditioner,
         limit: Array,
         unseen_radius: float,
         forcing: float,
-    ) -> Self:
-        """Start at 0, scaled so that the residual has norm 1 by the preconditioner."""
-        xp, smallest = batch.xp, preconditioner.smallest
-        tiles = batch.light_tiles if preconditioner.single_precision else batch.tiles
+    ) -> None:
+        xp, smallest, design = batch.xp, preconditioner.smallest, batch.design
+        self.batch, self.unseen_radius, self.forcing = batch, unseen_radius, forcing
+        self.tiles = batch.light_tiles if preconditioner.single_precision else batch.tiles
         z, size, most = preconditioner.apply(-at.gradient)
-        scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
-        limit, rz, most = (a / scale**2 for a in (limit, size, most))
-        r, p = (xp.astype(a / batch.spread(scale), tiles.dtype) for a in (-at.gradient, z))
+        # the residual has norm 1 by the preconditioner
+        self.scale = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))
+        self.limit, self.rz, most = (a / self.scale**2 for a in (limit, size, most))
+        dtype, wide = self.tiles.dtype, batch.spread(self.scale)
+        self.r, self.p = (xp.astype(a / wide, dtype) for a in (-at.gradient, z))
+        self.x, self.curvature = xp.zeros_like(self.r), at.curvature
+        self.preconditioner = preconditioner.astype(dtype)
+        self.names = xp.arange(self.rz.shape[0], device=design.device)
         # what may be left: a share of the decrement, or of the tolerance where that is more
-        share = xp.clip(LIMIT_SHARE * limit, forcing, MAX_FORCING)
-        known = (smallest > 0) & (rz > 0)
-        none = xp.full_like(smallest, xp.inf)
-        factor = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
-        upper = xp.where(known, xp.minimum(factor * rz, most), none)
-        if unseen_radius:
-            upper = ASSUMED_INVERSE_NORM * rz
-        names = xp.arange(rz.shape[0], device=batch.design.device)
-        state = (names, scale, at.curvature, xp.zeros_like(r), r, p, rz, limit, share, rz > 0)
-        bounds = (factor, xp.zeros_like(rz), upper)
-        preconditioner = preconditioner.astype(tiles.dtype)
-        out = cls(batch, preconditioner, unseen_radius, forcing, *state, *bounds)
-        if not unseen_radius:  # estimates need a first step
-            # the gradient may be exactly zero
-            zero = batch.total(xp.sum(xp.abs(r), axis=0)) == 0
-            out.upper = xp.where(zero, out.lower, upper)
-            out.update_active()
-        design, few = batch.design, r.shape[0] <= MAX_KERNEL_FEATURES
+        self.share = xp.clip(LIMIT_SHARE * self.limit, forcing, MAX_FORCING)
+        self.lower, self.active = xp.zeros_like(self.rz), self.rz > 0
+        known, none = (smallest > 0) & self.active, xp.full_like(smallest, xp.inf)
+        self.factor = xp.where(known, 1 / xp.where(known, smallest, xp.ones_like(smallest)), none)
+        if unseen_radius:  # estimates need a first step
+            self.upper = ASSUMED_INVERSE_NORM * self.rz
+        else:
+            upper = xp.where(known, xp.minimum(self.factor * self.rz, most), none)
+            zero = batch.total(xp.sum(xp.abs(self.r), axis=0)) == 0  # an exact optimum
+            self.upper = xp.where(zero, self.lower, upper)
+            self.update_active()
         plain = batch.width == 1 and design.intercept and not design.shifted
+        plain = plain and self.r.shape[0] <= MAX_KERNEL_FEATURES
         known = bool(unseen_radius) and plain and isinstance(preconditioner, Eliminating)
-        out.fused = known and few and has_kernels(r)
-        if out.fused:  # the kernel writes to them
-            out.x, out.r, out.p = (a.contiguous() for a in (out.x, r, p))
-        return out
+        self.fused = known and has_kernels(self.r)
+        if self.fused:  # the kernel writes to them
+            self.x, self.r, self.p = (a.contiguous() for a in (self.x, self.r, self.p))
 
     def advance(self) -> None:
         """Take a step, and update which problems need another."""
-        batch, xp = self.batch, self.batch.xp
-        tiles = batch.light_tiles if self.preconditioner.single_precision else batch.tiles
+        batch, xp, tiles = self.batch, self.batch.xp, self.tiles
         if self.fused:
             from fbeta.linear import _triton
 
@@ -252,10 +229,8 @@ def certified(
 
     ``search`` compares bounds of ``g' H^-1 g`` with what they have to reach, (m,), which is the
     second result; its last argument is which problems are cautious. ``share`` is that of the
-    batch's Hessian which the Hessian of all rows surely has. Where the distances of the rows are
-    all that is needed, no row is looked at; other problems that may be about to end are looked at
-    by themselves. ``renew`` may make another preconditioner for problems, (m,), whose bounds are
-    too weak.
+    batch's Hessian which the Hessian of all rows surely has. ``renew`` may make another
+    preconditioner for problems, (m,), whose bounds are too weak.
     """
     xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
     concordance = batch.objective.self_concordance
@@ -356,10 +331,7 @@ class _Point:
         return found
 
     def _leave_out(self, goal: Array) -> Array:
-        """Leave out curvature of rows whose scores, one each, may change by more than a radius.
-
-        Returns the goals, which are lowered until the share of what is left out is small.
-        """
+        """Leave out rows whose scores may change too much; lower goals until they matter little."""
         batch, xp, at, radius = self.batch, self.batch.xp, self.at, self.radius
         reach = batch.expected_reach()
         if not bool(xp.any(xp.max(reach) * goal > radius)):
@@ -381,10 +353,7 @@ class _Point:
         return goal
 
     def _certifiable(self, made: Preconditioner, needed: Array, goal: Array) -> Array:
-        """Lower goals to where no row may change its scores by more than a radius within them.
-
-        But for rows that have too little curvature together to matter.
-        """
+        """Lower goals to where no score changes too much, but of rows that matter little."""
         batch, xp, radius, worst = self.batch, self.batch.xp, self.radius, made.farthest()
         reaches = made.reaches(needed) if worst is None else []
         if worst is None:

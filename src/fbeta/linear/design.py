@@ -33,7 +33,6 @@ class Design:
 
     matrix: Array  # (n, p), or csr_array; the last column is 1 where there is an intercept
     weight: Any  # (n, 1), of the rows, or None
-    penalised: Array  # (p, 1), 1 in the penalty, 0 for the intercept; in double precision
     mean: Any  # (d,), centre of the rows, subtracted from dense X, kept aside for sparse X; or None
     # (d, p - 1 or p), orthonormal columns, None for the identity; for sparse X, the columns of the
     # identity, as csr_array, of features that are not zero on every row
@@ -80,12 +79,9 @@ class Design:
         if rotate and min(X.shape) <= MAX_ROTATED and not (complete and X.shape[0] < X.shape[1]):
             with one_blas_thread(min(X.shape) < MAX_ONE_THREAD_FEATURES):
                 X, rotation = orthogonal_scores(xp, X, column, complete)
-        double = {"dtype": xp.float64, "device": X.device}
-        penalised = xp.ones((X.shape[1], 1), **double)
         if intercept:
             X = xp.concat([X, xp.ones((X.shape[0], 1), **there)], axis=1)
-            penalised = xp.concat([penalised, xp.zeros((1, 1), **double)], axis=0)
-        return cls(X, column, penalised, mean, rotation, intercept, max_abs, dtype)
+        return cls(X, column, mean, rotation, intercept, max_abs, dtype)
 
     @classmethod
     def _of_sparse(
@@ -93,15 +89,13 @@ class Design:
     ) -> Design:
         dtype, X = X.dtype, sp.csr_array(X) if sp.issparse(X) else dense_to_csr(X)
         X, selection = (X, None) if complete else _used_columns(X)
-        penalised = np.ones((X.shape[1] + intercept, 1))
         column = None if weight is None else weight.astype(X.dtype)[:, None]
         mean = None
         if intercept:
             total = X.shape[0] if column is None else column.sum(dtype=np.float64)
             mean = _sparse_sums(X, column, 1) / total
             X = _append_ones(X)
-            penalised[-1] = 0
-        return cls(X, column, penalised, mean, selection, intercept, max_abs, dtype)
+        return cls(X, column, mean, selection, intercept, max_abs, dtype)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -112,12 +106,20 @@ class Design:
     @property
     def xp(self) -> Any:
         """The array namespace of the dense state."""
-        return array_namespace(self.penalised)
+        return np if sp.issparse(self.matrix) else array_namespace(self.matrix)
 
     @property
     def device(self) -> Any:
         """Where the arrays are."""
         return self.penalised.device
+
+    @cached_property
+    def penalised(self) -> Array:
+        """1 in the penalty and 0 for the intercept, (p, 1), in double precision."""
+        xp, sparse = self.xp, sp.issparse(self.matrix)
+        out = np.ones((self.shape[1], 1))
+        out[self.shape[1] - self.intercept :] = 0
+        return out if sparse else xp.asarray(out, device=self.matrix.device)
 
     @property
     def shifted(self) -> bool:
@@ -189,9 +191,8 @@ class Design:
         matrix = matrix[:, :-1] if self.intercept else matrix
         weight = None if self.weight is None else xp.astype(self.weight, xp.float64)
         Z, V = orthogonal_scores(xp, matrix - self.mean if self.shifted else matrix, weight)
-        penalised = xp.concat([xp.ones_like(V[0, :]), xp.zeros_like(ones[0, :])])[:, None]
         matrix = xp.concat([Z, ones], axis=1)
-        return replace(self, matrix=matrix, weight=weight, penalised=penalised, mean=None), V
+        return replace(self, matrix=matrix, weight=weight, mean=None), V
 
     @cached_property
     def moments(self) -> tuple[Array, Array]:
@@ -243,9 +244,8 @@ class Design:
             at = centre + (np.append(self.mean, 0.0)[:, None] if self.shifted else 0.0)
             data, size = matrix.data.astype(np.float64), float(np.sum(at * at))
             squares = np.where(matrix.indices < last, data * data, 0.0)
-            own = np.zeros((len(matrix.indptr) - 1, 1))
-            some = matrix.indptr[1:] > matrix.indptr[:-1]
-            own[some, 0] = np.add.reduceat(squares, matrix.indptr[:-1][some])
+            ones = np.ones((self.shape[1], 1))
+            own = sp.csr_array((squares, matrix.indices, matrix.indptr), matrix.shape) @ ones
             error = 16 * np.finfo(np.float64).eps * (own + size)
             return np.sqrt(np.clip(own - 2 * (matrix @ at) + size, 0.0, None) + error)
         shifted, parts = bool(xp.any(centre != 0)), []
@@ -321,14 +321,10 @@ def check_squares(max_abs: float, limit: float, shape: tuple[int, int]) -> None:
 
 def _used_columns(X: Any) -> tuple[Any, Any]:
     """Return X without features that are zero on every row, and what puts coefficients back."""
-    (n, d), counts = X.shape, np.bincount(X.indices, minlength=X.shape[1])
-    start = np.concatenate([[0], np.cumsum(counts > 0)]).astype(X.indices.dtype)
-    m = int(start[-1])
-    if m == d:
+    used = np.flatnonzero(np.bincount(X.indices, minlength=X.shape[1]))
+    if len(used) == X.shape[1]:
         return X, None
-    ones, columns = np.ones(m, dtype=X.dtype), np.arange(m, dtype=start.dtype)
-    places = sp.csr_array((ones, columns, start), shape=(d, m))
-    return sp.csr_array((X.data, start[X.indices], X.indptr), shape=(n, m)), places
+    return X[:, used], sp.eye_array(X.shape[1], dtype=X.dtype, format="csr")[:, used]
 
 
 def _append_ones(X: Any) -> Any:

@@ -169,10 +169,7 @@ class State(PerProblem):
         )
 
     def end(self, ended: Array, converged: Array, abandoned: Array) -> tuple[Self, Array | None]:
-        """Store the results of problems that have ended; return the others and their places.
-
-        The places are None where no problem has ended.
-        """
+        """Store results of problems that have ended; return the others, and where, if some have."""
         xp, m = array_namespace(self.value), len(self)
         left = xp.nonzero(~ended)[0]
         if left.shape[0] == m:
@@ -222,10 +219,8 @@ def minimise(
 ) -> list[Any]:
     """Advance groups of problems, one state each, all in each round, until every problem has ended.
 
-    A problem has converged once its Newton decrement is certified to be at most ``tol`` times its
-    objective plus the floor. ``evaluate`` goes from states to what :meth:`Oracle.accept` takes of
-    each; ``each`` is as :meth:`Oracle.each`. ``after_round`` is called with all states after each
-    round.
+    ``evaluate`` goes from states to what :meth:`Oracle.accept` takes of each; ``each`` is as
+    :meth:`Oracle.each`. ``after_round`` is called with all states after each round.
     """
     states, work = list(states), partial(advance, tol=effective_tol(tol))
     while places := [at for at, state in enumerate(states) if len(state)]:

@@ -11,10 +11,7 @@ enum Status { OPEN, CERTIFIED, HARD }; // HARD: the Hessian has to be factorised
 
 // Numbers that compiled.py sets by name. Constants of the algorithm have their values there.
 #define FBETA_NUMBERS(DO)                                                                          \
-    DO(int, n_rows)                                                                                \
-    DO(int, n_columns)                                                                             \
-    DO(int, n_problems)                                                                            \
-    DO(int, loss)                                                                                  \
+    DO(int, n_rows) DO(int, n_columns) DO(int, n_problems) DO(int, loss)                           \
     DO(int, single)                /* 1: compute in single precision */                            \
     DO(int, double_entries)        /* 1: the entries of the matrix are doubles, not floats */      \
     DO(int, intercept)             /* 1: the last column of the matrix is the intercept's */       \
@@ -53,29 +50,22 @@ enum Status { OPEN, CERTIFIED, HARD }; // HARD: the Hessian has to be factorised
 // Arrays, null where they are absent. Only W, n_iter and status are written to.
 #define FBETA_ARRAYS(DO)                                                                           \
     DO(const void, dense) /* (n_rows, n_columns) by rows; else the matrix is sparse */             \
-    DO(const int, row_start)                                                                       \
-    DO(const int, row_index)                                                                       \
-    DO(const void, row_value)                                                                      \
-    DO(const int, column_start)                                                                    \
-    DO(const int, column_index)                                                                    \
-    DO(const void, column_value)                                                                   \
-    DO(const double, mean)    /* (n_columns - 1,) subtracted from the columns */                   \
-    DO(const double, weight)  /* (n_rows,) */                                                      \
+    DO(const int, row_start) DO(const int, row_index) DO(const void, row_value)                    \
+    DO(const int, column_start) DO(const int, column_index) DO(const void, column_value)           \
+    DO(const double, mean)     /* (n_columns - 1,) subtracted from the columns */                  \
+    DO(const double, weight)   /* (n_rows,) */                                                     \
     DO(const double, distance) /* (n_rows,) from the centre, (n_columns,), in penalised columns */ \
     DO(const double, centre)                                                                       \
-    DO(const double, middle) /* (1,) median of the distances */                                    \
-    DO(const double, penalty) /* (n_columns,) alpha, 0 for the intercept */                        \
-    DO(const double, variance) /* (n_columns,) */                                                  \
-    DO(const double, mean_square) /* (n_columns,) */                                               \
-    DO(const int, target_start)                                                                    \
-    DO(const int, target_index)                                                                    \
-    DO(const double, target_value) /* binary targets, by columns */                                \
+    DO(const double, middle)   /* (1,) median of the distances */                                  \
+    DO(const double, penalty)  /* (n_columns,) alpha, 0 for the intercept */                       \
+    DO(const double, variance) DO(const double, mean_square) /* (n_columns,) */                    \
+    /* binary targets, by columns */                                                               \
+    DO(const int, target_start) DO(const int, target_index) DO(const double, target_value)         \
     DO(const int, classes) /* (n_problems, n_rows) of multinomial problems */                      \
     DO(const int, first)   /* (n_problems + 1,) first column of each multinomial problem */        \
     DO(const int, queue)   /* problems to solve, in this order */                                  \
-    DO(double, W) /* (columns, n_columns) where to start, then the solution */                     \
-    DO(int, n_iter)                                                                                \
-    DO(int, status)
+    DO(double, W)          /* (columns, n_columns) where to start, then the solution */            \
+    DO(int, n_iter) DO(int, status)
 
 // The problems, shared by all threads that work on them.
 struct Problems {

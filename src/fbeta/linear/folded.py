@@ -27,15 +27,13 @@ MAX_FOLDED_SCORES = 1 << 29  # scores beyond which kernels take longer than thei
 class FoldedProblems(Problems):
     """Binary problems of several folds, those of a fold side by side.
 
-    ``targets`` has a matrix, (rows of the fold, M), for each fold, and ``rows`` the places of these
-    rows in the design. ``objectives`` are those of each fold.
+    ``targets`` has a matrix for each fold, (rows, M); ``rows`` are their places in the design.
     """
 
     def __init__(
         self, design: Design, targets: Sequence[sp.csc_array], rows: Sequence[Rows], loss: Loss
     ) -> None:
         weight = np.ones((design.shape[0], 1)) if design.weight is None else to_numpy(design.weight)
-        self.smallest_weight = min(float(weight[own].sum()) for own in rows)
         parts, self.objectives = [], list[Binary]()
         for own, columns in zip(rows, targets, strict=True):
             plain = Binary(loss)
@@ -51,17 +49,13 @@ class FoldedProblems(Problems):
         every.fold = np.repeat(np.arange(len(rows)), [len(own.mean) for own in self.objectives])
         super().__init__(design, every, sp.hstack(parts, format="csc"))
         self.fold = every.fold
+        self.floor = every.floor(min(float(weight[own].sum()) for own in rows))
 
     def of_fold(self, fold: int) -> Problems:
         """Return the problems of a fold: all that their solutions need."""
         out = copy(self)
         out.objective = out.bound = self.objectives[fold]
         return out
-
-    @property
-    def floor(self) -> float:
-        """That of the fold with the least weight."""
-        return self.objective.floor(self.smallest_weight)
 
 
 def folded_paths(

@@ -164,11 +164,9 @@ def solve_batch(
     max_steps: int,
     factorised: bool = False,
 ) -> tuple[Array, Array, Array, Array]:
-    """Minimise the objectives of a batch from W, (p, M).
+    """Minimise the objectives of a batch from W, (p, M), in at most ``budget`` iterations, (m,).
 
-    Returns the coefficients, and for each problem the iterations, whether it has converged, and
-    whether it was abandoned because its Hessian needs to be factorised. ``budget``, (m,), has the
-    largest numbers of iterations; other arguments as for :class:`ArrayOracle`.
+    Returns W, and the iterations, which problems have converged, and which were abandoned, (m,).
     """
     oracle = ArrayOracle(batch, max_steps, tol, factorised)
     # the start is not an iteration

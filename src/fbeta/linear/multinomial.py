@@ -18,10 +18,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, array_namespace, to_numpy
-from fbeta.linear.batch import RowTiles
-from fbeta.linear.compiled import Compiled
+from fbeta.linear.batch import TINY, RowTiles
 from fbeta.linear.design import Design
-from fbeta.linear.objectives import CAUTIOUS_LOSS, TINY, LinearModel, Objective
+from fbeta.linear.objectives import CAUTIOUS_LOSS, LinearModel, Objective
 from fbeta.linear.problems import independent_start
 
 MIN_EIGENVALUE = 1e-10  # relative to the largest, below which sets do not tell labels apart
@@ -126,17 +125,13 @@ class Multinomial(Objective):
         order = np.argsort(-(targets > 0).sum(axis=0), kind="stable")
         return order[self.class_counts[order] > 1]
 
-    def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
-        """Return the problems as the compiled solver takes them."""
+    def compiled_targets(self, targets: Any) -> tuple[str, int, dict[str, Any]] | None:
+        """Return the classes of the rows, problem by problem."""
         first = np.concatenate([[0], np.cumsum(self.class_counts)]).astype(np.intp)
-        arrays, own = {"classes": targets.T, "first": first}, ("softmax", self.class_counts)
-        return Compiled.of(design, light, *own, int(first[-1]), arrays)
+        return "softmax", int(first[-1]), {"classes": targets.T, "first": first}
 
     def start(self, design: Design, targets: NDArray[np.intp], alpha: float) -> Array:
-        """Start at logistic regressions of "not class 0", with coefficients that sum to 0.
-
-        The other classes get their shares among the rows, for all x.
-        """
+        """Start at logistic regressions of "not class 0", and constant shares of other classes."""
         solved, _ = independent_start(design, (targets > 0).astype(np.int8), alpha)
         solved = np.where(np.isfinite(solved), solved, 0.0)
         counts = self.class_counts
@@ -314,7 +309,7 @@ class LabelSets(Multinomial):
         """Return itself: there is one problem only."""
         return self
 
-    def compiled(self, design: Design, light: Design, targets: Any) -> None:
+    def compiled_targets(self, targets: Any) -> None:
         """Return None: the compiled solver has no sets."""
 
     def project(self, values: Array) -> Array:

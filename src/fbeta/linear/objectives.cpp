@@ -9,12 +9,7 @@ template <class S> struct Triple {
     S value, first, second;
 };
 
-template <class S> INLINE S derivative_at_0(Loss loss, S y) {
-    S size = loss == Loss::LOGISTIC ? S(0.5) : loss == Loss::SQUARED ? S(2) : S(1);
-    return size * (S(1) - S(2) * y);
-}
-
-template <Loss loss, class S> INLINE Triple<S> evaluate(S y, S u) {
+template <Loss loss, class S> INLINE Triple<S> plain(S y, S u) {
     if (loss == Loss::SQUARED) {
         S a = S(1) - u, b = S(1) + u;
         return {y * a * a + (S(1) - y) * b * b, S(2) * u - (S(4) * y - S(2)), S(2)};
@@ -32,26 +27,29 @@ template <Loss loss, class S> INLINE Triple<S> evaluate(S y, S u) {
     return {wrong + log1p_(e * (S(1) + e) * both), (S(1) - y) * p - y * q, p * q};
 }
 
-// A binary loss; a problem has one column.
-template <class S> class Binary final : public Objective<S> {
-    const Loss loss_;
+// The same; far from the optimum, on the wrong side, with the average curvature on the way to score 0.
+template <Loss loss, class S> INLINE Triple<S> evaluate(S y, S u, bool far) {
+    constexpr S size = loss == Loss::LOGISTIC ? S(0.5) : loss == Loss::SQUARED ? S(2) : S(1);
+    Triple<S> t = plain<loss>(y, u);
+    bool wrong = far && t.first * u > 0;
+    S average = (t.first - size * (S(1) - S(2) * y)) / (wrong ? u : S(1));
+    return {t.value, t.first, wrong ? average : t.second};
+}
 
-    template <Loss which>
+// A binary loss; a problem has one column.
+template <class S, Loss which> class Binary final : public Objective<S> {
     CLONES static void rows_of(const S *y, const S *weight, int count, S *__restrict u,
                                S *__restrict f, S *__restrict k, bool far) {
         for (int i = 0; i < count; i++) {
-            Triple<S> t = evaluate<which>(y[i], u[i]);
-            S score = u[i];
-            bool wrong = far && t.first * score > 0;
-            S average = (t.first - derivative_at_0(which, y[i])) / (wrong ? score : S(1));
+            Triple<S> t = evaluate<which>(y[i], u[i], far);
             S w = weight ? weight[i] : S(1);
-            f[i] = w * t.value + S(0) * score; // NaN where the score is not finite
+            f[i] = w * t.value + S(0) * u[i]; // NaN where the score is not finite
             u[i] = w * t.first;
-            k[i] = w * (wrong ? average : t.second);
+            k[i] = w * t.second;
         }
     }
 
-    template <Loss which, bool some_far>
+    template <bool some_far>
     CLONES static void wide_of(const S *y, const S *weight, int count, const S *on, const S *far,
                                S *__restrict U, S *__restrict K, S *__restrict score,
                                S *__restrict change, S *__restrict loss, S *__restrict sum) {
@@ -61,13 +59,8 @@ template <class S> class Binary final : public Objective<S> {
             for (int l = 0; l < L; l++) {
                 bool moves = on[l] > 0;
                 S v = U[l], s = score[l] + v;
-                Triple<S> t = evaluate<which>(y[l], s);
+                Triple<S> t = evaluate<which>(y[l], s, some_far && far[l] > 0);
                 S h = w * t.second, value = w * t.value + S(0) * s;
-                if constexpr (some_far) {
-                    bool wrong = far[l] > 0 && t.first * s > 0;
-                    S average = (t.first - derivative_at_0(which, y[l])) / (wrong ? s : S(1));
-                    h = wrong ? w * average : h;
-                }
                 loss[l] += moves ? value : S(0);
                 sum[l] += moves ? h : S(0);
                 score[l] = moves ? s : score[l];
@@ -79,22 +72,15 @@ template <class S> class Binary final : public Objective<S> {
     }
 
   public:
-    explicit Binary(Loss loss) : loss_(loss) {}
-
     void rows(const S *y, const S *weight, int, int count, int, S *u, S *f, S *k,
               bool far) const override {
-        auto evaluate = loss_ == Loss::EXPONENTIAL ? rows_of<Loss::EXPONENTIAL>
-                        : loss_ == Loss::SQUARED   ? rows_of<Loss::SQUARED>
-                                                   : rows_of<Loss::LOGISTIC>;
-        evaluate(y, weight, count, u, f, k, far);
+        rows_of(y, weight, count, u, f, k, far);
     }
 
     void all_lanes(bool some_far, const S *y, const S *weight, int count, const S *on, const S *far,
                    S *U, S *K, S *score, S *change, S *loss, S *sum) const override {
-        auto evaluate = loss_ == Loss::EXPONENTIAL ? wide_of<Loss::EXPONENTIAL, true>
-                        : loss_ == Loss::SQUARED   ? wide_of<Loss::SQUARED, true>
-                        : some_far                 ? wide_of<Loss::LOGISTIC, true>
-                                                   : wide_of<Loss::LOGISTIC, false>;
+        auto evaluate = some_far || which != Loss::LOGISTIC ? wide_of<true>
+                                                             : wide_of<which != Loss::LOGISTIC>;
         evaluate(y, weight, count, on, far, U, K, score, change, loss, sum);
     }
 };
@@ -173,9 +159,12 @@ template <class S> class Softmax final : public Objective<S> {
 } // namespace
 
 template <class S> std::unique_ptr<Objective<S>> make_objective(const Problems &q) {
-    if (Loss(q.loss) == Loss::SOFTMAX)
-        return std::make_unique<Softmax<S>>(q.cautious_loss);
-    return std::make_unique<Binary<S>>(Loss(q.loss));
+    switch (Loss(q.loss)) {
+    case Loss::SOFTMAX: return std::make_unique<Softmax<S>>(q.cautious_loss);
+    case Loss::EXPONENTIAL: return std::make_unique<Binary<S, Loss::EXPONENTIAL>>();
+    case Loss::SQUARED: return std::make_unique<Binary<S, Loss::SQUARED>>();
+    default: return std::make_unique<Binary<S, Loss::LOGISTIC>>();
+    }
 }
 
 template std::unique_ptr<Objective<float>> make_objective(const Problems &);

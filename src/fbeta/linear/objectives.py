@@ -18,14 +18,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, array_namespace, dense_columns, is_accelerator, take, to_numpy
+from fbeta.linear.batch import TINY
 from fbeta.losses import LOSSES, LinearProbabilities, LogisticLoss, Loss, linear_scores, take_along
 from fbeta.statistics.encoding import constant_values, distinct_columns
 
 if TYPE_CHECKING:
-    from fbeta.linear.compiled import Compiled
     from fbeta.linear.design import Design
 
-TINY = 1e-150  # added to Hessians in one coordinate, which may be zero
 CAUTIOUS_LOSS = 0.75  # beyond which a row is cautious: its class has a probability below 1/2
 # share of the objective of a model that predicts nothing which is added to objectives: where all
 # is predicted with certainty, relative decreases need not be pursued
@@ -152,8 +151,11 @@ class Objective(ABC):
         """Return the targets of some problems, with n rows, on the device of the design."""
         return design.xp.asarray(targets[:, problems], device=design.device)
 
-    def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
-        """Return the problems as the compiled solver takes them; None where it does not."""
+    def compiled_targets(self, targets: Any) -> tuple[str, int, dict[str, Any]] | None:
+        """Return the loss, how many columns are solved, and arrays, by their names in engine.hpp.
+
+        None where the compiled solver does not know the loss.
+        """
         return None
 
     @abstractmethod
@@ -180,11 +182,10 @@ class Objective(ABC):
 class Binary(Objective):
     """A binary loss phi(y, u) for each column; y holds targets in [0, 1].
 
-    For a solve, columns with equal targets are one problem: ``problem``, (M,), says which, and
-    ``mean``, (m,), has its mean. With an intercept, a constant target q has the solution ``w = 0``,
-    intercept ``link(q)``, and is not solved: ``constant``, (m,), is q there, NaN elsewhere. Where
-    problems are of several folds, ``rows`` are those of each fold, and ``fold``, (m,), is that of
-    each problem; targets of other rows are NaN.
+    For a solve, ``problem``, (M,), is the distinct problem of each column; ``mean``, (m,), has the
+    means of these, and ``constant``, (m,), the value of constant ones, NaN elsewhere. Where they
+    are of several folds, ``rows`` are those of each fold, and ``fold``, (m,), is that of each
+    problem; targets of other rows are NaN.
     """
 
     kind = "binary"
@@ -282,16 +283,13 @@ class Binary(Objective):
         held_out = take(xp, xp.asarray(absent.T, device=device), fold_of, axis=1)
         return xp.where(held_out, xp.full_like(dense, xp.nan), dense)
 
-    def compiled(self, design: Design, light: Design, targets: Any) -> Compiled | None:
-        """Return the problems as the compiled solver takes them."""
-        from fbeta.linear.compiled import Compiled
-
+    def compiled_targets(self, targets: Any) -> tuple[str, int, dict[str, Any]] | None:
+        """Return the columns of the targets."""
         if LOSSES.get(self.loss.name) != self.loss or self.rows is not None:
             return None
-        value, solved = targets.data.astype(np.float64), int(np.isnan(self.constant).sum())
         arrays = {"target_start": targets.indptr, "target_index": targets.indices}
-        own = (self.loss.name, self.counts, solved, arrays | {"target_value": value})
-        return Compiled.of(design, light, *own)
+        arrays["target_value"] = targets.data.astype(np.float64)
+        return self.loss.name, int(np.isnan(self.constant).sum()), arrays
 
     def start(self, design: Design, targets: Any, alpha: float) -> Array:
         """Start at the models that ignore X, (p, m)."""

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array, take, to_numpy
-from fbeta.linear.batch import TINY, Evaluation, PerProblem, ProblemBatch, RowTiles, take_problems
+from fbeta.linear.batch import TINY, Evaluation, PerProblem, ProblemBatch, take_problems
 
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
@@ -35,7 +35,6 @@ class Preconditioner(PerProblem, ABC):
 
     mixed_precision: ClassVar[bool] = False  # whether it may choose single precision
     numbers = "smallest"
-    cast: ClassVar[tuple[str, ...]] = ()  # fields that change type
 
     batch: ProblemBatch
     smallest: Array
@@ -57,22 +56,16 @@ class Preconditioner(PerProblem, ABC):
         """Return bounds of the squared changes of scores by v with ``v' H v = 1``.
 
         Those of all rows and any two outcomes, (rows, m) tiles; of problems that are ``needed``.
-        Infinite where nothing is known.
         """
-        nothing = self.batch.design.distances[1] + self.batch.xp.inf + self.smallest
-        return self.batch.tiles.split(nothing)
+        raise NotImplementedError
 
     def farthest(self) -> Array | None:
         """Return the largest of these bounds, (m,), where no row need be looked at for it."""
         return None
 
     def astype(self, dtype: Any) -> Self:
-        """Return it in another floating type."""
-        xp, own = self.batch.xp, {name: getattr(self, name) for name in self.cast}
-        for name, a in own.items():
-            lists = isinstance(a, list)
-            own[name] = [xp.astype(b, dtype) for b in a] if lists else xp.astype(a, dtype)
-        return replace(self, **own)
+        """Return it in another floating type, if there may be another."""
+        return self
 
 
 @dataclass
@@ -85,7 +78,6 @@ class Eliminating(Preconditioner):
     """
 
     mixed_precision = True
-    cast = ("inverse", "means", "small")
 
     inverse: Array  # (p, M), of the diagonal part; 0 for intercepts
     means: list[Array]  # b, (p, M) for each of c classes
@@ -109,24 +101,18 @@ class Eliminating(Preconditioner):
             sound = error * eps[1] <= MAX_ERROR_SHARE * smallest
             smallest = xp.where(sound, smallest, xp.zeros_like(smallest))
         tiles = batch.light_tiles if single else batch.tiles
-        means, small = cls._means(batch, at, tiles)
+        parts = [batch.curvatures(at.curvature, k) for k in range(batch.width)]
+        means = [xp.astype(tiles.adjoint(part), xp.float64) for part in parts]
+        small = at.curvature_sum[:, None, None]
+        if batch.width > 1:
+            sums = [sum(xp.sum(xp.astype(a, xp.float64), axis=0) for a in part) for part in parts]
+            small = xp.stack([xp.reshape(a, (-1, batch.width)) for a in sums], axis=-1)
         # the coordinate of the intercept is not of the diagonal part
         made = cls(batch, smallest, single, xp.where(D > 0, 1 / kept, D), means, small)
         if not design.intercept:
             again = [made._dots(own / D) for own in means]
             small = small + xp.stack(again, axis=-1)
         return replace(made, small=_inverses(xp, batch.objective.regular(small)))
-
-    @staticmethod
-    def _means(batch: ProblemBatch, at: Evaluation, tiles: RowTiles) -> tuple[list[Array], Array]:
-        """Return b, c arrays (p, M), and c, (m, c, c), of the problems."""
-        xp, C = batch.xp, batch.width
-        parts = [batch.curvatures(at.curvature, k) for k in range(C)]
-        means = [xp.astype(tiles.adjoint(part), xp.float64) for part in parts]
-        if C == 1:
-            return means, at.curvature_sum[:, None, None]
-        sums = [sum(xp.sum(xp.astype(a, xp.float64), axis=0) for a in part) for part in parts]
-        return means, xp.stack([xp.reshape(a, (-1, C)) for a in sums], axis=-1)
 
     def _dots(self, z: Array) -> Array:
         """Return ``b' z``, (m, c)."""
@@ -160,35 +146,36 @@ class Eliminating(Preconditioner):
         size = total(xp.sum(rest * z, axis=0)) + of_last
         return xp.concat([z[:-1, :], offset], axis=0), size, self._most(rest[:-1, :]) + of_last
 
+    def astype(self, dtype: Any) -> Self:
+        """Return it in another floating type."""
+        own = (self.inverse, *self.means, self.small)
+        inverse, *means, small = (self.batch.xp.astype(a, dtype) for a in own)
+        return replace(self, inverse=inverse, means=means, small=small)
+
     def reaches(self, needed: Array) -> list[Array]:
         """Return bounds by the distances of all rows."""
-        gap, base = self._centres()
-        tiles = self.batch.tiles.split(self.batch.design.distances[1])
-        return [self._bound(own, gap, base) for own in tiles]
+        return self._bounds(self.batch.tiles.split(self.batch.design.distances[1]))
 
     def farthest(self) -> Array:
         """Return the bound for the largest distance."""
-        distances = self.batch.design.distances[1]
-        return self._bound(self.batch.xp.max(distances), *self._centres())
+        return self._bounds([self.batch.xp.max(self.batch.design.distances[1])])[0]
 
-    def _bound(self, distances: Array, gap: Array, base: Any) -> Array:
-        norm = self.batch.objective.outcome_distance / max(self.batch.alpha, TINY)
-        return norm * (distances + gap) ** 2 + base
-
-    def _centres(self) -> tuple[Array, Any]:
-        """Return how far means b c^-1 are from the centre of the design, (m,), and c^-1."""
+    def _bounds(self, distances: list[Array]) -> list[Array]:
+        """Return bounds for rows at distances from the centre of the design, (..., m) each."""
         batch, xp, m, C = self.batch, self.batch.xp, self.smallest.shape[0], self.batch.width
+        norm = batch.objective.outcome_distance / max(batch.alpha, TINY)
         if not batch.design.intercept:
-            return xp.zeros_like(self.smallest), 0.0
+            return [norm * (own + xp.zeros_like(self.smallest)) ** 2 for own in distances]
         centre, gaps = batch.design.distances[0], []
-        for k in range(C):
+        for k in range(C):  # how far means b c^-1 are from the centre
             own = xp.asarray(np.tile(np.arange(C) == k, m), device=centre.device)
             gap = self._combine(self.small[:, :, k]) - centre * xp.astype(own, centre.dtype)
             gap = gap * batch.design.penalised
             gaps.append(batch.total(xp.sum(gap * gap, axis=0)))
         # two classes: each has a score of its own, and what they differ by is in two coordinates
         factor, largest = (1 if C == 1 else 2), xp.max(xp.linalg.diagonal(self.small), axis=-1)
-        return xp.sqrt(factor * xp.max(xp.stack(gaps), axis=0)), factor**2 * largest
+        gap = xp.sqrt(factor * xp.max(xp.stack(gaps), axis=0))
+        return [norm * (own + gap) ** 2 + factor**2 * largest for own in distances]
 
     def _most(self, rest: Array) -> Array:
         """Return the squares of penalised coordinates over their penalty, (m,)."""
@@ -199,12 +186,7 @@ class Eliminating(Preconditioner):
 
 @dataclass
 class Diagonal(Preconditioner):
-    """The diagonal alone, for one problem with many columns, on what the loss depends on.
-
-    There the Hessian is no less than the penalty, which bounds ``r' H^-1 r``.
-    """
-
-    cast = ("inverse",)
+    """The diagonal alone, for one problem that is penalised in all that its loss depends on."""
 
     inverse: Array  # (p, M)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fbeta._array import Array, check_number, check_solver, device_memory, is_accelerator, to_numpy
 from fbeta._threads import n_threads, one_blas_thread
+from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.driver import warn_not_converged
 from fbeta.linear.in_memory import ArrayRun
@@ -70,7 +71,15 @@ class Problems:
         self.light = self.design.astype(xp.float32 if single else xp.float64)
         self.first = np.concatenate([[0], np.cumsum(self.bound.counts)]).astype(np.intp)
         self.unsolved = self.objective.order(self.targets)
-        self.compiled = self.objective.compiled(self.design, self.light, self.targets)
+        self.floor = self.objective.floor(self.design.total_weight)
+        self.factorises = "factorised" in objective.preconditioners
+        # whether X is small enough to be rotated for problems that need factorisation
+        self.rotates = min(n, p) <= MAX_FACTORISED and n * p <= MAX_ROTATED_ENTRIES
+        order = (min(n, p) if self.rotates else p) * self.bound.counts
+        self.inverts = order <= MAX_INVERTED  # problems with Hessians so small, (m,)
+        self.compiled, given = None, self.objective.compiled_targets(self.targets)
+        if given is not None:
+            self.compiled = Compiled.of(self.design, self.light, self.bound.counts, *given)
 
     def __len__(self) -> int:
         return len(self.bound.counts)
@@ -81,23 +90,13 @@ class Problems:
         own = getattr(self.objective, "problem", None)
         return np.arange(len(self)) if own is None else own
 
-    @property
-    def floor(self) -> float:
-        """What is added to an objective that decreases are compared with."""
-        return self.objective.floor(self.design.total_weight)
-
-    @property
-    def factorises(self) -> bool:
-        """Whether Hessians may be factorised."""
-        return "factorised" in self.objective.preconditioners
-
     def solve(
         self, alpha: float, start: Array | None = None, *, tol: float = 1e-6, max_iter: int = 100
     ) -> Solution:
         """Solve every problem that has to be, perhaps from a start, (p, M).
 
         A problem has converged once what there is left to gain is certified to be at most ``tol``
-        times its objective plus :attr:`floor`, in at most ``max_iter`` Newton iterations.
+        times its objective plus ``floor``, in at most ``max_iter`` Newton iterations.
         """
         xp, cold = self.design.xp, start is None
         W = (
@@ -137,19 +136,6 @@ class Problems:
             return 2 * order
         # making a Hessian costs order / 8 products with it, factorising it order / 12 n times that
         return max(MIN_CG_STEPS, order // 4 + order**2 // max(6 * n, 1))
-
-    @property
-    def rotates(self) -> bool:
-        """Whether X is small enough to be rotated for problems that need factorisation."""
-        n, p = self.design.shape
-        return min(n, p) <= MAX_FACTORISED and n * p <= MAX_ROTATED_ENTRIES
-
-    @property
-    def inverts(self) -> NDArray[np.bool_]:
-        """The problems whose Hessians are small enough to be inverted, (m,)."""
-        n, p = self.design.shape
-        order = (min(n, p) if self.rotates else p) * np.diff(self.first)
-        return np.asarray(order <= MAX_INVERTED)
 
     def is_small(self) -> bool:
         """Tell whether a second thread does not pay."""
@@ -219,7 +205,11 @@ class Problems:
 
 
 class LinearProblems(Problems):
-    """The binary problems whose targets are the columns of a matrix, (n, M), in [0, 1]."""
+    """The binary problems whose targets are the columns of a matrix, (n, M), in [0, 1].
+
+    Columns with equal targets are one problem. With an intercept, a constant target q has the
+    solution ``w = 0``, intercept ``link(q)``, and is not solved.
+    """
 
     objective: Binary
 

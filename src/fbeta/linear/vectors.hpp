@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -116,25 +117,17 @@ template <class S, int L> INLINE vec<S, L> sum_over(vec<S, L> v, int width) {
 
 // Zeros, aligned for vectors.
 template <class T> class Buffer {
+    std::unique_ptr<T[], void (*)(void *)> data_{nullptr, std::free};
+
   public:
-    Buffer() = default;
-    Buffer(const Buffer &) = delete;
-    Buffer &operator=(const Buffer &) = delete;
-    ~Buffer() { std::free(data_); }
     void resize(size_t count) {
-        std::free(data_);
-        data_ = nullptr;
         size_t size = count * sizeof(T);
         void *out = nullptr;
         if (posix_memalign(&out, 128, size ? size : 128))
             throw std::bad_alloc();
-        std::memset(out, 0, size);
-        data_ = static_cast<T *>(out);
+        data_.reset(static_cast<T *>(std::memset(out, 0, size)));
     }
-    INLINE operator T *() const { return data_; }
-
-  private:
-    T *data_ = nullptr;
+    INLINE operator T *() const { return data_.get(); }
 };
 
 // ---- elementary functions that vectorise ----

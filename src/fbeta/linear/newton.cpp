@@ -10,8 +10,6 @@
 // certifies the solution or continues. S is the precision. The type of the matrix and the objective
 // are behind virtual calls, each for many rows. What is marked CLONES is compiled for several kinds
 // of processors; no vector is passed to such a function by value, because that depends on the kind.
-#pragma once
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "objectives.hpp"
 
 namespace fbeta {
+namespace {
 
 enum class Stage { IDLE, MOVE, GRADE, CENTRE, SEARCH };
 
@@ -64,57 +63,8 @@ struct Slot {
     }
 };
 
-// Finds a step at which the slope is small, from scores u along their changes v, (classes, rows).
-template <class S> struct StepSearch {
-    static constexpr int PART = 128;
-    const Problems &q;
-    const Objective<S> &objective;
-    const S *y, *weight;
-    int classes;
-    const S *u, *v;
-    S *work; // (2 classes + 4, PART)
-
-    // The slope of the losses at a step.
-    double slope(S step) const {
-        S *trial = work, *f = trial + (size_t)classes * PART, *h = f + PART;
-        double out = 0;
-        for (int from = 0; from < q.n_rows; from += PART) {
-            int count = std::min(PART, q.n_rows - from);
-            for (int c = 0; c < classes; c++)
-                for (int i = 0; i < count; i++) {
-                    size_t place = (size_t)c * q.n_rows + from + i;
-                    trial[(size_t)c * PART + i] = u[place] + step * v[place];
-                }
-            const S *w = weight ? weight + from : nullptr;
-            objective.rows(y + from, w, classes, count, PART, trial, f, h, false);
-            for (int c = 0; c < classes; c++)
-                for (int i = 0; i < count; i++)
-                    out += trial[(size_t)c * PART + i] * v[(size_t)c * q.n_rows + from + i];
-        }
-        return out;
-    }
-
-    // `first` is the slope at 0; `pull` and `bend` those of the penalty: at t, pull + t bend.
-    double find(double first, double pull, double bend) const {
-        double low = 0, high = INFINITY, at_low = first, at_high = 0, t = q.first_step;
-        for (int trial = 0; trial < q.max_trials; trial++) {
-            double now = pull + t * bend + slope(S(t));
-            if (now >= q.slope_before * first && now <= 0) // it is lower there than at the start
-                return t;
-            if (now < 0) // false for NaN: an overflow is too far
-                low = t, at_low = now;
-            else
-                high = t, at_high = now;
-            double share = at_low / (at_low - at_high);
-            share = share >= q.secant_margin ? std::min(share, 1 - q.secant_margin) : q.secant_margin;
-            t = std::isfinite(high) ? low + share * (high - low) : q.step_growth * low;
-        }
-        return low;
-    }
-};
-
 // Invert the first rows and columns of a small matrix, by Gauss and Jordan.
-inline void invert(double *A, int stride, int order) {
+void invert(double *A, int stride, int order) {
     for (int k = 0; k < order; k++) {
         double *row = A + k * stride, pivot = row[k] != 0 ? 1 / row[k] : 0;
         row[k] = 1;
@@ -134,7 +84,7 @@ inline void invert(double *A, int stride, int order) {
 template <class S, int LANES> class Newton final : public Solver {
     using Vec = vec<S, LANES>;
     using Mask = mask<S, LANES>;
-    static constexpr int TILE = 256, PART = StepSearch<S>::PART; // rows that stay in the processor's caches
+    static constexpr int TILE = 256, PART = 128; // rows that stay in the processor's caches
     static constexpr bool SINGLE = sizeof(S) == 4;
     static constexpr double EPS = std::numeric_limits<S>::epsilon();
 
@@ -148,13 +98,16 @@ template <class S, int LANES> class Newton final : public Solver {
     const std::unique_ptr<Objective<S>> objective;
     Buffer<Vec> V, G, W, X, R, inverse, B; // (p,) vectors; B (group, p) of the intercepts
     Buffer<Vec> U, K, score, change;       // (n,)
-    Buffer<S> y, g, own;                   // targets, derivatives of a tile, work for a slot
+    Buffer<S> y, own;                      // targets, work for a slot
     std::vector<S> mean, weight, penalty, inverse_penalty, variance;
     Vec total{}, along{}, weighed{}, shift{}, row_sum{}, sums[LANES] = {};
     Mask searching{}, centring{}, ready{}; // stages at the last pass; slots that begin to search
     double small[LANES][LANES]; // rows of a slot's matrix of its intercepts' inverse Hessian
     Slot slot[LANES];
     double farthest = 0; // distance of a row
+    // of the certificate: penalty, squared distance of outcomes, squared change of scores
+    const double alpha = std::max(q.penalty[0], q.smallest_pivot), pair = multinomial ? 2 : 1;
+    const double radius = q.certified_radius * q.certified_radius;
 
     // ---- lanes and slots ----
 
@@ -221,11 +174,11 @@ template <class S, int LANES> class Newton final : public Solver {
             loss += f[i];
         k.loss += loss;
         for (int c = 0; c < C; c++) {
-            S *into = g + (size_t)(lane + c) * PART, sum = 0;
+            S sum = 0;
             for (int i = 0; i < count; i++) {
                 S kappa = h[(size_t)c * PART + i];
                 K[from + i][lane + c] = kappa;
-                into[i] = u[(size_t)c * PART + i];
+                U[from + i][lane + c] = u[(size_t)c * PART + i];
                 S diagonal = multinomial ? kappa * (S(1) - kappa) : kappa;
                 sum += multinomial && w ? w[i] * diagonal : diagonal;
             }
@@ -261,6 +214,8 @@ template <class S, int LANES> class Newton final : public Solver {
     CLONES void respond(int from, int to) {
         int moving = 0;
         Vec unit{};
+        Mask moves = at(Stage::MOVE);
+        moves |= at(Stage::GRADE);
         for (int s = 0; s < slots; s++)
             moving += slot[s].moves();
         for (int l = 0; l < LANES; l++)
@@ -274,32 +229,26 @@ template <class S, int LANES> class Newton final : public Solver {
             for (int s = 0; s < slots; s++)
                 if (slot[s].moves())
                     evaluate_rows(s, part, count);
-            multiply_by_curvature(part, count, unit);
-            for (int l = 0; moving && l < LANES; l++) {
-                const Slot &k = slot[of(l)];
-                if (k.moves() && class_of(l) < k.classes)
-                    for (int i = 0; i < count; i++)
-                        U[part + i][l] = g[(size_t)l * PART + i];
-            }
+            multiply_by_curvature(part, count, unit, moves);
         }
         if (!q.intercept)
             for (int i = from; i < to; i++)
                 row_sum += U[i];
     }
 
-    INLINE void multiply_by_curvature(int from, int count, Vec unit) {
+    // The same of slots that do not move.
+    INLINE void multiply_by_curvature(int from, int count, Vec unit, Mask moves) {
         const S *w = weight.empty() ? nullptr : weight.data();
-        if (!multinomial) {
-            for (int i = from; i < from + count; i++)
-                U[i] = K[i] * choose(centring, unit, U[i]);
+        for (int i = from; !multinomial && i < from + count; i++)
+            U[i] = choose(moves, U[i], K[i] * choose(centring, unit, U[i]));
+        if (!multinomial)
             return;
-        }
         for (int i = from; i < from + count; i++) {
             Vec u = choose(centring, unit, U[i]), kappa = K[i], average = over_slots(kappa * u);
             if (group == 1) // of each intercept, only the effect on its own class
                 average = choose(centring, kappa, average);
             u = kappa * (u - average);
-            U[i] = w ? w[i] * u : u;
+            U[i] = choose(moves, U[i], w ? w[i] * u : u);
         }
     }
 
@@ -416,33 +365,63 @@ template <class S, int LANES> class Newton final : public Solver {
         take_next(s);
     }
 
+    // The slope of a slot's losses at a step along the change of its scores.
+    double slope_at(int s, S step) {
+        int C = slot[s].classes, lane = s * width;
+        S *u = own, *f = u + (size_t)C * PART, *h = f + PART;
+        double out = 0;
+        for (int from = 0; from < n; from += PART) {
+            int count = std::min(PART, n - from);
+            for (int c = 0; c < C; c++)
+                for (int i = 0; i < count; i++) {
+                    S v = change[from + i][lane + c], start = score[from + i][lane + c] - v;
+                    u[(size_t)c * PART + i] = start + step * v;
+                }
+            objective->rows(y + (size_t)s * n + from, weights(from), C, count, PART, u, f, h, false);
+            for (int c = 0; c < C; c++)
+                for (int i = 0; i < count; i++)
+                    out += u[(size_t)c * PART + i] * change[from + i][lane + c];
+        }
+        return out;
+    }
+
+    // A step at which the slope is small; that of the penalty at t is pull + t bend.
+    double find_step(int s, double pull, double bend) {
+        double first = slot[s].slope, low = 0, high = INFINITY, at_low = first, at_high = 0;
+        double t = q.first_step;
+        for (int trial = 0; trial < q.max_trials; trial++) {
+            double now = pull + t * bend + slope_at(s, S(t));
+            if (now >= q.slope_before * first && now <= 0) // it is lower there than at the start
+                return t;
+            if (now < 0) // false for NaN: an overflow is too far
+                low = t, at_low = now;
+            else
+                high = t, at_high = now;
+            double share = at_low / (at_low - at_high);
+            share = share >= q.secant_margin ? std::min(share, 1 - q.secant_margin) : q.secant_margin;
+            t = std::isfinite(high) ? low + share * (high - low) : q.step_growth * low;
+        }
+        return low;
+    }
+
     // A slot whose full step is not accepted: find a better one, and evaluate it in the next pass.
     void shorten(int s) {
-        Slot &k = slot[s];
-        int C = k.classes, lane = s * width;
-        std::vector<S> work((size_t)2 * C * n);
-        S *u = work.data(), *v = u + (size_t)C * n;
+        int C = slot[s].classes, lane = s * width;
         double pull = 0, bend = 0;
-        for (int c = 0; c < C; c++) {
-            for (int i = 0; i < n; i++) {
-                v[(size_t)c * n + i] = change[i][lane + c];
-                u[(size_t)c * n + i] = score[i][lane + c] - change[i][lane + c];
-            }
+        for (int c = lane; c < lane + C; c++)
             for (int j = 0; j < p; j++) {
-                double w = W[j][lane + c], d = V[j][lane + c];
+                double w = W[j][c], d = V[j][c];
                 pull += penalty[j] * w * d;
                 bend += penalty[j] * d * d;
             }
-        }
-        StepSearch<S> search{q, *objective, y + (size_t)s * n, weights(0), C, u, v, own};
-        S t = S(search.find(k.slope, pull, bend));
-        for (int c = 0; c < C; c++) {
+        S t = S(find_step(s, pull, bend));
+        for (int c = lane; c < lane + C; c++) {
             for (int i = 0; i < n; i++)
-                score[i][lane + c] = u[(size_t)c * n + i] + t * v[(size_t)c * n + i];
+                score[i][c] = (score[i][c] - change[i][c]) + t * change[i][c];
             for (int j = 0; j < p; j++)
-                W[j][lane + c] += t * V[j][lane + c];
+                W[j][c] += t * V[j][c];
         }
-        k.stage = Stage::GRADE;
+        slot[s].stage = Stage::GRADE;
     }
 
     // Slots that moved or were graded: begin to search for the next direction, or give up. Those whose
@@ -540,8 +519,6 @@ template <class S, int LANES> class Newton final : public Solver {
     void truncate(int s) {
         Slot &k = slot[s];
         int C = k.classes, lane = s * width;
-        double alpha = std::max(q.penalty[0], q.smallest_pivot), pair = multinomial ? 2 : 1;
-        double radius = q.certified_radius * q.certified_radius;
         double total = multinomial; // of the masses, for one score
         for (int trial = 0; trial < q.max_lowered; trial++, k.goal /= q.goal_factor) {
             // distance beyond which the scores of a row may change by more than the radius
@@ -585,11 +562,11 @@ template <class S, int LANES> class Newton final : public Solver {
     // Up to which size g' H^-1 g bounds what is left to gain, at most a limit. As in conjugate.py.
     double certifiable(int s, double limit) const {
         int C = slot[s].classes, lane = s * width;
-        double alpha = std::max(q.penalty[0], q.smallest_pivot), gap = 0, base = 0, worst = 0;
+        double gap = 0, base = 0, worst = 0;
         if (q.intercept && !multinomial) {
             // a mean of rows is no farther from their centre than the farthest row
             double most = 4 * farthest * farthest / alpha + small[lane][0];
-            if (most * limit <= q.certified_radius * q.certified_radius)
+            if (most * limit <= radius)
                 return limit;
         }
         for (int a = 0; q.intercept && a < C; a++) {
@@ -603,7 +580,6 @@ template <class S, int LANES> class Newton final : public Solver {
                 }
             gap = std::max(gap, square), base = std::max(base, small[lane + a][a]);
         }
-        double pair = multinomial ? 2 : 1, radius = q.certified_radius * q.certified_radius;
         gap = std::sqrt(pair * gap / alpha), base *= pair * pair;
         auto reach = [&](double distance) {
             double change = distance / std::sqrt(alpha) + gap;
@@ -876,7 +852,6 @@ template <class S, int LANES> class Newton final : public Solver {
         for (auto *b : {&U, &K, &score, &change})
             b->resize(n);
         y.resize((size_t)slots * n);
-        g.resize((size_t)LANES * PART);
         own.resize((size_t)std::max(2 * width + 4, LANES) * PART);
         auto copy = [](std::vector<S> &to, const double *from, int count) {
             if (from)
@@ -913,5 +888,15 @@ template <class S, int LANES> class Newton final : public Solver {
         return passes == 0;
     }
 };
+
+} // namespace
+
+Solver *make_solver(Problems &q) {
+    if (q.single)
+        return new Newton<float, 16>(q);
+    if (q.width <= lanes<double>)
+        return new Newton<double, 8>(q);
+    return new Newton<double, 16>(q);
+}
 
 } // namespace fbeta
