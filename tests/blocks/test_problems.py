@@ -202,12 +202,12 @@ def watch(news):
         os.kill(os.getpid(), signal.SIGKILL)
 blocks = RowBlocks(np.load(f"{folder}/X.npy"), np.load(f"{folder}/Y.npy"), memory=200_000,
                    rows=500, checkpoint=f"{folder}/state.npz", progress=watch)
-FBetaClassifier(tol=1e-8).fit(blocks)
+FBetaClassifier(tol=1e-10).fit(blocks)
 """
 
 
 def fit(X, Y, path=None, **settings):
-    settings = {"tol": 1e-8} | settings
+    settings = {"tol": 1e-10} | settings
     blocks = RowBlocks(X, Y, memory=SMALL, rows=500, checkpoint=path)
     return FBetaClassifier(**settings).fit(blocks), blocks.passes
 
@@ -250,7 +250,7 @@ def interrupted(path, X, Y, **settings):
 
     blocks = RowBlocks(X, Y, memory=SMALL, rows=500, checkpoint=path, progress=stop)
     with pytest.raises(KeyboardInterrupt):
-        FBetaClassifier(tol=1e-8, **settings).fit(blocks)
+        FBetaClassifier(tol=1e-10, **settings).fit(blocks)
     assert path.exists()
 
 
@@ -297,4 +297,4 @@ def test_a_checkpoint_knows_rows_in_another_order(tmp_path):
     ):
         blocks = RowBlocks(features, labels, memory=SMALL, rows=500, checkpoint=path)
         with pytest.raises(CheckpointError, match=rf"\({what} differ\)"):
-            FBetaClassifier(tol=1e-8).fit(blocks)
+            FBetaClassifier(tol=1e-10).fit(blocks)

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fbeta._array import Array
+from fbeta.blocks.certificate import MAX_ORDER, bounds_of_gain
 from fbeta.blocks.summary import MAX_OVERFULL, CheckedRows, Summary, random_bits
 from fbeta.linear.batch import Evaluation, ProblemBatch, columns_of, take_problems
 from fbeta.linear.conjugate import Directions, certified, conjugate_gradients
@@ -307,7 +308,13 @@ class HeldRows(Oracle):
             there = replace(batch.evaluate(at.W, state.cautious), gradient=at.gradient)
             kind = PRECONDITIONERS[batch.objective.preconditioners[0]]
             build = partial(kind.build, before=None, steps=None)
-            found, _ = certified(state, batch, there, limit, build, _newton, share)
+            if batch.width == 1 and len(at.W) <= MAX_ORDER:
+                made = build(batch, there)
+                found = _newton(batch, there, made, share * limit, state.cautious)
+                own = np.where(batch.design.weight[:, 0] > 0, self.weight, 0.0)
+                found.upper = bounds_of_gain(batch, own, there, found, share, limit)
+            else:
+                found, _ = certified(state, batch, there, limit, build, _newton, share)
         state.curvature_sum = there.curvature_sum
         state.pairs = state.pairs.copy()
         state.pairs[-1, 2] = state.newton - found.direction
