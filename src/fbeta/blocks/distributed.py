@@ -223,27 +223,32 @@ def _run(work: Callable[..., Any], *values: Any) -> Any:
         return work(*values)
 
 
+def _client() -> Any:
+    """Return the active client of Dask's distributed scheduler, or None."""
+    try:
+        from distributed import default_client
+
+        return default_client()
+    except (ImportError, ValueError):
+        return None
+
+
 def _spread(value: Any) -> None:
     """Copy a result to every worker: a scheduler would rather let others wait than move it."""
-    try:
-        from distributed import default_client, futures_of
+    client = _client()
+    if client is not None and not client.asynchronous:
+        from distributed import futures_of
 
-        client = default_client()
-    except (ImportError, ValueError):
-        return
-    futures = futures_of(value)
-    if futures and not client.asynchronous:
-        client.replicate(futures)
+        if futures := futures_of(value):
+            client.replicate(futures)
 
 
 def _cluster() -> tuple[int, int]:
     """Return the memory of the smallest worker of the active client, and the threads of all."""
-    try:
-        from distributed import default_client
-
-        workers = default_client().scheduler_info(n_workers=-1)["workers"].values()
-    except (ImportError, ValueError):
+    client = _client()
+    if client is None:
         return 4 * MEMORY, n_threads()
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
     limits = [worker["memory_limit"] or 4 * MEMORY for worker in workers]
     threads = sum(worker["nthreads"] for worker in workers)
     return min(limits, default=4 * MEMORY), max(1, threads)
@@ -261,7 +266,7 @@ def answer(work: Callable[[Any], Any], X: Any, kind: str, form: LabelForm) -> An
     ask = dask.delayed(partial(_ask, work), pure=False, traverse=False)
     parts = [ask(part) for part in _chunks(X)]
     if kind == "statistics":
-        return DaskStatistics(parts)
+        return dask.delayed(_join_statistics, pure=False)(parts)
     meta: Any = np.zeros((0, form.n_labels))
     if kind == "vector":
         meta = np.zeros(0)
@@ -293,50 +298,5 @@ def _ask(work: Callable[[Any], Any], X: Any) -> Any:
     return found.iloc[:0] if hasattr(found, "iloc") else found[:0]
 
 
-class DaskStatistics:
-    """Label statistics of each chunk of a Dask collection, as Delayed, computed when asked for."""
-
-    def __init__(self, parts: list[Any]) -> None:
-        self.parts = parts
-
-    @staticmethod
-    def __dask_optimize__(graph: Any, keys: Any, **options: Any) -> Any:
-        return graph  # there is nothing to be saved in it
-
-    @property
-    def __dask_scheduler__(self) -> Any:
-        return type(self.parts[0]).__dask_scheduler__
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __dask_graph__(self) -> Any:
-        from dask.highlevelgraph import HighLevelGraph
-
-        return HighLevelGraph.merge(*[part.__dask_graph__() for part in self.parts])
-
-    def __dask_keys__(self) -> list[Any]:
-        return [key for part in self.parts for key in part.__dask_keys__()]
-
-    def __dask_postcompute__(self) -> tuple[Any, tuple[()]]:
-        return lambda parts: LabelStatistics.concatenate([q for q in parts if q is not None]), ()
-
-    def __dask_postpersist__(self) -> tuple[Any, tuple[Any, ...]]:
-        from dask.delayed import Delayed
-
-        def rebuild(graph: Any, keys: list[Any], **_: Any) -> DaskStatistics:
-            return DaskStatistics([Delayed(key, graph) for key in keys])
-
-        return rebuild, (self.__dask_keys__(),)
-
-    def compute(self, **options: Any) -> LabelStatistics:
-        """Return the statistics of all rows."""
-        import dask
-
-        return dask.compute(self, **options)[0]  # type: ignore[no-any-return]
-
-    def persist(self, **options: Any) -> DaskStatistics:
-        """Compute the statistics where the rows are, and keep them there."""
-        import dask
-
-        return dask.persist(self, **options)[0]  # type: ignore[no-any-return]
+def _join_statistics(parts: Sequence[LabelStatistics | None]) -> LabelStatistics:
+    return LabelStatistics.concatenate([q for q in parts if q is not None])

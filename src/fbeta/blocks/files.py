@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -74,15 +74,12 @@ def _numpy(files: list[Path], path: Any) -> list[Part]:
 
 def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Iterator[Arrays]:
     streams = [iter(()) if file is None else _array_blocks(file, rows) for file in files]
-    for X in streams[0]:
-        others = [next(stream, None) for stream in streams[1:]]
-        for file, own in zip(files[1:], others, strict=True):
-            if file is not None and (own is None or own.shape[0] != X.shape[0]):
+    for X, Y, weight in zip_longest(*streams):
+        n = 0 if X is None else X.shape[0]
+        for file, own in zip(files[1:], (Y, weight), strict=True):
+            if file is not None and (0 if own is None else own.shape[0]) != n:
                 raise ValueError(f"{file} does not have as many rows as {files[0]}")
-        yield X, others[0], others[1]
-    for file, stream in zip(files, streams, strict=True):
-        if next(stream, None) is not None:
-            raise ValueError(f"{file} has more rows than {files[0]}")
+        yield X, Y, weight
 
 
 def _array_blocks(path: Path, rows: int) -> Iterator[Any]:

@@ -42,9 +42,7 @@ CURVATURE_MARGIN = 4  # times the curvature of all rows, as the held rows have i
 # share of what may be left to gain that rounding in single precision may change an objective by
 SINGLE_ERROR_SHARE = 0.01
 MAX_SHUFFLED_ROWS = 1 << 26  # rows up to which folds are those of arrays
-CHECKPOINT_VERSION = 2
-# pairs belong to the Hessians of rows that may not be held after a resume
-_NOT_STORED = ("pairs", "finished")
+CHECKPOINT_VERSION = 3
 
 Score = Callable[[Code, Model, CheckedRows], tuple[float, float]]
 
@@ -300,13 +298,12 @@ def load_states(path: Path, fingerprint: dict[str, str]) -> tuple[list[GroupStat
             head = json.loads(str(file["head"]))
             if head.get("version") != CHECKPOINT_VERSION:
                 raise ValueError(f"its version is {head.get('version')!r}")
-            names, states = {f.name for f in fields(GroupState)} - {*_NOT_STORED}, []
+            names, states = {f.name for f in fields(GroupState)} - {"finished", "pairs"}, []
             for group in range(head["groups"]):
                 own = {name: file[f"{group}/{name}"] for name in names}
                 own |= {name: own[name].item() for name in ("floor", "alpha", "fold")}
-                pieces = [f"{group}/finished{at}" for at in range(int(file[f"{group}/pieces"]))]
-                finished = [tuple(file[f"{piece}/{k}"] for k in range(5)) for piece in pieces]
-                states.append(GroupState(**own, finished=finished))
+                finished = tuple(file[f"{group}/finished{k}"] for k in range(5))
+                states.append(GroupState(**own, finished=[finished]))
                 states[-1].forget_pairs()
             found = head["fingerprint"]
             differs = [name for name, own in fingerprint.items() if found[name] != own]
@@ -328,10 +325,11 @@ def save_states(
     arrays: dict[str, Any] = {"head": np.array(json.dumps(head | {"groups": len(states)}))}
     for number, state in enumerate(states):
         stored = {f.name: getattr(state, f.name) for f in fields(state)}
-        stored = {name: own for name, own in stored.items() if name not in _NOT_STORED}
-        stored["pieces"] = len(state.finished)
-        for at, piece in enumerate(state.finished):
-            stored |= {f"finished{at}/{place}": part for place, part in enumerate(piece)}
+        none = (state.names[:0], state.W[:, :0], *[np.zeros(0, np.bool_)] * 3)
+        del stored["pairs"]  # they belong to the Hessian of rows that may not be held any more
+        pieces = stored.pop("finished") or [none]
+        for k, parts in enumerate(zip(*pieces, strict=True)):
+            stored[f"finished{k}"] = np.concatenate(parts, axis=-1)
         arrays |= {f"{number}/{name}": own for name, own in stored.items()}
     with write_atomically(path) as part, part.open("wb") as file:
         np.savez(file, **arrays)

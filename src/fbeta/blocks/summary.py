@@ -110,9 +110,8 @@ class CheckedRows:
 
     def take(self, rows: NDArray[Any]) -> CheckedRows:
         """Return some of them."""
-        weight = None if self.weight is None else self.weight[rows]
-        fold = None if self.fold is None else self.fold[rows]
-        return CheckedRows(self.X[rows], self.Y[rows], weight, self.ids[rows], fold)
+        own: list[Any] = [None if a is None else a[rows] for a in vars(self).values()]
+        return CheckedRows(*own)
 
     def checksum(self) -> tuple[int, ...]:
         """Return sums of the bits of all entries, and of some by their places."""
@@ -134,19 +133,20 @@ class CheckedRows:
         """Join rows, in the order of their numbers."""
         rows = pieces[0]
         if len(pieces) > 1:
-            stack = sp.vstack if sp.issparse(rows.X) else np.concatenate
-            X, Y = stack([piece.X for piece in pieces]), sp.vstack([piece.Y for piece in pieces])
-            weight = fold = None
             if any(piece.weight is not None for piece in pieces):
-                weight = np.concatenate([piece.weights for piece in pieces])
-            if rows.fold is not None:
-                fold = np.concatenate([piece.fold for piece in pieces])
-            ids = np.concatenate([piece.ids for piece in pieces])
-            rows = cls(X, sp.csr_array(Y), weight, ids, fold)
-        if sp.issparse(rows.X):
-            rows = replace(rows, X=sp.csr_array(rows.X))
+                pieces = [replace(piece, weight=piece.weights) for piece in pieces]
+            rows = cls(*map(_stack, zip(*(vars(piece).values() for piece in pieces), strict=True)))
         order = np.argsort(rows.ids, kind="stable")
         return rows if np.array_equal(order, np.arange(len(order))) else rows.take(order)
+
+
+def _stack(parts: Sequence[Any]) -> Any:
+    """Return rows of arrays, or of sparse matrices as CSR, below each other; None for None."""
+    if parts[0] is None:
+        return None
+    if sp.issparse(parts[0]):
+        return sp.csr_array(sp.vstack(parts))
+    return np.concatenate(parts)
 
 
 @dataclass(frozen=True)
