@@ -24,7 +24,7 @@ _PLACES = {
     "fbeta.estimators.average": "AverageModel",
     "fbeta.estimators.folds": "Calibration",
     "fbeta.estimators.forest": "ForestModel NeighboursClassifier NeighboursModel SizedSetsCode",
-    "fbeta.estimators.listed": "ListedLinearModel",
+    "fbeta.estimators.linear": "ListedLinearModel",
     "fbeta.estimators.recalibration": "ListedRecalibration Recalibration",
     "fbeta.estimators.reduction": "ClassifierModel SizedModel",
     "fbeta.labels.forms": "LabelForm",

@@ -18,7 +18,7 @@ from fbeta import (
     SizedClassifier,
     decode,
 )
-from fbeta.estimators.listed import ListedLinearModel, likely_labels
+from fbeta.estimators.linear import ListedLinearModel, likely_labels
 from fbeta.estimators.recalibration import fit_lines, fit_potentials, log_size_law
 from fbeta.linear import LinearProbabilities
 from fbeta.losses import LogisticLoss
@@ -195,9 +195,9 @@ def draw_text(rng, n=300, words=80, s=40):
 
 @pytest.mark.parametrize("sizes", ["model", "independent"])
 def test_lists_of_linear_models_are_those_of_dense_ones(sizes, monkeypatch):
-    monkeypatch.setattr("fbeta.estimators.listed.BATCH_BYTES", 8 * 80 * 7)  # seven labels at once
-    monkeypatch.setattr("fbeta.estimators.listed.CHUNK_BYTES", 8 * 40 * 50)  # fifty rows at once
-    monkeypatch.setattr("fbeta.estimators.listed.MAX_SCORE_CHANGE", 0.0)
+    monkeypatch.setattr("fbeta.estimators.linear.BATCH_BYTES", 8 * 80 * 7)  # seven labels at once
+    monkeypatch.setattr("fbeta.estimators.linear.CHUNK_BYTES", 8 * 40 * 50)  # fifty rows at once
+    monkeypatch.setattr("fbeta.estimators.linear.MAX_SCORE_CHANGE", 0.0)
     X, Y = draw_text(np.random.default_rng(0))
     dense = SizedClassifier(sizes=sizes, tol=1e-12).fit(X, Y)
     lists = SizedClassifier(sizes=sizes, tol=1e-12, max_listed=40).fit(X, Y)

@@ -1,11 +1,17 @@
-"""Linear models of label statistics: the search for alpha, the cardinality model, label sets."""
+"""Linear models: the search for alpha, cardinality, label sets, lists of likely labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fbeta._array import check_number
+from fbeta._threads import check_cancelled, run_threaded
 from fbeta.estimators.alpha_search import AlphaSearchCV
 from fbeta.estimators.base import views
 from fbeta.estimators.folds import ALPHAS
@@ -15,9 +21,17 @@ from fbeta.estimators.statistics_base import (
     StatisticsClassifier,
 )
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Cardinality, LabelSets, SolverLearner
+from fbeta.linear import Cardinality, LabelSets, LinearLearner, LinearProbabilities, SolverLearner
+from fbeta.linear.design import Design
+from fbeta.linear.learner import Names, Weight
 from fbeta.losses import Loss
-from fbeta.statistics.codes import CardinalityCode, LabelSetCode
+from fbeta.statistics.codes import CardinalityCode, Code, LabelSetCode, SizedCode
+from fbeta.statistics.label_statistics import LabelStatistics
+
+BATCH_BYTES = 1 << 27  # of the coefficients of labels that are fitted together
+CHUNK_BYTES = 1 << 22  # of the scores of rows that are predicted together, on each thread
+LABELS_OF_A_TOP = 16  # labels of which one, the most likely, is compared with those of other groups
+MAX_SCORE_CHANGE = 0.05  # of a training row, by coefficients that are dropped
 
 
 @dataclass(eq=False, repr=False)
@@ -174,3 +188,107 @@ class LabelSetClassifier(LinearParameters, StatisticsClassifier):
 
     def _make_learner(self) -> SolverLearner:
         return SolverLearner(self.fit_intercept, self.tol, self.max_iter, objective=LabelSets)
+
+
+@dataclass(frozen=True)
+class ListedLinearModel:
+    """Linear models of any number of labels, which list the likely ones, and of the sizes."""
+
+    values: NDArray[np.float64]  # of the sparse coefficients, (s, d), by rows,
+    columns: NDArray[np.intp]  # their features,
+    starts: NDArray[np.intp]  # (s + 1,), and where each label begins
+    n_features: int  # d
+    intercept: NDArray[np.float64]  # (s,), -inf for labels without rows
+    sizes: NDArray[np.intp]  # (C,), those seen; empty where sizes have no model
+    of_size: LinearProbabilities | None  # of the C sizes
+    list_length: int  # labels that are listed for each row, at most
+    most_iter: int
+
+    @property
+    def coef(self) -> sp.csr_array:
+        """Coefficients of the labels, of shape (s, d)."""
+        shape = len(self.intercept), self.n_features
+        return sp.csr_array((self.values, self.columns, self.starts), shape=shape)
+
+    def probabilities(self, X: Any) -> LabelStatistics:
+        """Return the statistics of the likely labels of n rows, and of the number of labels."""
+        sparse, coef = sp.issparse(X), self.coef
+        if sparse:  # with indices of one type, which the products need
+            coef, X = sp.csr_array(coef.T), sp.csr_array((X.data, X.indices, X.indptr), X.shape)
+        rows = max(1, CHUNK_BYTES // (8 * len(self.intercept)))
+
+        def work(start: int) -> sp.csr_array:
+            check_cancelled()
+            some = X[start : start + rows]
+            scores = (some @ coef).toarray() if sparse else np.ascontiguousarray((coef @ some.T).T)
+            scores += self.intercept
+            return likely_labels(scores, self.list_length)
+
+        starts = range(0, max(X.shape[0], 1), rows)
+        lists, law = sp.vstack(run_threaded(work, starts, small=True)), cast(Any, None)
+        if self.of_size is not None:
+            code = SizedCode(self.sizes, 0, self.sizes)
+            law = code.law_of_sizes(code.estimates(self.of_size.log_odds(X)).P)
+        return LabelStatistics.from_logits(lists, law)
+
+
+def likely_labels(scores: NDArray[np.float64], max_listed: int) -> sp.csr_array:
+    """Return the largest scores of each row, at most ``max_listed`` and above -inf, as CSR."""
+    (n, s), tops = scores.shape, scores
+    if s >= LABELS_OF_A_TOP * max_listed:
+        # the k-th largest of the maxima of groups of labels is at most the k-th largest score
+        width = s // LABELS_OF_A_TOP
+        grouped = scores[:, : LABELS_OF_A_TOP * width].reshape(n, LABELS_OF_A_TOP, width)
+        tops = grouped.max(axis=1)
+    place = max(tops.shape[1] - max_listed, 0)
+    least = np.partition(tops, place, axis=1)[:, place, None]
+    row, label = np.nonzero((scores >= least) & (scores > -np.inf))
+    value = scores[row, label]
+    order = np.lexsort((-value, row))
+    starts = np.searchsorted(row, np.arange(n + 1))
+    kept = np.sort(order[np.arange(len(row)) - starts[row] < max_listed])
+    indptr = np.searchsorted(row[kept], np.arange(n + 1))
+    return sp.csr_array((value[kept], label[kept], indptr), shape=(n, s))
+
+
+def fit_listed_models(
+    solver: LinearLearner,
+    max_listed: int,
+    code: Code,
+    name: Names,
+    X: Any,
+    targets: sp.csc_array,
+    weight: Weight,
+    alpha: float,
+) -> ListedLinearModel:
+    """Fit to labels, some at a time, and to the sizes of the code; drop small coefficients."""
+    alpha, s = check_number("alpha", alpha), code.n_labels
+    design = Design.of(X, weight, intercept=solver.fit_intercept, rotate=False)
+    sizes = getattr(code, "sizes", np.zeros(0, dtype=np.intp))
+
+    def solve(columns: NDArray[np.intp]) -> Any:
+        some = targets[:, columns]
+        problems = solver.problems_of(design, solver.make_objective(some), some)
+        solution = problems.solve(alpha, tol=solver.tol, max_iter=solver.max_iter)
+        problems.warn_if_not_converged(
+            solution, alpha, solver.max_iter, lambda column: name(int(columns[column]))
+        )
+        return problems.model(solution)
+
+    smallest = MAX_SCORE_CHANGE / max(float(abs(X).sum(axis=1).max()), 1e-300)
+    coef, intercept, most = [], np.full(s, -np.inf), 0
+    labels = np.flatnonzero(np.diff(targets.indptr)[:s])
+    at_once = max(1, BATCH_BYTES // (8 * X.shape[1]))
+    for start in range(0, len(labels), at_once):
+        batch = labels[start : start + at_once]
+        model = solve(batch)
+        some = model.coef[model.problem]
+        coef.append(sp.csr_array(np.where(np.abs(some) < smallest, 0.0, some)))
+        intercept[batch], most = model.intercept[model.problem], max(most, model.most_iter)
+    place = np.full(s, len(labels))
+    place[labels] = np.arange(len(labels))
+    empty = sp.csr_array((1, X.shape[1]))
+    stacked = sp.csr_array(sp.csr_array(sp.vstack([*coef, empty]))[place])
+    of_size = solve(np.arange(s, targets.shape[1])) if len(sizes) else None
+    arrays = stacked.data, stacked.indices, stacked.indptr, X.shape[1], intercept
+    return ListedLinearModel(*arrays, sizes, of_size, max_listed, most)

@@ -21,7 +21,7 @@ from sklearn.utils.validation import _num_samples
 from fbeta._array import check_choice, check_count
 from fbeta.estimators.base import all_or_nothing, views
 from fbeta.estimators.features import check_classifier, check_takes_weight, fit_router, fit_weights
-from fbeta.estimators.listed import fit_listed_models
+from fbeta.estimators.linear import fit_listed_models
 from fbeta.estimators.statistics_base import (
     FunctionLearner,
     LinearParameters,
