@@ -289,22 +289,24 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         calibrated: bool = True,
         skip_refused: bool = False,
         checked: bool = False,
+        rule: Any = None,
         **goal: Any,
     ) -> Decisions:
         """Return label sets for several betas, by default that of the estimator, from one run.
 
         ``expected`` and ``marginals`` ask for the expected F_beta, ``calibrated`` where that is
         known, and for the probability of each label. ``skip_refused`` leaves betas out that the
-        rule refuses with ValueError. X may be ``checked``, as for :meth:`estimates`; ``goal`` has
-        ``measure``, ``min_labels`` and ``max_labels``, for the exact decode.
+        rule refuses with ValueError. X may be ``checked``, as for :meth:`estimates`; ``rule``
+        replaces that of the estimator; ``goal`` has ``measure``, ``min_labels`` and ``max_labels``,
+        for the exact decode.
         """
         wanted = [check_beta(beta) for beta in ([self.beta] if betas is None else betas)]
         found: dict[float, list[tuple[Any, Any]]] = {beta: [] for beta in wanted}
-        parts = []
+        parts, rule = [], self._rule if rule is None else rule
         for output in self.estimates(X, checked=checked):
             for beta in list(found):
                 try:
-                    found[beta].append(self._decide(output, beta, expected, goal))
+                    found[beta].append(self._decide(rule, output, beta, expected, goal))
                 except ValueError:
                     if not skip_refused:
                         raise
@@ -322,10 +324,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return Decisions(labels, values, concat(parts) if parts else None)
 
     def _decide(
-        self, output: Any, beta: float, expected: bool, goal: dict[str, Any]
+        self, rule: Any, output: Any, beta: float, expected: bool, goal: dict[str, Any]
     ) -> tuple[Any, Any]:
         """Return label sets for an output of the model, and their expected F_beta or None."""
-        rule = self._rule
         if not expected or not isinstance(output, Estimates):
             return rule(output, beta, **goal), None
         if rule is exact_decode:
