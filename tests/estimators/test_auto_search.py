@@ -366,6 +366,23 @@ def test_a_kernel_has_as_many_columns_as_there_is_time_for(monkeypatch):
     assert search._landmarks(name) == 400
 
 
+def test_a_late_kernel_has_fewer_columns_instead_of_being_left_out():
+    X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=10)
+    search = prepared(X, Y, Clock(lambda: 0.0, 100.0))
+    candidate = search.trial.try_out("", SizedClassifier(), X, (1.0,))[0]
+    search.found = {("raw", "sized"): [replace(candidate, seconds=6.0, row_seconds=0.0)]}
+    pair = (next(name for name in search.maps if search._landmarks(name) == 600), "sized")
+    assert search._seconds(pair) > 90  # of the time limit: it would not be tried
+    search._limit_late_kernel(pair)
+    assert search._seconds(pair) == pytest.approx(0.8 * 90, rel=0.01)
+    columns = search._landmarks(pair[0])
+    search._limit_late_kernel(pair)
+    assert search._landmarks(pair[0]) == columns
+    search.found = {("raw", "sized"): [replace(candidate, seconds=1e3, row_seconds=0.0)]}
+    search._limit_late_kernel(pair)
+    assert search._landmarks(pair[0]) == 300
+
+
 def test_probes_of_kernels_do_not_warn(recwarn):
     X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(limit=100.0))

@@ -14,9 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import is_accelerator, is_tensor, namespace_and_device
 from fbeta._threads import check_cancelled, periodic_check
+from fbeta.estimators import members
 from fbeta.estimators.average import AverageModel, Clock, Progress, Report
 from fbeta.estimators.folds import ALPHAS
-from fbeta.estimators.members import REFIT_MARGIN, Candidate, Trial, evenly_spaced, fit_member
+from fbeta.estimators.members import Candidate, Trial, at_most, evenly_spaced, fit_member
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
@@ -57,16 +58,10 @@ ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
 FOREST_SHARE, MIN_TREES = 0.15, 50
 # the same for columns of a kernel over dense rows; what takes longer is tried after the forests
 KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
+LATE_SHARE = 0.8  # of the time left that such a kernel may take, with fewer columns if need be
 EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
 PROBE_TREES = 4  # of a forest that predict its time; the others take as long
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
-
-
-def at_most(estimator: Any, parameter: str, most: int) -> Any:
-    """Return an estimator or a pipeline with no more than so many landmarks or trees."""
-    sizes = {key: n for key, n in estimator.get_params().items() if key.endswith(parameter)}
-    large = {key: most for key, n in sizes.items() if n > most}
-    return clone(estimator).set_params(**large) if large else estimator
 
 
 @dataclass
@@ -171,6 +166,8 @@ class Search:
         for pair in (some for some in once if some[1] in self.models):
             if pair[1] in FOREST_NAMES:
                 self._limit_trees(pair)
+            elif pair in late:
+                self._limit_late_kernel(pair)
             yield pair
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))
         yield from [(RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES))]
@@ -185,6 +182,15 @@ class Search:
             share = KERNEL_SHARE * self.clock.limit / max(self._spent(quick), 1e-9)
             most = max(MIN_LANDMARKS, int(share * self._width(quick[0])))
             self.maps = {name: at_most(m, "n_components", most) for name, m in self.maps.items()}
+
+    def _limit_late_kernel(self, pair: Pair) -> None:
+        """Take fewer columns of a kernel that would not be ready in the time left."""
+        left = max(0.0, self._end_of_trials() - self.clock.elapsed)
+        share, columns = LATE_SHARE * left / self._seconds(pair), self._landmarks(pair[0])
+        if columns and share < 1:
+            most = max(MIN_LANDMARKS, int(columns * share ** (1 / WIDTH_POWER)))
+            mapping = at_most(self.maps[pair[0]], "n_components", most)
+            self.maps = {**self.maps, pair[0]: mapping}
 
     def _limit_trees(self, pair: Pair) -> None:
         """Take fewer trees where a forest would take too long: they are nearly as good."""
@@ -331,7 +337,7 @@ class Search:
         left = end - self.clock.elapsed
         trained = sum(len(train) for train, _ in self.trial.folds)
         refit = ALPHA_SHARE if hasattr(self.models[pair[1]], "alpha") else 1.0
-        refit *= REFIT_MARGIN * self.trial.Y.shape[0] / trained
+        refit *= members.REFIT_MARGIN * self.trial.Y.shape[0] / trained
         if expected * (1 + refit if self.found else CANDIDATE_SHARE) > left:
             return self._leave_out(pair, "it would take too long") and bool(self.found)
         share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected)) if self.found else left

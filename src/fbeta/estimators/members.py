@@ -262,6 +262,13 @@ def evenly_spaced(n: int, count: int) -> Rows:
     return np.arange(count) * n // count
 
 
+def at_most(estimator: Any, parameter: str, most: int) -> Any:
+    """Return an estimator or a pipeline with no more than so many landmarks or trees."""
+    sizes = {key: n for key, n in estimator.get_params().items() if key.endswith(parameter)}
+    large = {key: most for key, n in sizes.items() if n > most}
+    return clone(estimator).set_params(**large) if large else estimator
+
+
 def _readers(estimator: Any, both: bool) -> Readers:
     """Return what makes statistics of estimates, by what it adds to the name of a candidate."""
     readers: Readers = {"": lambda estimates: estimates.statistics()}
