@@ -45,11 +45,12 @@ def test_labels_that_look_like_numbers_or_gaps_stay_words(write) -> None:
     assert data.label_names == ("007", "NA", "nan")
 
 
-def test_a_quote_that_is_not_closed(write) -> None:
-    path = write("a.csv", 'x,y\n1,0\n3,"4\n5,6\n7,8\n')
+@pytest.mark.parametrize("rest", ["5,6\n7,8\n", '5,"6"\n7,8\n'])  # to the end, or to another
+def test_a_quote_that_is_not_closed(write, rest) -> None:
+    path = write("a.csv", f'x,y\n1,0\n3,"4\n{rest}')
     with pytest.raises(DatasetError) as error:
         read_csv(path, labels=["y"])
-    expected = """, and a second quote (") after one that begins with a quote, found '3,"4'"""
+    expected = """, and a quote (") at the end of one that begins with a quote, found '3,"4'"""
     assert str(error.value) == f"{path}, line 3: expected cells separated by ','{expected}"
 
 

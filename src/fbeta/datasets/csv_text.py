@@ -110,8 +110,8 @@ def _parse_rows(
                 start = first_line + lines.line_num
         except csv.Error as error:
             expected, found = f"cells separated by {sep!r}", str(error)
-            if found == "unexpected end of data":
-                expected += ', and a second quote (") after one that begins with a quote'
+            if found == "unexpected end of data" or "expected after" in found:
+                expected += ', and a quote (") at the end of one that begins with a quote'
                 found = text.splitlines()[start - first_line]
             raise fail(path, start, expected, found) from error
 

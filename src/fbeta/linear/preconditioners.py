@@ -56,8 +56,9 @@ class Preconditioner(PerProblem, ABC):
         """Return bounds of the squared changes of scores by v with ``v' H v = 1``.
 
         Those of all rows and any two outcomes, (rows, m) tiles; of problems that are ``needed``.
+        A diagonal one has none: strong convexity certifies its problems.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no bounds of scores")
 
     def farthest(self) -> Array | None:
         """Return the largest of these bounds, (m,), where no row need be looked at for it."""
