@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
 from sklearn.model_selection import ShuffleSplit
@@ -103,6 +104,26 @@ def dense(
     return law
 
 
+def rules(labels: int = 10, features: int = 15) -> Callable[[np.random.Generator], Any]:
+    """Return a law of numbers, some of them whole, some skewed, and tags by rules of two each."""
+
+    def law(rng: np.random.Generator) -> Generator:
+        columns = np.stack([rng.permuted(np.arange(features))[:2] for _ in range(6 * labels)])
+        cut, side = 0.7 * rng.normal(size=columns.shape), rng.choice([-1, 1], size=columns.shape)
+        worth = 2.5 * rng.normal(size=(labels, 6))
+
+        def sample(rng: np.random.Generator, n: int) -> Sample:
+            X = rng.normal(size=(n, features))
+            X[:, ::3] = np.round(X[:, ::3])
+            holds = ((X[:, columns] - cut) * side > 0).all(axis=2).reshape(n, labels, 6)
+            X[:, 1::3] = np.exp(X[:, 1::3])
+            return X, draw(rng, (holds * worth).sum(axis=2) - 1.5)
+
+        return sample
+
+    return law
+
+
 def embeddings(labels: int, nonlinear: bool) -> Callable[[np.random.Generator], Any]:
     """Return a law of embeddings in 256 dimensions, of single precision."""
 
@@ -136,6 +157,8 @@ KINDS: dict[str, tuple[Callable[[np.random.Generator], Any], int]] = {
     "single-label rows": (dense(single=True), 1500),
     "no signal": (dense(scale=0.0), 800),
     "imbalance": (dense(labels=15, shift=1.0, spread=6.0), 1500),
+    "rules": (rules(), 1500),
+    "rules 6,000": (rules(), 6000),
     "embeddings 5,000": (embeddings(20, False), 5000),
     "embeddings 5,000, not linear": (embeddings(20, True), 5000),
     "embeddings 20,000": (embeddings(60, False), 20_000),
@@ -168,6 +191,12 @@ def simple_methods(X: Any) -> dict[str, Any]:
             "cardinality": search(CardinalityClassifier()),
             "forest": make_pipeline(*steps[:1], FBetaForest(n_estimators=100, random_state=0)),
         }
+        boosting = HistGradientBoostingClassifier(max_leaf_nodes=7, random_state=0)
+        if not sp.issparse(X):
+            methods["boosting"] = SizedClassifier(estimator=boosting)
+            methods["boosting, independent"] = SizedClassifier(
+                estimator=boosting, sizes="independent"
+            )
     return methods
 
 

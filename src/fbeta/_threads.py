@@ -63,6 +63,11 @@ def one_blas_thread(only_if: bool = True) -> Iterator[None]:
                 _blas.limit.restore_original_limits()
 
 
+def one_openmp_thread() -> Any:
+    """Return a context in which OpenMP has one thread, for regions that begin on this thread."""
+    return _controller().limit(limits=1, user_api="openmp")
+
+
 class _Local(threading.local):
     """What a thread has to call now and then, and what ends its cancellable work under way."""
 

@@ -23,7 +23,10 @@ _PLACES = {
     # what estimators hold
     "fbeta.estimators.average": "AverageModel",
     "fbeta.estimators.folds": "Calibration",
-    "fbeta.estimators.forest": "ForestModel NeighboursClassifier NeighboursModel SizedSetsCode",
+    "fbeta.estimators.forest": (
+        "BoostedClassifier BoostedModel ForestModel NeighboursClassifier NeighboursModel "
+        "SizedSetsCode"
+    ),
     "fbeta.estimators.linear": "ListedLinearModel",
     "fbeta.estimators.recalibration": "ListedRecalibration Recalibration",
     "fbeta.estimators.reduction": "ClassifierModel SizedModel",

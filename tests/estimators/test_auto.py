@@ -27,6 +27,8 @@ from fbeta.labels.forms import form_of
 from fbeta.metrics import fbeta_per_instance
 from fbeta.storage.model_files import load_model, save_model
 
+from ..cases import slow
+
 
 @pytest.fixture(scope="module")
 def data():
@@ -93,6 +95,7 @@ def test_it_says_what_it_chose(fitted):
     assert f"{fitted.best_score_:.4f}" in text
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model(data, few_trees):
     X, Y = data[0][:40], data[1][:40]
     one, other = (FBetaAuto(cv=2, time_limit=None, random_state=3).fit(X, Y) for _ in range(2))
@@ -124,6 +127,7 @@ def test_progress_is_printed(data, capsys):
     assert events[-1].limit == 1e-6
 
 
+@pytest.mark.slow
 def test_large_tables_are_compared_on_one_split(few_trees, monkeypatch):
     monkeypatch.setattr("fbeta.estimators.auto.LARGE_ELEMENTS", 1000)
     X, Y, _, _ = make_calibrated(300, n_labels=2, n_features=6)
@@ -168,6 +172,7 @@ def test_gaps_in_the_features(data, few_trees, form):
     assert columns == {**dict.fromkeys(columns, 12), **unmarked}
 
 
+@pytest.mark.slow
 def test_sparse_features_stay_sparse(few_trees):
     rng = np.random.default_rng(0)
     X = sp.random_array((80, 300), density=0.05, random_state=rng, format="csr")
@@ -180,7 +185,7 @@ def test_sparse_features_stay_sparse(few_trees):
 
 
 @pytest.mark.parametrize(
-    "Y", [np.zeros((30, 2), int), np.ones((30, 1), int), np.arange(30)[:, None] % 2]
+    "Y", [np.zeros((30, 2), int), np.ones((30, 1), int), slow(np.arange(30)[:, None] % 2)]
 )
 def test_odd_labels(few_trees, Y):
     X = np.arange(60.0).reshape(30, 2) / 60
@@ -239,6 +244,7 @@ def test_short_texts():
     assert fbeta_per_instance(new_tags, predicted).mean() >= 0.825
 
 
+@pytest.mark.slow
 def test_many_labels_are_listed(monkeypatch, tmp_path):
     """Nothing of all labels is made of the rows, and one model over one map is chosen."""
     monkeypatch.setattr("fbeta.estimators.auto.MANY_LABELS", 40)

@@ -11,8 +11,13 @@ from scipy.optimize import minimize
 
 from fbeta import FBetaForest, LabelStatistics
 from fbeta.estimators import members
-from fbeta.estimators.forest import NeighboursClassifier
-from fbeta.estimators.members import decoder_products, fit_member, stacked_weights
+from fbeta.estimators.forest import BoostedClassifier, NeighboursClassifier
+from fbeta.estimators.members import (
+    affordable,
+    decoder_products,
+    fit_member,
+    stacked_weights,
+)
 
 
 def what_a_decoder_sees(q, beta, largest):
@@ -68,6 +73,35 @@ def test_a_second_kind_of_candidate_shares_the_fit_of_the_first(kind):
     assert (shared.labels, fitted.labels) == ("sized", "sets")
     np.testing.assert_array_equal(shared.predict_statistics(new).joint, own.joint)
     assert np.abs(fitted.predict_statistics(new).joint - own.joint).max() > 0.01
+
+
+def test_boosted_trees_are_read_as_sized_and_as_independent_labels():
+    X, new = np.random.default_rng(0).normal(size=(2, 40, 3))
+    Y, _, _ = make(40, 4, 1, 1)
+    for first, second in (("model", "independent"), ("independent", "model")):
+        options = {"n_estimators": 5, "random_state": 0}
+        fitted = BoostedClassifier(sizes=first, **options).fit(X, Y)
+        other = BoostedClassifier(sizes=second, **options)
+        shared = fit_member(other, X, Y, None, fitted).predict_statistics(new)
+        own = other.fit(X, Y).predict_statistics(new)
+        np.testing.assert_array_equal(shared.joint, own.joint)
+        assert shared.cardinalities.tolist() == own.cardinalities.tolist()
+
+
+def test_members_are_dropped_by_their_weight_if_that_saves_time():
+    weights, cost = np.array([0.05, 0.3, 0.0, 0.25, 0.4]), np.array([0.01, 1.0, 9.0, 2.0, 5.0])
+
+    def kept(left):
+        found = affordable(weights, lambda some: float(cost[list(some)].sum()), left)
+        assert found.sum() == pytest.approx(1)
+        return np.flatnonzero(found).tolist()
+
+    assert kept(9.0) == [0, 1, 3, 4]
+    assert kept(7.0) == [0, 1, 4]  # the smallest weight would save a hundredth of a second
+    assert kept(5.5) == [0, 4]
+    assert kept(5.0) == [4]
+    assert kept(1.0) == kept(-1.0) == [4]  # the heaviest, although it takes too long
+    assert weights.sum() == pytest.approx(1)
 
 
 @settings(max_examples=20, deadline=None)

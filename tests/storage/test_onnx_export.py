@@ -35,8 +35,11 @@ from fbeta import (  # noqa: E402
     decode,
 )
 from fbeta.datasets import TableEncoder, load  # noqa: E402
+from fbeta.estimators.forest import BoostedClassifier  # noqa: E402
 from fbeta.rivals import BinaryRelevance  # noqa: E402
 from fbeta.storage.onnx_export import to_onnx  # noqa: E402
+
+from ..cases import slow  # noqa: E402
 
 MODELS = {
     "joint": FBetaClassifier(alpha=0.1),
@@ -46,12 +49,14 @@ MODELS = {
     "sized": SizedClassifier(alpha=0.1),
     "cardinality": CardinalityClassifier(alpha=0.1),
     "forest": FBetaForest(n_estimators=20, min_samples_leaf=2, random_state=0),
+    "boosting": BoostedClassifier(n_estimators=5, random_state=0),
     "average": FBetaEnsemble(
         [
             ("joint", FBetaClassifier(alpha=0.1)),
             ("sized", make_pipeline(StandardScaler(), SizedClassifier(alpha=0.1))),
             ("independent", BinaryRelevance(alpha=0.1, decode="independent")),
             ("forest", FBetaForest(n_estimators=10, random_state=0)),
+            ("boosting", BoostedClassifier(n_estimators=5, sizes="independent", random_state=0)),
         ],
         cv=2,
     ),
@@ -96,7 +101,7 @@ def test_same_sets(model):
             np.testing.assert_array_equal(run(["labels"], {"X": X_test, **feeds})[0], within)
 
 
-@pytest.mark.parametrize("name", ["yeast", "enron", "bibtex"])
+@pytest.mark.parametrize("name", ["yeast", slow("enron"), slow("bibtex")])
 @pytest.mark.parametrize("kind", ["joint", "independent", "sized", "cardinality"])
 def test_same_sets_on_real_data(kind, name, mulan):
     few, model = 400, MODELS[kind]
@@ -119,7 +124,7 @@ def test_same_sets_on_real_data(kind, name, mulan):
 
 
 @every
-@pytest.mark.parametrize("labels", ["all empty", "constant", "never", "one label"])
+@pytest.mark.parametrize("labels", ["all empty", slow("constant"), slow("never"), "one label"])
 def test_odd_data(model, labels):
     X, Y = draw(40)
     Y = Y[:, :1] if labels == "one label" else Y.copy()

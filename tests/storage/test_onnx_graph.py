@@ -147,6 +147,7 @@ def test_models_of_the_automatic_classifier(labels):
         np.testing.assert_array_equal(found, model.predict(new), err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_automatic_classifier_on_a_table():
     rows, new = frame(150, 6), frame(200, 7)
     with warnings.catch_warnings():

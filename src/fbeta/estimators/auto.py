@@ -22,11 +22,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fbeta._array import array_namespace, astype, check_number, is_accelerator, is_tensor
 from fbeta._threads import n_threads
 from fbeta.estimators.alpha_search import check_grid
-from fbeta.estimators.auto_search import FEW_ROWS, JOINT, QUICK, RAW, Search
+from fbeta.estimators.auto_search import BOOSTED, FEW_ROWS, JOINT, QUICK, RAW, Search
 from fbeta.estimators.average import AverageClassifier, AverageModel, Clock, Progress, Report
 from fbeta.estimators.base import validate_features
 from fbeta.estimators.folds import ALPHAS, make_folds
-from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
+from fbeta.estimators.forest import BoostedClassifier, FBetaForest, NeighboursClassifier
 from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
 from fbeta.estimators.members import MAX_DECODED_NUMBERS, Trial, as_candidates
 from fbeta.estimators.reduction import SizedClassifier
@@ -40,6 +40,8 @@ __all__ = ["FBetaAuto", "FBetaEnsemble", "auto_models", "feature_maps"]
 # features among which a split of a forest is chosen: a share of all, up to a number
 SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
 MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
+# columns beyond which boosted trees are not tried: embeddings and words, which follow no rules
+MAX_BOOSTED_FEATURES = 500
 # of the one split of large data; fewer are held out where rows have many statistics to decode
 MAX_TRAINING_ROWS, HELD_OUT_ROWS, MIN_HELD_OUT_ROWS = 50_000, 10_000, 2000
 GAMMAS = (0.25, 0.1, 0.5)  # of the Laplacian kernel, over the features; the likeliest first
@@ -138,9 +140,9 @@ class FBetaAuto(AverageClassifier):
     """Multi-label classifier that chooses everything by itself, for the highest F_beta.
 
     Tries several estimates of the label statistics - independent labels, sizes and marginals, the
-    paper's, the cardinality model, label sets, forests, nearest neighbours - over several maps of
-    the features - as they are, standardised, rows of length 1, TF-IDF, kernel features - and
-    averages the statistics of those that serve it best on held-out rows.
+    paper's, the cardinality model, label sets, forests, boosted trees, nearest neighbours - over
+    several maps of the features - as they are, standardised, rows of length 1, TF-IDF, kernel
+    features - and averages the statistics of those that serve it best on held-out rows.
 
     Parameters
     ----------
@@ -166,7 +168,7 @@ class FBetaAuto(AverageClassifier):
         Where to fit to a dense NumPy array X without gaps, such as ``"cuda"``; PyTorch is needed,
         and the environment variable ``SCIPY_ARRAY_API=1``. The fitted model is on the host.
     random_state : int, RandomState or None
-        Of forests and of the landmarks of kernels.
+        Of trees and of the landmarks of kernels.
     verbose : int
         Whether to print a line for everything that is tried.
 
@@ -192,7 +194,7 @@ class FBetaAuto(AverageClassifier):
     :class:`fbeta.FBetaEnsemble`. The guide on choosing by cross-validation has the details.
 
     X may be a tensor on any device (with ``array_api_dispatch`` of scikit-learn) that has no gaps:
-    forests, nearest neighbours and label sets are then left out, on accelerators the cardinality
+    trees, nearest neighbours and label sets are then left out, on accelerators the cardinality
     model too, and the kernels are RBF kernels. Ctrl-C ends the search: see :meth:`fit`. From 2,000
     labels on, the model is :class:`fbeta.SizedClassifier` with lists of 50 labels for each row,
     over each map, and the best of them is taken alone.
@@ -307,7 +309,10 @@ def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str,
     if X.shape[0] < FEW_ROWS:
         return models | {"forest, leaves of 1": forest.set_params(n_estimators=100)}
     other = clone(forest).set_params(min_samples_leaf=3)
-    return models | {"forest, leaves of 1": forest, "forest, leaves of 3": other}
+    models |= {"forest, leaves of 1": forest, "forest, leaves of 3": other}
+    if n_features > MAX_BOOSTED_FEATURES:
+        return models
+    return models | {BOOSTED: BoostedClassifier(beta, random_state=seed, n_jobs=threads)}
 
 
 def is_large(X: Any) -> bool:

@@ -23,7 +23,7 @@ from fbeta.linear.learner import take_rows
 from fbeta.statistics import LabelStatistics, observed_cardinalities
 from fbeta.statistics.codes import LabelSetCode
 
-__all__ = ["FEW_ROWS", "JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Search"]
+__all__ = ["BOOSTED", "FEW_ROWS", "JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Search"]
 
 Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
@@ -34,6 +34,7 @@ JOINT = "joint"  # the paper's model
 SLOW_NAMES = ("label sets", "cardinality")
 LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
 FOREST_NAMES = ("forest, leaves of 1", "forest, leaves of 3")
+BOOSTED = "boosted trees"
 # share of the time limit after which nothing new is begun
 TRIALS_SHARE = 0.9
 # share of the time left that a candidate of unknown cost may take before it is ended
@@ -58,9 +59,12 @@ ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
 FOREST_SHARE, MIN_TREES = 0.15, 50
 # the same for columns of a kernel over dense rows; what takes longer is tried after the forests
 KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
+KERNELS_SHARE = 0.4  # of the time limit that all kernels may take, by the number of their columns
 LATE_SHARE = 0.8  # of the time left that such a kernel may take, with fewer columns if need be
 EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
-PROBE_TREES = 4  # of a forest that predict its time; the others take as long
+ONE_KIND_SHARE = 0.45  # of the time limit that neighbours or boosting may take
+# trees of a forest, and of boosting, that predict its time; the others take as long
+PROBE_TREES, PROBE_ROUNDS = 4, 20
 PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
 
 
@@ -152,7 +156,7 @@ class Search:
     def _order(self) -> Iterator[Pair]:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
         yield (next(iter(self.maps)), QUICK)
-        built_in = {"neighbours", *LINEAR_NAMES, *FOREST_NAMES}
+        built_in = {"neighbours", BOOSTED, *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
         if 0 < self._seconds((RAW, JOINT)) <= EARLY_SHARE * (self.clock.limit or 0):
             yield (RAW, JOINT)
@@ -162,12 +166,15 @@ class Search:
         yield from (pair for pair in quick if pair not in late)
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
-        once = [(scaled, "neighbours"), *((RAW, name) for name in FOREST_NAMES), *late]
+        trees = ((RAW, name) for name in (*FOREST_NAMES, BOOSTED))
+        once = [(scaled, "neighbours"), *trees, *late]
         for pair in (some for some in once if some[1] in self.models):
             if pair[1] in FOREST_NAMES:
                 self._limit_trees(pair)
             elif pair in late:
                 self._limit_late_kernel(pair)
+            elif self._seconds(pair) > ONE_KIND_SHARE * (self.clock.limit or np.inf):
+                self._leave_out(pair, "it would take too long")
             yield pair
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))
         yield from [(RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES))]
@@ -175,11 +182,12 @@ class Search:
             yield from self._while_it_gains(best)
 
     def _limit_landmarks(self) -> None:
-        """Take fewer columns of kernels where a model of many rows would take too long."""
+        """Take fewer columns of kernels where a model over them would take too long."""
         quick = next((pair for pair in self.found if pair[1] == QUICK), None)
-        many = self.trial.Y.shape[0] > PILOT_ROWS and not hasattr(self.X, "nnz")
+        many = self.trial.Y.shape[0] >= MIN_PROBED_ROWS and not hasattr(self.X, "nnz")
         if quick and many and self.clock.limit:
-            share = KERNEL_SHARE * self.clock.limit / max(self._spent(quick), 1e-9)
+            kernels = max(1, sum(self._landmarks(name) is not None for name in self.maps))
+            share = KERNELS_SHARE / kernels * self.clock.limit / max(self._spent(quick), 1e-9)
             most = max(MIN_LANDMARKS, int(share * self._width(quick[0])))
             self.maps = {name: at_most(m, "n_components", most) for name, m in self.maps.items()}
 
@@ -265,8 +273,8 @@ class Search:
         mapping = at_most(self.maps[pair[0]], "n_components", PROBE_ROWS)
         trees = [n for key, n in model.get_params().items() if key.endswith("n_estimators")]
         if trees:  # all trees take the same time: a few of them, on all rows of a fold
-            model = at_most(model, "n_estimators", PROBE_TREES)
-            repeats *= max(1.0, trees[0] / PROBE_TREES)
+            count = PROBE_ROUNDS if pair[1] == BOOSTED else PROBE_TREES
+            model, repeats = at_most(model, "n_estimators", count), max(1.0, trees[0] / count)
             one = replace(self.trial, folds=self.trial.folds[:1])
             small, mapping = replace(small, X=self.X, trial=one, seen=self.seen), self.maps[pair[0]]
         small.maps = {pair[0]: mapping}
@@ -379,24 +387,16 @@ class Search:
     def average(self) -> AverageModel:
         """Choose weights, and fit what has one to all rows, or to those that there is time for."""
         own, n, limit = self._scored(), self.trial.Y.shape[0], self.clock.limit or np.inf
-        weights = own.weights()[0]
-        while own._refits(np.flatnonzero(weights), n) > limit - self.clock.elapsed:
-            if np.count_nonzero(weights) == 1:
-                break
-            weights[np.where(weights > 0, weights, np.inf).argmin()] = 0.0
-        weights /= weights.sum()
+        left, seconds = limit - self.clock.elapsed, lambda some: own._refits(some, n)
+        weights = members.affordable(own.weights()[0], seconds, left)
         mixture = LabelStatistics.mixture([c.statistics for c in own.candidates], weights)
         calibration, score = own.trial.calibration(mixture)
-        board: list[dict[str, Any]] = [
-            {"name": c.name, "score": c.score, "seconds": round(c.seconds, 3), "weight": float(w)}
-            for c, w in zip(own.candidates, weights, strict=True)
-        ]
-        board.sort(key=lambda row: -row["score"])
+        board = members.leaderboard(own.candidates, weights)
         names = [pair[0] for pair in own._pairs()]
         chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: names[i])
-        maps, members, Y = self._fit_members(chosen, weights)
+        maps, fits, Y = self._fit_members(chosen, weights)
         places = [list(maps).index(names[i]) for i in chosen]
-        fitted = list(maps.values()), members, places, [float(weights[i]) for i in chosen]
+        fitted = list(maps.values()), fits, places, [float(weights[i]) for i in chosen]
         return AverageModel(*fitted, calibration, score, board, observed_cardinalities(Y))
 
     def _fit_members(
@@ -408,7 +408,7 @@ class Search:
         most = max(PILOT_ROWS, int(min(1.0, share) * n))
         rows = evenly_spaced(n, most) if most < n else None
         trial = self.trial if rows is None else self.trial.take(rows)
-        pairs, maps, members, fitted = own._pairs(), {}, [], dict[Pair, Any]()
+        pairs, maps, fits, fitted = own._pairs(), {}, list[Any](), dict[Pair, Any]()
         for i in chosen:
             maps[pairs[i][0]], Z = self._features(pairs[i][0])
             words = f"to {f'{most} of {n}' if most < n else 'all'} rows, weight {weights[i]:.2f}"
@@ -416,5 +416,5 @@ class Search:
             Z, one = Z if rows is None else take_rows(Z, rows), fitted.get(pairs[i])
             member = fit_member(own.candidates[i].estimator, Z, trial.Y, trial.weight, one)
             fitted[pairs[i]] = member
-            members.append(member)
-        return maps, members, trial.Y
+            fits.append(member)
+        return maps, fits, trial.Y

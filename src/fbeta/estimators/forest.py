@@ -1,7 +1,8 @@
-"""Label sets of the training rows that share leaves of random trees with x, or are near x."""
+"""Models by trees and by neighbours: label sets of training rows that are near, and boosting."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -9,16 +10,19 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
+from scipy.special import expit
+from sklearn import config_context
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.tree import ExtraTreeRegressor
+from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 from sklearn.utils import check_array, check_random_state
 
 from fbeta._array import check_choice, check_count
-from fbeta._threads import check_cancelled, run_threaded
+from fbeta._threads import check_cancelled, one_openmp_thread, run_threaded
 from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
-from fbeta.statistics.codes import LabelSetCode
+from fbeta.statistics.codes import LabelSetCode, SizedCode
 from fbeta.statistics.encoding import Targets
 from fbeta.statistics.label_statistics import LabelStatistics
 
@@ -26,6 +30,16 @@ MAX_VISITS = 1 << 20  # numbers of X, or rows times trees, that are read togethe
 MAX_DISTANCES = 1 << 22  # between rows of X and training rows that are computed together
 MAX_OUTPUTS = 128  # labels beyond which splits are searched on a projection of them
 PROJECTED_OUTPUTS = 64  # dimensions of the projection
+# of gradient boosting: every other tree has random splits, which are better for many noisy
+# features, and the others the best ones among some features, which find rules
+BOOSTED_TREES: tuple[dict[str, Any], ...] = (
+    {"splitter": "random", "max_leaf_nodes": 7, "min_samples_leaf": 5},
+    {"splitter": "best", "max_leaf_nodes": 7, "min_samples_leaf": 20, "max_features": 0.3},
+)
+LEARNING_RATE, LEAF_PENALTY = 0.1, 1.0
+MAX_SORTED_ROWS = 2000  # beyond, the best splits are searched on histograms
+HISTOGRAMS = {"max_bins": 64, "max_features": 0.3, "early_stopping": False}
+MIN_CURVATURE = 1e-6  # of the loss of a row
 
 
 @dataclass(frozen=True)
@@ -47,8 +61,8 @@ def _code_of_sets(labels: str, Y: Indicator) -> LabelSetCode:
 
 
 @dataclass(frozen=True)
-class ForestModel:
-    """Trees as arrays over all their N nodes, and a distribution over label sets in each leaf."""
+class Trees:
+    """T trees as arrays over all their N nodes."""
 
     n_features: int
     roots: NDArray[np.int32]  # (T,), the first node of each tree
@@ -56,7 +70,6 @@ class ForestModel:
     threshold: NDArray[np.float64]  # (N,), a row with x[feature] <= threshold goes to the left
     left: NDArray[np.int32]  # (N,), the node below; a leaf has itself
     right: NDArray[np.int32]  # (N,)
-    shares: sp.csr_array  # (N, L), weights of label sets in a leaf, with the sum 1 / T, else zero
 
     def __post_init__(self) -> None:
         # a file may come from anybody, and every walk has to end within the arrays
@@ -68,25 +81,31 @@ class ForestModel:
         inner &= (self.feature >= 0) & (self.feature < self.n_features)
         same = {len(a) for a in (self.threshold, self.left, self.right, self.feature)}
         roots = (self.roots >= 0) & (self.roots <= last)
-        if len(same) > 1 or self.shares.shape[0] != len(nodes) or not roots.all():
+        if len(same) > 1 or not roots.all():
             raise ValueError("the arrays of a forest do not belong together")
         if not (leaf | inner).all():
             raise ValueError("the nodes of a forest are not those of trees")
 
-    def probabilities(self, X: Any) -> NDArray[np.float64]:
-        """Return the weight of each label set, of shape (n, L)."""
-        n, T = X.shape[0], len(self.roots)
-        out = np.empty((n, self.shares.shape[1]))
-        rows = max(1, MAX_VISITS // max(T, self.n_features))
-        for start in range(0, n, rows):
+    @staticmethod
+    def join(parts: Sequence[tuple[Any, ...]]) -> dict[str, NDArray[Any]]:
+        """Return the arrays of trees with (feature, threshold, left, right), left < 0 in leaves."""
+        counts = [len(tree[0]) for tree in parts]
+        roots: Any = np.cumsum(counts, dtype=np.int64) - counts
+        columns = ([np.asarray(tree[i]) for tree in parts] for i in range(4))
+        feature, threshold, left, right = (np.concatenate([[], *each]) for each in columns)
+        nodes, first, leaf = np.arange(len(feature)), np.repeat(roots, counts), left < 0
+        left, right = (np.where(leaf, nodes, child + first) for child in (left, right))
+        places = {"roots": roots, "feature": np.where(leaf, 0, feature), "left": left}
+        whole = {key: a.astype(np.int32) for key, a in (places | {"right": right}).items()}
+        return whole | {"threshold": threshold}
+
+    def _parts(self, X: Any) -> Iterator[tuple[slice, NDArray[np.int32]]]:
+        """Yield some rows at a time, with their leaves."""
+        rows = max(1, MAX_VISITS // max(len(self.roots), self.n_features))
+        for start in range(0, X.shape[0], rows):
             part = X[start : start + rows]
             leaves = self.leaves(part.toarray() if sp.issparse(part) else np.asarray(part))
-            ends = np.arange(0, leaves.size + 1, T)
-            visits = sp.csr_array(
-                (np.ones(leaves.size), leaves.ravel(), ends), shape=(len(leaves), len(self.feature))
-            )
-            out[start : start + rows] = (visits @ self.shares).toarray()
-        return out
+            yield slice(start, start + rows), leaves
 
     def leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
         """Return the leaf of each tree that a row ends in, of shape (n, T)."""
@@ -103,24 +122,65 @@ class ForestModel:
         return node
 
 
-def _put_together(
+@dataclass(frozen=True)
+class ForestModel(Trees):
+    """Trees with a distribution over label sets in each leaf."""
+
+    shares: sp.csr_array  # (N, L), weights of label sets in a leaf, with the sum 1 / T, else zero
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shares.shape[0] != len(self.feature):
+            raise ValueError("the arrays of a forest do not belong together")
+
+    def probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Return the weight of each label set, of shape (n, L)."""
+        out = np.empty((X.shape[0], self.shares.shape[1]))
+        for rows, leaves in self._parts(X):
+            ends = np.arange(0, leaves.size + 1, len(self.roots))
+            visits = sp.csr_array(
+                (np.ones(leaves.size), leaves.ravel(), ends), shape=(len(leaves), len(self.feature))
+            )
+            out[rows] = (visits @ self.shares).toarray()
+        return out
+
+
+@dataclass(frozen=True)
+class BoostedModel(Trees):
+    """Trees whose leaves add to the log-odds of binary targets."""
+
+    value: NDArray[np.float64]  # (N,), what a leaf adds
+    target: NDArray[np.int32]  # (T,), the one that a tree is of
+    baseline: NDArray[np.float64]  # (M,), log-odds without trees; infinite for a constant target
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = (self.target >= 0) & (self.target < len(self.baseline))
+        sizes = len(self.value) == len(self.feature), len(self.target) == len(self.roots)
+        if not (all(sizes) and known.all()):
+            raise ValueError("the arrays of boosted trees do not belong together")
+
+    def probabilities(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities of the targets, of shape (n, M)."""
+        scores, T = np.tile(self.baseline, (X.shape[0], 1)), len(self.roots)
+        entries = np.ones(T), (np.arange(T), self.target)
+        members = sp.csr_array(entries, shape=(T, len(self.baseline)))
+        for rows, leaves in self._parts(X):
+            scores[rows] += self.value[leaves] @ members
+        return np.asarray(expit(scores))
+
+
+def _grown_forest(
     trees: list[tuple[Any, ...]], n_features: int, targets: Targets, weight: Weight
 ) -> ForestModel:
-    """Join the nodes of all trees, and weigh the label sets of the rows in each leaf."""
-    T, n, counts = len(trees), len(targets.values), [len(tree[0]) for tree in trees]
-    feature, threshold, left, right, leaf_of_row = map(np.concatenate, zip(*trees, strict=True))
-    roots: Any = np.cumsum(counts) - counts
-    nodes, first, leaf = np.arange(len(feature)), np.repeat(roots, counts), left < 0
-    left, right = (np.where(leaf, nodes, child + first) for child in (left, right))
-    places = leaf_of_row + np.repeat(roots, n)
+    """Join trees with the leaf of each row, and weigh the label sets of the rows in each leaf."""
+    T, n, joined = len(trees), len(targets.values), Trees.join(trees)
+    places = np.concatenate([tree[4] for tree in trees]) + np.repeat(joined["roots"], n)
     own = np.tile(np.ones(n) if weight is None else weight, T)
     values = own / (np.bincount(places, own)[places] * T)
     entries = values, (places, np.tile(targets.values[:, 0], T))
-    shares = sp.csr_array(entries, shape=(len(nodes), targets.structure.shape[0]))
-    roots, feature, left, right = (
-        part.astype(np.int32) for part in (roots, np.where(leaf, 0, feature), left, right)
-    )
-    return ForestModel(n_features, roots, feature, threshold, left, right, shares)
+    shape = (len(joined["feature"]), targets.structure.shape[0])
+    return ForestModel(n_features, shares=sp.csr_array(entries, shape=shape), **joined)
 
 
 @dataclass(eq=False, repr=False)
@@ -199,7 +259,100 @@ class FBetaForest(StatisticsClassifier):
             return *(part.copy() for part in parts), tree.apply(rows, check_input=False)
 
         trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
-        return _put_together(trees, X.shape[1], targets, weight)
+        return _grown_forest(trees, X.shape[1], targets, weight)
+
+
+@dataclass(eq=False, repr=False)
+class BoostedClassifier(StatisticsClassifier):
+    """Gradient boosting of small trees, for the labels and for their number.
+
+    ``sizes`` is as for :class:`fbeta.SizedClassifier`. A candidate of :class:`fbeta.FBetaAuto`.
+    """
+
+    beta: float = 1.0
+    _: KW_ONLY
+    n_estimators: int = 100
+    sizes: str = "model"
+    n_jobs: int | None = None
+    random_state: Any = None
+
+    def _make_code(self, Y: Indicator) -> SizedCode:
+        check_choice("sizes", self.sizes, ("model", "independent"))
+        return SizedCode.of(Y, independent=self.sizes == "independent")
+
+    def _make_learner(self) -> FunctionLearner:
+        check_count("n_estimators", self.n_estimators)
+        return FunctionLearner(self._boost)
+
+    def _boost(self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any) -> BoostedModel:
+        """Fit the trees of each target."""
+        X = check_array(X, accept_sparse="csr", dtype=np.float32)
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X)
+        if weight is not None:
+            X, targets, weight = X[weight > 0], targets[weight > 0], weight[weight > 0]
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=targets.shape[1])
+
+        def boost(j: int) -> tuple[float, list[tuple[Any, ...]]]:
+            y = targets[:, [j]].toarray()[:, 0]
+            return _boosted_trees(X, y, weight, self.n_estimators, seeds[j])
+
+        jobs = effective_n_jobs(self.n_jobs)
+        found = run_threaded(boost, range(targets.shape[1]), workers=jobs)
+        trees = [tree for _, own in found for tree in own]
+        target = np.repeat(np.arange(len(found), dtype=np.int32), [len(own) for _, own in found])
+        more = {"value": np.concatenate([[], *(tree[4] for tree in trees)]), "target": target}
+        more["baseline"] = np.array([baseline for baseline, _ in found])
+        return BoostedModel(X.shape[1], **Trees.join(trees), **more)
+
+
+def _boosted_trees(
+    X: NDArray[np.float32], y: NDArray[Any], weight: Weight, count: int, seed: int
+) -> tuple[float, list[tuple[Any, ...]]]:
+    """Return the log-odds of a target without trees, and trees by Newton steps of its loss."""
+    check_cancelled()
+    n, rng, trees = len(y), np.random.RandomState(seed), list[tuple[Any, ...]]()
+    if y.min() == y.max():
+        return (np.inf if y[0] else -np.inf), trees
+    if n > MAX_SORTED_ROWS:
+        model = HistGradientBoostingClassifier(
+            max_iter=count,
+            learning_rate=LEARNING_RATE,
+            l2_regularization=LEAF_PENALTY,
+            max_leaf_nodes=7,
+            random_state=rng,
+            **HISTOGRAMS,
+        )
+        with one_openmp_thread():
+            model.fit(X, y, sample_weight=weight)
+        return float(model._baseline_prediction[0, 0]), [_read(t) for (t,) in model._predictors]
+    own = np.ones(n) if weight is None else weight
+    share = float(y @ own / own.sum())
+    baseline = float(np.log(share / (1 - share)))
+    scores = np.full(n, baseline)
+    for i in range(count):
+        check_cancelled()
+        p = expit(scores)
+        slope, curvature = own * (y - p), own * np.maximum(p * (1 - p), MIN_CURVATURE)
+        tree = DecisionTreeRegressor(**BOOSTED_TREES[i % len(BOOSTED_TREES)], random_state=rng)
+        with config_context(skip_parameter_validation=True, assume_finite=True):
+            tree.fit(X, slope / curvature, sample_weight=curvature, check_input=False)
+        nodes = tree.tree_
+        leaf = nodes.apply(X)
+        sums = (np.bincount(leaf, part, nodes.node_count) for part in (slope, curvature))
+        value = LEARNING_RATE * next(sums) / (next(sums) + LEAF_PENALTY)
+        scores += value[leaf]
+        parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
+        trees.append((*(part.copy() for part in parts), value))
+    return baseline, trees
+
+
+def _read(tree: Any) -> tuple[Any, ...]:
+    """Return feature, threshold, left, right and value of the nodes of a tree of histograms."""
+    nodes = tree.nodes
+    leaf = nodes["is_leaf"] == 1
+    left, right = (np.where(leaf, -1, nodes[side].astype(np.int64)) for side in ("left", "right"))
+    value = np.where(leaf, nodes["value"], 0.0)
+    return nodes["feature_idx"], nodes["num_threshold"], left, right, value
 
 
 @dataclass(frozen=True)

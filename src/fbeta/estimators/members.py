@@ -257,6 +257,30 @@ class Trial:
         return calibration, float(achieved @ share)
 
 
+def leaderboard(candidates: Sequence[Candidate], weights: Any) -> list[dict[str, Any]]:
+    """Return name, score, seconds and weight of each candidate, the best first."""
+    pairs = sorted(zip(candidates, weights, strict=True), key=lambda pair: -pair[0].score)
+    return [
+        {"name": c.name, "score": c.score, "seconds": round(c.seconds, 3), "weight": float(w)}
+        for c, w in pairs
+    ]
+
+
+def affordable(
+    weights: NDArray[np.float64], seconds: Callable[[list[int]], float], left: float
+) -> NDArray[np.float64]:
+    """Drop small weights until the fits of the other candidates take no more than the time left."""
+    weights = weights.copy()
+    held = sorted(np.flatnonzero(weights).tolist(), key=lambda i: float(weights[i]))
+    while len(held) > 1 and (excess := seconds(held) - left) > 0:
+        # the heaviest is kept, and what takes next to no time
+        slow = [i for i in held[:-1] if seconds([i]) > 0.1 * excess]
+        drop = (slow or held)[0]
+        held.remove(drop)
+        weights[drop] = 0.0
+    return np.asarray(weights / weights.sum())
+
+
 def evenly_spaced(n: int, count: int) -> Rows:
     """Return the numbers of some out of n rows."""
     return np.arange(count) * n // count
@@ -274,7 +298,7 @@ def _readers(estimator: Any, both: bool) -> Readers:
     readers: Readers = {"": lambda estimates: estimates.statistics()}
     if getattr(estimator, "max_listed", None) is not None:
         return readers
-    if both and isinstance(estimator, SizedClassifier):  # independent labels by its marginals
+    if both and hasattr(estimator, "sizes"):  # independent labels by its marginals
         readers["independent"] = lambda e: getattr(e.code, "of_labels", e.code.statistics)(e.P)
     elif both and hasattr(estimator, "labels"):  # a forest
         readers["sized"] = lambda e: SizedSetsCode(**vars(e.code)).statistics(e.P)

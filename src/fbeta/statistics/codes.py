@@ -199,11 +199,13 @@ class SizedCode(Code):
     """
 
     sizes: NDArray[np.intp]  # (C,), those seen, 0 among them where a row had no labels
+    independent: bool = False  # whether the sizes are not used: labels are independent
 
     @classmethod
-    def of(cls, Y: Indicator) -> Self:
+    def of(cls, Y: Indicator, independent: bool = False) -> Self:
         """Make the code of the labels and of the sizes of Y, of shape (n, s)."""
-        return cls(observed_cardinalities(Y), Y.shape[1], np.unique(np.diff(Y.indptr)))
+        cardinalities = observed_cardinalities(Y, "all" if independent else "seen")
+        return cls(cardinalities, Y.shape[1], np.unique(np.diff(Y.indptr)), independent)
 
     def width(self) -> int:
         """Return the number of targets, ``s + C``."""
@@ -233,7 +235,7 @@ class SizedCode(Code):
 
     def statistics(self, P: Any) -> LabelStatistics:
         """Return the statistics of labels, and of sizes with probabilities up to a factor, as P."""
-        return self.of_labels(P, self.law_of_sizes(P))
+        return self.of_labels(P, None if self.independent else self.law_of_sizes(P))
 
     def of_labels(self, P: Any, sizes: Any = None) -> LabelStatistics:
         """Return the statistics of the labels of P, independent or given a law of their number."""

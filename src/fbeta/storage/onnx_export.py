@@ -17,7 +17,13 @@ from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.average import AverageModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.estimators.features import split_fitted
-from fbeta.estimators.forest import ForestModel, NeighboursModel, SizedSetsCode
+from fbeta.estimators.forest import (
+    BoostedModel,
+    ForestModel,
+    NeighboursModel,
+    SizedSetsCode,
+    Trees,
+)
 from fbeta.estimators.recalibration import Recalibration
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear import LinearModel, LinearProbabilities
@@ -32,7 +38,8 @@ from fbeta.storage.onnx_graph import Graph, Value, transform
 CERTAIN_SCORE = 1e3
 # the models of a code that have a graph, besides averages and recalibrated scores
 _MODELS: dict[type, tuple[type, ...]] = {
-    **dict.fromkeys((JointCode, MarginalCode, SizedCode), (LinearProbabilities,)),
+    **dict.fromkeys((JointCode, MarginalCode), (LinearProbabilities,)),
+    SizedCode: (LinearProbabilities, BoostedModel),
     **dict.fromkeys(
         (CardinalityCode, LabelSetCode, SizedSetsCode), (LinearModel, ForestModel, NeighboursModel)
     ),
@@ -173,10 +180,10 @@ def _sized_law(classifier: Any, X: Value) -> tuple[Value, onnx_decode.SizeNodes]
         law = (P @ (counts[:, None] == sizes)).Log()
         return _log_odds((P @ code.sets.toarray()).Clip(0.0, 1.0)), (sizes, law, False)
     scores = _scores(model, X)
-    if isinstance(code, MarginalCode):
-        if type(model.loss) is not LogisticLoss:
+    if isinstance(code, MarginalCode) or getattr(code, "independent", False):
+        if type(getattr(model, "loss", None)) not in (LogisticLoss, type(None)):
             scores = _log_odds(_probabilities(model.loss, scores))
-        return scores, (np.arange(s + 1), X.graph.constant(np.zeros((1, s + 1))), True)
+        return scores[:, :s], (np.arange(s + 1), X.graph.constant(np.zeros((1, s + 1))), True)
     labels, z = scores[:, :s], scores[:, s : s + len(code.sizes)]
     if isinstance(code, CardinalityCode):
         return labels, (code.sizes, z, True)
@@ -250,7 +257,7 @@ def _set_probabilities(classifier: Any, X: Value) -> Any:
     if isinstance(model, LinearModel):
         scores = X @ to_numpy(model.coef).T @ sets.toarray().T + to_numpy(model.intercept)
         return scores.Softmax()
-    places, values = (_leaves if isinstance(model, ForestModel) else _neighbours)(model, X)
+    places, values = (_forest_sets if isinstance(model, ForestModel) else _neighbours)(model, X)
     zeros = values[:, :1] * np.zeros((1, sets.shape[0]))
     return zeros.ScatterElements(places, values, reduction="add")
 
@@ -265,8 +272,8 @@ def _neighbours(model: NeighboursModel, X: Value) -> tuple[Value, Value]:
     return g.constant(model.which, int).Gather(rows, axis=0), share / share.ReduceSum([1])
 
 
-def _leaves(model: ForestModel, X: Value) -> tuple[Value, Value]:
-    """Return the label sets in the leaves of all trees and their weights."""
+def _leaves(model: Trees, X: Value) -> Value:
+    """Return the leaf of each tree that a row ends in, (n, T)."""
     # the trees were grown on single precision
     g, single = X.graph, X.cast(np.float32).cast(float)
     feature, left, right = (g.constant(a, int) for a in (model.feature, model.left, model.right))
@@ -284,13 +291,28 @@ def _leaves(model: ForestModel, X: Value) -> tuple[Value, Value]:
     while len(inner := nodes[model.left[nodes] != nodes]):
         depth, nodes = depth + 1, np.concatenate([model.left[inner], model.right[inner]])
     (leaves,) = g.scan(step, [roots], [g.constant(np.zeros((max(depth, 1), 1)))])
+    return leaves.cast(int)
+
+
+def _boosted_scores(model: BoostedModel, X: Value) -> Any:
+    """Return the log-odds of all targets."""
+    baseline = np.clip(model.baseline, -CERTAIN_SCORE, CERTAIN_SCORE)[None, :]
+    if not len(model.roots):
+        return X[:, :1] * 0.0 + baseline
+    members = model.target[:, None] == np.arange(len(model.baseline))
+    values: Value = X.graph.constant(model.value).Gather(_leaves(model, X), axis=0)
+    return values @ members + baseline
+
+
+def _forest_sets(model: ForestModel, X: Value) -> tuple[Value, Value]:
+    """Return the label sets in the leaves of all trees and their weights."""
     counts = np.diff(model.shares.indptr)
     width = max(1, int(counts.max(initial=0)))
     rows = np.repeat(np.arange(len(counts)), counts)
     column = np.arange(len(rows)) - np.repeat(model.shares.indptr[:-1], counts)
     sets, shares = np.zeros((len(counts), width), np.int64), np.zeros((len(counts), width))
     sets[rows, column], shares[rows, column] = model.shares.indices, model.shares.data
-    leaf = leaves.cast(int)
+    g, leaf = X.graph, _leaves(model, X)
     places, values = (
         table.Gather(leaf, axis=0).Reshape([0, len(model.roots) * width])
         for table in (g.constant(sets, int), g.constant(shares))
@@ -298,8 +320,10 @@ def _leaves(model: ForestModel, X: Value) -> tuple[Value, Value]:
     return places, values
 
 
-def _scores(model: Any, X: Value) -> Value:
+def _scores(model: Any, X: Value) -> Any:
     """Return the scores of all targets."""
+    if isinstance(model, BoostedModel):
+        return _boosted_scores(model, X)
     coef, intercept = (
         np.asarray(to_numpy(part), dtype=np.float64) for part in (model.coef, model.intercept)
     )
