@@ -20,6 +20,7 @@ from fbeta.rivals import decode_independent
 from fbeta.statistics.surrogate import psi, psi_gradient, psi_regret
 
 from . import reference
+from .cases import slow, slow_but
 from .places import TENSORS, fetch, put
 
 BETAS = (0.3, 1.0, 4.0)
@@ -91,8 +92,9 @@ def test_decode(kind, place, beta):
     )
 
 
-@ELSEWHERE
-@KINDS
+@pytest.mark.parametrize("place", slow_but(("strict on device1", "torch"), TENSORS))
+# the mixture is one of the others
+@pytest.mark.parametrize("kind", [slow("independent"), slow("sized"), slow("dense"), "mixture"])
 @pytest.mark.parametrize("measure", MEASURE_NAMES)
 def test_measures_and_limits(kind, place, measure):
     here, there = make(kind, "numpy"), make(kind, place)

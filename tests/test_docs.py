@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from threadpoolctl import threadpool_limits
 
+from .cases import slow_but
 from .children import child
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,7 +65,11 @@ def test_there_are_runnable_blocks():
     assert len(RUNNABLE) >= 4
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    slow_but({ROOT / "README.md", DOCS / "command-line.md"}, RUNNABLE),
+    ids=name_of,
+)
 def test_marked_blocks_run(page, tmp_path, monkeypatch):
     for file in (DOCS / "files").glob("*.csv"):
         shutil.copy(file, tmp_path)
@@ -183,6 +188,7 @@ def importable(name):
         return False
 
 
+@pytest.mark.slow
 def test_links_lead_somewhere(site):
     parsed = {p: Links(p.read_text(encoding="utf-8")) for p in site.rglob("*.html")}
     assert len(parsed) > 15
@@ -204,6 +210,7 @@ def test_links_lead_somewhere(site):
     assert not broken
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_elsewhere(site):
     for page in site.rglob("*.html"):
         for tag, link in Links(page.read_text(encoding="utf-8")).links:
@@ -211,6 +218,7 @@ def test_pages_load_nothing_from_elsewhere(site):
                 assert not urlsplit(link).netloc, f"{page.relative_to(site)}: {link}"
 
 
+@pytest.mark.slow
 def test_formulas_and_roles_are_rendered(site):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -220,6 +228,7 @@ def test_formulas_and_roles_are_rendered(site):
     assert (site / "theory.html").read_text(encoding="utf-8").count("<math") > 20
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site):
     text = "".join(p.read_text(encoding="utf-8") for p in (site / "reference").rglob("*.html"))
     for path in sorted((ROOT / "src" / "fbeta" / "rivals").glob("[!_]*.py")):
@@ -241,6 +250,7 @@ def test_links_of_the_readme_lead_somewhere():
         assert parts.scheme or (ROOT / parts.path).exists(), link
 
 
+@pytest.mark.slow
 def test_the_site_opens_from_the_disk(site, browser):
     browser.open((site / "index.html").as_uri())
     for place in ("Methods", "Reference", "Estimators"):
@@ -260,6 +270,7 @@ NAMES = """[...document.querySelectorAll(".md-content code, .md-content .doc-obj
     .filter(e => e.getClientRects().length > 1).map(e => e.textContent)"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 768, 360])
 @pytest.mark.parametrize(
     "page", ["methods", "when-not", "reference/estimators", "reference/rivals"]
@@ -271,6 +282,7 @@ def test_names_do_not_break_in_the_middle(site, browser, page, width):
     assert browser.fits()
 
 
+@pytest.mark.slow
 def test_the_quick_start_is_not_cut_off(site, browser):
     browser.open((site / "index.html").as_uri(), width=1280)
     cut = """[...document.querySelectorAll("pre > code")].filter(
@@ -279,6 +291,7 @@ def test_the_quick_start_is_not_cut_off(site, browser):
     assert browser.run(cut) == []
 
 
+@pytest.mark.slow
 def test_the_sidebar_works_on_a_phone(site, browser):
     browser.open((site / "index.html").as_uri(), width=360)
     drawer = "document.querySelector('.md-sidebar--primary').getBoundingClientRect().right"

@@ -27,6 +27,7 @@ from fbeta.rivals import decode_independent, limo_path
 from fbeta.statistics import encode, encode_labels, observed_cardinalities
 from fbeta.statistics.surrogate import psi_gradient, psi_regret
 
+from .cases import slow_but
 from .labels import test_every_form as by_labels
 from .labels.label_forms import GROUPS, MOVED
 from .labels.test_every_form import FORMS, PLAIN, X, put_in_order
@@ -331,10 +332,10 @@ def agreement(name: str, forms: dict[str, Any]) -> None:
         assert taken or (name == "LowRankClassifier" and group in ("tags", "numbers")), form
 
 
-AUTO = pytest.param("FBetaAuto", marks=pytest.mark.slow)  # many fits each
+FEW = ("FBetaClassifier", "FBetaDecoder", "FBetaReduction", "LowRankClassifier", "SizedClassifier")
 
 
-@pytest.mark.parametrize("name", [AUTO, *sorted(ESTIMATORS.keys() - {"FBetaAuto"})])
+@pytest.mark.parametrize("name", slow_but(FEW, sorted(ESTIMATORS)))
 def test_estimators_with_a_form_of_each_group(name):
     first = {group: next(f for f in FORMS if f.startswith(group)) for group in GROUPS}
     agreement(name, {form: FORMS[form] for form in first.values()})

@@ -11,8 +11,12 @@ import sklearn
 from sklearn.utils.fixes import parse_version
 from threadpoolctl import threadpool_limits
 
+from .cases import slow_but
+
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted((ROOT / "examples").glob("[0-9]*.py"))
+# those whose tests are not marked slow
+QUICK = ("01_beta", "04_expected", "08_lists", "22_pretrained")
 # BLAS libraries round differently, and a prediction or two may flip with that
 WITHIN = 0.002
 
@@ -60,6 +64,7 @@ def test_beta_trades_precision_for_recall(run):
         assert matched == pytest.approx(numbers[f"best possible F_{b}"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_text_is_tagged_by_all_three(run):
     numbers = run("text")
     names = ("fbeta", "per tag, cut at 1/2", "per tag, exact decode")
@@ -75,6 +80,7 @@ def test_text_is_tagged_by_all_three(run):
     assert sizes[1] < sizes[2] < numbers["tags per text, truth"]
 
 
+@pytest.mark.slow
 def test_boosting_sees_what_linear_models_do_not(run):
     numbers = run("boosting")
     linear, cut, boosted, best = (
@@ -105,6 +111,7 @@ def test_expected_f_is_near_what_is_achieved(run):
     assert gain["few rows"] < gain["many rows"]
 
 
+@pytest.mark.slow
 def test_heads_of_networks_are_near_the_best(run):
     numbers = run("network")
     cut, best_cut = numbers["F_1, BCE, cut at 1/2"], numbers["F_1, BCE, best cut"]
@@ -116,6 +123,7 @@ def test_heads_of_networks_are_near_the_best(run):
         assert found == pytest.approx(best, abs=0.01)
 
 
+@pytest.mark.slow
 def test_lightning_module_learns(run):
     numbers = run("lightning")
     assert numbers["expected F_1"] == pytest.approx(numbers["best possible F_1"], abs=0.01)
@@ -132,6 +140,7 @@ def test_logits_of_others_are_decoded_for_every_beta(run):
     assert numbers["F_2, decode"] == pytest.approx(numbers["F_2, best possible"], abs=0.005)
 
 
+@pytest.mark.slow
 def test_the_decoder_mends_a_forest(run):
     numbers = run("decoder")
     half, threshold, independent, decoder = (
@@ -155,6 +164,7 @@ def test_the_automatic_classifier_sees_what_linear_models_do_not(run):
     assert 1 < numbers["members of the average"] < numbers["tried"]
 
 
+@pytest.mark.slow
 def test_sequences_are_labelled_nearly_as_well_as_can_be(run):
     numbers = {name.partition(", ")[2].partition(", ")[0]: v for name, v in run("sequence").items()}
     best = numbers["the law itself"]
@@ -175,10 +185,8 @@ def test_lists_of_a_tool_are_decoded_better_than_cut(run):
 
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, marks=[pytest.mark.slow] if path.stem == "06_auto" else [], id=path.stem)
-        for path in SCRIPTS
-    ],
+    slow_but([path for path in SCRIPTS if path.stem in QUICK], SCRIPTS),
+    ids=lambda path: path.stem,
 )
 def test_documented_numbers_are_those_of_the_script(run, path):
     text = (ROOT / "docs" / "gallery" / f"{path.stem}.txt").read_text(encoding="utf-8")

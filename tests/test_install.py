@@ -31,28 +31,33 @@ def run_without_extras(code):
     )  # fmt: skip
 
 
-def test_the_library_needs_no_extra():
+def test_the_library_needs_no_extra(tmp_path, monkeypatch):
+    """One interpreter: what an import loads, what works, and what is said of what is missing."""
+    (tmp_path / "d.csv").write_text("x,a\n1.0,1\n")
+    monkeypatch.chdir(tmp_path)
     done = run_without_extras(
         """
+        # public names are loaded when they are used
+        import sys, fbeta
+        loaded = {name for name in sys.modules if name.partition(".")[0] in ("fbeta", "sklearn")}
+        assert loaded == {"fbeta"}, sorted(loaded)
+        assert set(fbeta.__all__) <= set(dir(fbeta))
+        from fbeta import *
+        assert decode is fbeta.decode is fbeta.decoding.decode
+        assert not hasattr(fbeta, "nothing_of_this_name")
+
+        # all of this works
         import numpy as np
-        import fbeta, fbeta.datasets, fbeta.statistics.surrogate, fbeta.linear, fbeta.rivals
+        import fbeta.datasets, fbeta.statistics.surrogate, fbeta.linear, fbeta.rivals
         X, Y, q, bayes = fbeta.datasets.make_calibrated(60, n_labels=3, n_features=10)
         clf = fbeta.FBetaClassifier().fit(X, Y)
         assert clf.predict(X).shape == (60, 3)
         assert fbeta.decode(q).shape == (60, 3)
         assert fbeta.FBetaClassifierCV(alphas=(1.0,), cv=2).fit(X, Y).alpha_ == 1.0
         assert fbeta.FBetaClassifier().fit(X, [{"a"}, {"b"}, set()] * 20).predict(X)
-        """
-    )
-    assert done.returncode == 0, done.stderr
 
-
-def test_a_missing_extra_is_named(tmp_path, monkeypatch):
-    (tmp_path / "d.csv").write_text("x,a\n1.0,1\n")
-    monkeypatch.chdir(tmp_path)
-    done = run_without_extras(
-        """
-        import fbeta.datasets, fbeta._array
+        # a missing extra is named
+        import fbeta._array
         for function, extra in (
             (lambda: fbeta.datasets.read_csv("d.csv", labels=["a"]), "data"),
             (lambda: fbeta._array.array_namespace(object()), "array-api"),
@@ -84,21 +89,7 @@ def test_a_missing_compiled_solver_is_named(monkeypatch):
     )
 
 
-def test_public_names_are_loaded_when_they_are_used():
-    done = run_without_extras(
-        """
-        import sys, fbeta
-        loaded = {name for name in sys.modules if name.partition(".")[0] in ("fbeta", "sklearn")}
-        assert loaded == {"fbeta"}, sorted(loaded)
-        assert set(fbeta.__all__) <= set(dir(fbeta))
-        from fbeta import *
-        assert decode is fbeta.decode is fbeta.decoding.decode
-        assert not hasattr(fbeta, "nothing_of_this_name")
-        """
-    )
-    assert done.returncode == 0, done.stderr
-
-
+@pytest.mark.slow
 def test_the_help_loads_no_command():
     pytest.importorskip("typer", reason="the command line needs the extra cli")
     pytest.importorskip("rich", reason="the command line needs the extra cli")

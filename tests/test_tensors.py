@@ -23,6 +23,7 @@ from fbeta.datasets import make_calibrated
 from fbeta.rivals import BinaryRelevance
 from fbeta.storage.model_files import load_model, save_model
 
+from .cases import slow, slow_but
 from .places import TENSORS, fetch, put
 
 ESTIMATORS = [
@@ -66,11 +67,21 @@ def fitted_here(number, dtype):
     return here, [here.predict(X), here.predict_proba(X), here.expected_fbeta(X)]
 
 
-@pytest.mark.parametrize("place", TENSORS)
+# arrays that allow nothing else take their time: two estimators of two kinds of models
+KEPT = {("strict on device1", 0), ("strict on device1", 5)} | {
+    ("torch", number) for number in range(len(ESTIMATORS))
+}
+
+
 @pytest.mark.parametrize(
-    "number", range(len(ESTIMATORS)), ids=[type(e).__name__ for e in ESTIMATORS]
+    ("place", "number"),
+    [
+        (pytest.param if case in KEPT else slow)(*case, id=f"{type(e).__name__}-{case[0]}")
+        for number, e in enumerate(ESTIMATORS)
+        for case in ((place, number) for place in TENSORS)
+    ],
 )
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", slow("float32")])
 def test_what_goes_in_comes_out(number, place, dtype):
     X, Y, weight = draw()
     T = put(X, place, dtype)
@@ -88,7 +99,7 @@ def test_what_goes_in_comes_out(number, place, dtype):
     assert there.score(T, put(Y, place)) == pytest.approx(here.score(X, Y), abs=0.02)
 
 
-@pytest.mark.parametrize("place", TENSORS)
+@pytest.mark.parametrize("place", slow_but(("torch",), TENSORS))
 def test_labels_that_are_no_tensors(place, data):
     X, Y = data
     T, sets = put(X, place), [[f"tag{j}" for j in np.flatnonzero(row)] for row in Y]
@@ -144,7 +155,7 @@ def test_calibration_is_the_same_where_expected_values_come_last(estimator, data
     np.testing.assert_array_equal(one.calibration_.achieved, other.calibration_.achieved)
 
 
-@pytest.mark.parametrize("place", TENSORS)
+@pytest.mark.parametrize("place", slow_but(("torch",), TENSORS))
 def test_an_average_of_estimators(place, data):
     X, Y = data
     weight = np.linspace(0.5, 2, len(X))
@@ -160,6 +171,7 @@ def test_an_average_of_estimators(place, data):
     assert np.mean(fetch(there.predict(put(X, place)), place) == here.predict(X)) > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", TENSORS[2:])
 def test_the_automatic_classifier(place, data, monkeypatch):
     X, Y = data

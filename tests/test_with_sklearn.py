@@ -25,6 +25,8 @@ from fbeta import (
     make_fbeta_scorer,
 )
 
+from .cases import slow_but
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
 Y = (X[:, :2] + RNG.normal(size=(60, 2)) > 0).astype(int)
@@ -40,9 +42,15 @@ ESTIMATORS = [
     FBetaReduction(LogisticRegression()),
 ]
 every = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+# one of both searches for alpha
+some = pytest.mark.parametrize(
+    "estimator",
+    slow_but([e for e in ESTIMATORS if type(e) is not AlphaSearchCV], ESTIMATORS),
+    ids=lambda e: type(e).__name__,
+)
 
 
-@every
+@some
 def test_cross_validation_on_lists_of_tags(estimator):
     scores = cross_val_score(estimator, X, TAGS, cv=KFold(3), error_score="raise")
     same = cross_val_score(estimator, X, Y, cv=KFold(3), error_score="raise")
@@ -52,7 +60,7 @@ def test_cross_validation_on_lists_of_tags(estimator):
     np.testing.assert_allclose(sets, scores)
 
 
-@every
+@some
 @pytest.mark.parametrize("scoring", [None, make_fbeta_scorer(1.0)], ids=["score", "scorer"])
 def test_a_label_that_only_a_test_fold_has_is_scored(estimator, scoring):
     found = cross_validate(
@@ -167,7 +175,7 @@ def test_the_html_view(estimator):
     assert "2.5" in other._repr_html_()
 
 
-@every
+@some
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_feature_names(estimator, library):
     module = pytest.importorskip(library)

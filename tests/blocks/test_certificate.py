@@ -12,6 +12,7 @@ from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.design import Design
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LogisticLoss
+from tests.cases import slow
 from tests.linear import hostile
 
 KINDS = {
@@ -22,7 +23,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("rows_per_feature", [2, 64])
+@pytest.mark.parametrize("rows_per_feature", [2, slow(64)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_bound_is_below_what_is_left(kind, rows_per_feature, monkeypatch):
     """At points near and far, for few and many rows of the factorised Hessian."""

@@ -23,6 +23,7 @@ from fbeta.blocks import distributed
 from fbeta.blocks.distributed import Distributed
 from fbeta.rivals import BinaryRelevance
 
+from ..cases import slow
 from .toys import SMALL, make_rows
 
 # what Dask itself warns of is not for these tests to mend
@@ -49,6 +50,7 @@ def close(found, inside):
     np.testing.assert_allclose(found.coef_, inside.coef_, rtol=0.02, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1000,) * 3, (1, 1700, 0, 1299)])
 def test_equal_to_the_fit_in_memory(client, sizes):
     X, Y = make_rows(3000, s=3, dtype=np.float32)
@@ -69,6 +71,7 @@ def test_equal_to_the_fit_in_memory(client, sizes):
         np.testing.assert_allclose(lazy.compute().marginals(), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_x_stays_where_it_is_and_graphs_do_not_grow(client, monkeypatch):
     X, Y = make_rows(6000, 16, 2, dtype=np.float32)
     seen, compute = [], dask.compute
@@ -98,6 +101,7 @@ def arrays(value):
     return [a for part in own for a in arrays(part)]
 
 
+@pytest.mark.slow
 def test_unknown_chunk_sizes_sparse_chunks_and_frames(client):
     X, Y = make_rows(3000, sparse=True)
     cut = [slice(0, 1300), slice(1300, 1300), slice(1300, 3000)]
@@ -127,6 +131,7 @@ def test_unknown_chunk_sizes_sparse_chunks_and_frames(client):
     np.testing.assert_allclose(found.predict_proba(some).compute(), found.predict_proba(dense[:9]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["X", "y"])
 def test_what_is_wrong_is_named_by_its_chunk(client, column):
     X, Y = make_rows(2000)
@@ -144,6 +149,7 @@ def test_what_is_wrong_is_named_by_its_chunk(client, column):
         clf.fit(chunked(X, 500), chunked(Y[:1500], 500))
 
 
+@pytest.mark.slow
 def test_cross_validation_shares_rounds(client):
     X, Y = make_rows(2400, s=2)
     settings = {"alphas": [0.01, 10.0, 3000.0], "cv": 3}
@@ -199,11 +205,12 @@ def test_a_killed_worker_changes_nothing_but_the_time(client, monkeypatch):
     close(found, FBetaClassifier().fit(X, Y))
 
 
-@pytest.mark.parametrize(
-    "scheduler", ["synchronous", pytest.param("threads", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("scheduler", ["synchronous", slow("threads")])
 def test_without_a_cluster(scheduler):
     X, Y = make_rows(2500)
     with dask.config.set(scheduler=scheduler):
         found = FBetaClassifier().fit(Distributed(chunked(X, 900), Y, memory=SMALL))
+        lazy = found.predict(chunked(X, 900))
+        assert isinstance(lazy, da.Array)
+        np.testing.assert_array_equal(lazy.compute(), found.predict(X))
     close(found, FBetaClassifier().fit(X, Y))

@@ -11,10 +11,11 @@ from sklearn.datasets import dump_svmlight_file
 from fbeta import FBetaClassifier
 from fbeta.blocks import RowBlocks
 
+from ..cases import slow
 from .toys import SMALL, make_rows
 
 
-@pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "csv", "svm"])
+@pytest.mark.parametrize("kind", ["npy", *map(slow, ("npz", "parquet", "csv", "svm"))])
 def test_folders_of_parts(tmp_path, kind):
     X, Y = make_rows(3000, sparse=kind in ("npz", "svm"))
     if sp.issparse(X):  # an empty line of a text file is no row

@@ -21,16 +21,15 @@ from fbeta.blocks import CheckpointError, RowBlocks
 from fbeta.losses import get_loss
 from fbeta.rivals import BinaryRelevance
 
+from ..cases import slow
 from ..linear import hostile
 from .toys import SMALL, make_rows, objectives
 
-ESTIMATORS = [FBetaClassifier, BinaryRelevance]
 
-
-@pytest.mark.parametrize("Estimator", ESTIMATORS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("Estimator", [FBetaClassifier, slow(BinaryRelevance)])
+@pytest.mark.parametrize("dtype", [slow(np.float32), np.float64])
+@pytest.mark.parametrize("sparse", [slow(False), True])
+@pytest.mark.parametrize("intercept", [slow(False), True])
 def test_same_as_in_memory(Estimator, dtype, sparse, intercept):
     X, Y = make_rows(dtype=dtype, sparse=sparse)
     clf = Estimator(alpha=0.5, fit_intercept=intercept)
@@ -48,6 +47,7 @@ def test_same_as_in_memory(Estimator, dtype, sparse, intercept):
     assert found.n_features_in_ == X.shape[1]
 
 
+@pytest.mark.slow
 def test_tight_tolerance_gives_the_same_coefficients():
     X, Y = make_rows(dtype=np.float32)
     blocks = RowBlocks(X, Y, memory=SMALL, rows=333)
@@ -56,7 +56,7 @@ def test_tight_tolerance_gives_the_same_coefficients():
     np.testing.assert_allclose(found.coef_, inside.coef_, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["exponential", "squared"])
+@pytest.mark.parametrize("loss", [slow("exponential"), "squared"])
 def test_other_losses(loss):
     X, Y = make_rows()
     clf = BinaryRelevance(loss=loss).fit(RowBlocks(X, Y, memory=SMALL))
@@ -87,6 +87,7 @@ def test_all_rows_in_memory_is_the_fit_of_arrays():
     np.testing.assert_array_equal(found.coef_, inside.coef_)
 
 
+@pytest.mark.slow
 def test_how_rows_are_cut_changes_nothing_but_rounding():
     X, Y = make_rows()
     cuts = [RowBlocks(X, Y, memory=SMALL, rows=rows) for rows in (97, 1000)]
@@ -120,9 +121,7 @@ def test_odd_data():
     np.testing.assert_allclose(own, other, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(10), pytest.param(range(100, 110), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("seeds", [range(3), slow(range(3, 10)), slow(range(100, 110))])
 def test_nothing_is_silently_wrong(seeds, monkeypatch):
     """Hostile problems with hardly more rows held than features: certified, or a warning."""
     certified = total = 0
@@ -218,7 +217,7 @@ def uninterrupted():
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
-@pytest.mark.parametrize(("last", "where"), [(1, "begin"), (3, "end"), (4, "begin")])
+@pytest.mark.parametrize(("last", "where"), [slow(1, "begin"), (3, "end"), slow(4, "begin")])
 def test_killed_at_any_moment(tmp_path, last, where):
     X, Y = make_rows()
     np.save(tmp_path / "X.npy", X)

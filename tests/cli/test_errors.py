@@ -71,6 +71,7 @@ def test_a_bug_is_told_apart(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
     assert err.splitlines()[-1].startswith("fbeta: this is a bug")
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100,
     deadline=None,

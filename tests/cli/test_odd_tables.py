@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ..cases import slow
 from .photos import TAGS, TEST, TRAIN, write
 from .toys import Run
 
@@ -105,7 +106,7 @@ def test_cells_with_odd_digits_are_no_numbers(table: Path, tmp_path: Path, run: 
     assert "line 12" in err
 
 
-@pytest.mark.parametrize("change", [{}, {"score": "x"}, {"score": None}])
+@pytest.mark.parametrize("change", [{}, slow({"score": "x"}), slow({"score": None})])
 def test_a_cell_file_with_an_empty_result_is_named(
     change: dict[str, Any], tmp_path: Path, run: Run
 ) -> None:

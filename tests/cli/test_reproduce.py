@@ -14,6 +14,7 @@ pytest.importorskip("typer", reason="typer is not installed")
 pytest.importorskip("skops", reason="skops is not installed")
 
 
+@pytest.mark.slow
 def test_reproduce_table2_resumes(tmp_path: Path, run: Run) -> None:
     command = [
         "reproduce",
@@ -133,6 +134,7 @@ def test_failures_are_told_where_all_cells_fail(
     assert "failed: ZeroDivisionError" in err
 
 
+@pytest.mark.slow
 def test_demo(tmp_path: Path, run: Run) -> None:
     code, out, err = run("demo", "-o", tmp_path / "demo")
     assert (code, err) == (0, "")

@@ -17,12 +17,13 @@ from fbeta.datasets.model_data import ModelInput
 from fbeta.storage.model_files import load_model
 
 from ..blocks.toys import make_rows
+from ..cases import slow
 
 for needed in ("typer", "skops"):
     pytest.importorskip(needed)
 
 
-@pytest.fixture(params=["csv", "parquet", "svm", "names"])
+@pytest.fixture
 def files(request, tmp_path):
     X, Y = make_rows(1500, 5, 3, sparse=request.param == "svm")
     kind = {"names": "csv"}.get(request.param, request.param)
@@ -46,6 +47,11 @@ def files(request, tmp_path):
     return path, options
 
 
+some_files = pytest.mark.parametrize(
+    "files", [slow("csv"), slow("parquet"), "svm", "names"], indirect=True
+)
+
+
 def read_rows(path, stored):
     rows = ModelInput(stored).rows(path, labelled=True)
     for step in stored.steps:
@@ -57,6 +63,7 @@ def run(*words):
     assert main([str(word) for word in words]) == 0
 
 
+@some_files
 def test_same_as_whole(files, tmp_path, capsys):
     path, options = files
     models = [tmp_path / "blocks.skops", tmp_path / "whole.skops"]
@@ -89,6 +96,9 @@ def test_same_as_whole(files, tmp_path, capsys):
     np.testing.assert_allclose(values[0], values[1], rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "files", [slow("csv"), slow("parquet"), "svm", slow("names")], indirect=True
+)
 def test_search_and_checkpoint(files, tmp_path, capsys):
     path, options = files
     model = tmp_path / "m.skops"
@@ -112,6 +122,7 @@ def test_search_and_checkpoint(files, tmp_path, capsys):
     assert not list(tmp_path.glob("state*"))
 
 
+@some_files
 def test_what_does_not_go_together(files, tmp_path, capsys):
     path, options = files
     model = tmp_path / "m.skops"

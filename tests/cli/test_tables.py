@@ -174,7 +174,19 @@ def test_parquet_with_every_type(model: Path, tmp_path: Path, run: Run) -> None:
     )
 
 
-def test_the_standard_input(table: Path, model: Path, tmp_path: Path) -> None:
+def test_the_standard_input(
+    table: Path, model: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with table.open(encoding="utf-8") as file:
+        monkeypatch.setattr("sys.stdin", file)
+        code, out, err = run("predict", model, "-")
+    assert (code, err) == (0, "")
+    assert out.startswith("photo,tags\n")
+    assert out.count("\n") == 151
+
+
+@pytest.mark.slow
+def test_the_standard_input_of_a_process(table: Path, model: Path) -> None:
     command = [sys.executable, "-m", "fbeta.cli", "predict", str(model), "-"]
     with table.open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, timeout=60, check=True)

@@ -24,6 +24,7 @@ from fbeta.decoding.expected import expected_fbeta
 from fbeta.losses import LogisticLoss
 
 from .. import reference
+from ..cases import slow_but
 
 # train rows, test rows, features, labels, mean labels per row as published
 PUBLISHED = {
@@ -76,7 +77,7 @@ def as_array(rows: list[dict], width: int) -> np.ndarray:
     return result
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", slow_but(PUBLISHED.keys() - {"bibtex", "delicious"}, PUBLISHED))
 def test_sizes_are_those_published(name: str, mulan: Path) -> None:
     n_train, n_test, n_features, n_labels, cardinality = PUBLISHED[name]
     data = load(name, data_home=mulan)
@@ -90,7 +91,7 @@ def test_sizes_are_those_published(name: str, mulan: Path) -> None:
     assert sparse.issparse(data.X) == (name in {"medical", "enron", "bibtex", "delicious"})
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", slow_but(("yeast", "enron"), PUBLISHED))
 def test_same_as_plain_parser(name: str, mulan: Path) -> None:
     xml = mulan / f"{name}.xml"
     for part in ("train", "test"):

@@ -55,7 +55,7 @@ def server(monkeypatch) -> Iterator[SimpleNamespace]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = Thread(target=http.serve_forever, daemon=True)
+        thread = Thread(target=http.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         state.url = f"http://127.0.0.1:{http.server_address[1]}"
         yield state

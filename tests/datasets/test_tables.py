@@ -261,6 +261,7 @@ def test_text_that_is_no_text_in_a_parquet_file(parquet: Parquet) -> None:
     assert str(error.value).startswith(f"{path}: expected a Parquet file")
 
 
+@pytest.mark.slow
 def test_a_parquet_file_that_unfolds_is_refused(tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

@@ -36,6 +36,7 @@ from fbeta.rivals import (
     ThresholdedRelevance,
 )
 
+from ..cases import slow
 from .toys import NAMES, as_sets
 
 METHODS = ("predict_proba", "predict_statistics", "expected_fbeta")
@@ -64,13 +65,15 @@ def test_cv_is_the_search_done_by_hand(data):
     assert np.allclose(clf.coef_, refit.coef_)
 
 
-def test_cv_takes_splitters_groups_and_jobs(data):
+@pytest.mark.parametrize("n_jobs", [None, slow(2)])
+def test_cv_takes_splitters_groups_and_jobs(data, n_jobs):
     from iterstrat.ml_stratifiers import MultilabelStratifiedKFold
 
     X, Y = data
     stratified = MultilabelStratifiedKFold(3, shuffle=True, random_state=0)
     one = FBetaClassifierCV(alphas=(0.1, 10.0), cv=stratified).fit(X, Y)
-    two = FBetaClassifierCV(alphas=(0.1, 10.0), cv=list(stratified.split(X, Y)), n_jobs=2).fit(X, Y)
+    folds = list(stratified.split(X, Y))
+    two = FBetaClassifierCV(alphas=(0.1, 10.0), cv=folds, n_jobs=n_jobs).fit(X, Y)
     assert np.allclose(one.cv_results_["mean_test_score"], two.cv_results_["mean_test_score"])
     groups = np.arange(300) % 4
     grouped = FBetaClassifierCV(alphas=(0.1, 10.0), cv=GroupKFold(4)).fit(X, Y, groups=groups)
@@ -141,7 +144,7 @@ def test_the_short_form_is_the_search_of_its_estimator(data):
     [
         FBetaClassifier(), BinaryRelevance(), ExactFPlugIn(), ProbabilisticChain(n_samples=5),
         ThresholdedRelevance(), CostSensitiveRelevance(grid=2), Limo(epochs=1), MacroFSvm(),
-        ReverseMultiLabel(), SubmodularMultiLabel(),
+        slow(ReverseMultiLabel()), slow(SubmodularMultiLabel()),
     ],
     ids=lambda e: type(e).__name__,
 )  # fmt: skip

@@ -47,6 +47,8 @@ from fbeta.statistics import observed_cardinalities
 from fbeta.statistics.codes import Code
 from fbeta.storage.model_files import StoredModel
 
+from ..cases import slow
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 5))
 Y = (X[:, :3] + 0.5 * RNG.normal(size=(40, 3)) > 0).astype(int)
@@ -82,6 +84,8 @@ ESTIMATORS = {
     )
 }
 every = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+# an interruption takes many fits: a linear model, a reduction and a method of others
+INTERRUPTED = ("FBetaClassifier", "FBetaReduction", "ThresholdedRelevance")
 
 
 def test_every_estimator_is_here():
@@ -159,7 +163,13 @@ class Interruption:
         self.one_thread.restore_original_limits()
 
 
-@every
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        pytest.param(e, id=name) if name in INTERRUPTED else slow(e, id=name)
+        for name, e in ESTIMATORS.items()
+    ],
+)
 def test_an_interruption_anywhere_changes_nothing(estimator):
     if isinstance(estimator, AverageClassifier):
         pytest.skip("an interruption ends its search: tests/estimators/test_auto.py")

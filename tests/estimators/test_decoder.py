@@ -192,6 +192,7 @@ def test_over_a_forest():
     assert decoder.score(P, labels[300:]) > fbeta_score(labels[300:], cut) + 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Label not")
 @pytest.mark.parametrize("name", ["yeast", "enron"])
 def test_above_thresholds_and_independence(mulan, name):

@@ -23,19 +23,22 @@ from fbeta import (
 WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 
 
+@parametrize_with_checks([FBetaClassifier(), SizedClassifier(), FBetaForest(n_estimators=5)])
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        FBetaClassifier(),
         FBetaClassifier(loss="exponential"),
         FBetaClassifier(loss="squared", fit_intercept=False),
         FBetaClassifierCV(alphas=(0.1, 10.0), cv=2),
         AlphaSearchCV(FBetaClassifier(), alphas=(0.1, 10.0), cv=2),
         FBetaReduction(LogisticRegression()),
-        SizedClassifier(),
         SizedClassifier(estimator=LogisticRegression(C=0.01, tol=1e-12, max_iter=1000)),
         CardinalityClassifier(),
         LabelSetClassifier(),
-        FBetaForest(n_estimators=5),
         FBetaDecoderCV(LogisticRegression(C=0.01, max_iter=1000), cv=2),
         # one candidate on the features as they are
         FBetaAuto(candidates=[("own", SizedClassifier())], replace=True, cv=2, random_state=0),
@@ -49,7 +52,7 @@ WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dens
         else {}
     ),
 )
-def test_scikit_learn_conventions(estimator, check):
+def test_scikit_learn_conventions_of_the_others(estimator, check):
     check(estimator)
 
 

@@ -21,6 +21,7 @@ from fbeta.datasets import make_calibrated
 from fbeta.methods import load_part
 
 from ..blocks.toys import make_rows
+from ..cases import slow
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +51,10 @@ def test_over_logistic_regression_it_is_the_linear_classifier(data):
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_any_classifier(data, estimator):
+@pytest.mark.parametrize("n_jobs", [None, slow(2)])
+def test_any_classifier(data, estimator, n_jobs):
     X, Y = data
-    clf = FBetaReduction(estimator, beta=2.0, n_jobs=2).fit(X, Y)
+    clf = FBetaReduction(estimator, beta=2.0, n_jobs=n_jobs).fit(X, Y)
     assert clf.score(X, Y) > 0.4
     proba = clf.predict_proba(X)
     assert ((proba >= 0) & (proba <= 1)).all()

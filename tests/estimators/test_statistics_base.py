@@ -18,6 +18,7 @@ from fbeta import (
 )
 from fbeta.estimators import forest as forest_module
 
+from ..cases import slow
 from ..reference import label_sets, sized_law, statistics_of
 
 RNG = np.random.default_rng(0)
@@ -227,13 +228,13 @@ def test_wrong_parameters_are_named(model):
         (SizedClassifier(alpha=10.0), "birds", 0.62),
         (CardinalityClassifier(alpha=10.0), "birds", 0.61),
         (LabelSetClassifier(alpha=10.0), "birds", 0.60),
-        (FBetaForest(random_state=0), "birds", 0.67),
-        (SizedClassifier(alpha=0.1), "medical", 0.785),
-        (CardinalityClassifier(alpha=0.01), "medical", 0.785),
-        (LabelSetClassifier(alpha=0.001), "medical", 0.785),
-        (SizedClassifier(alpha=100.0), "scene", 0.755),
-        (CardinalityClassifier(alpha=100.0), "scene", 0.755),
-        (LabelSetClassifier(alpha=100.0), "scene", 0.755),
+        slow(FBetaForest(random_state=0), "birds", 0.67),
+        slow(SizedClassifier(alpha=0.1), "medical", 0.785),
+        slow(CardinalityClassifier(alpha=0.01), "medical", 0.785),
+        slow(LabelSetClassifier(alpha=0.001), "medical", 0.785),
+        slow(SizedClassifier(alpha=100.0), "scene", 0.755),
+        slow(CardinalityClassifier(alpha=100.0), "scene", 0.755),
+        slow(LabelSetClassifier(alpha=100.0), "scene", 0.755),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "fit") else str(value),
 )

@@ -26,6 +26,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.slow
 def test_everything_is_drawn_again_from_the_results_alone(
     filled_store: ResultStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from fbeta.experiments.tables import score_tables
 
 from ..children import child
 
+pytestmark = pytest.mark.slow  # each starts several interpreters
+
 DRIVER = """
 import sys, time
 from fbeta.datasets import CalibratedLaw, Dataset, join_split

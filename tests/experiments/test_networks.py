@@ -34,6 +34,7 @@ def data():
     return join_split(*parts)
 
 
+@pytest.mark.slow
 def test_every_network_runs_and_the_decode_pays(data, tmp_path):
     cells = grid("networks", ["toy"], list(NETWORKS), [0], **SHORT)
     records, _, failures = run_cells(

@@ -13,6 +13,7 @@ from fbeta.experiments.report import html_report
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from ..cases import slow
 from .conftest import PARAMETERS, fill_store, score_record
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ def test_the_page_has_the_numbers(page: str) -> None:
     assert "11 cells" in page
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(
+    ("width", "dark"), [(360, False), (1280, True), slow(360, True), slow(1280, False)]
+)
 def test_a_browser_shows_it_from_a_phone_to_a_desk(
     browser: Browser, page: str, tmp_path: Path, width: int, dark: bool
 ) -> None:
@@ -105,6 +107,7 @@ def test_tables_scroll_on_a_phone(browser: Browser, page: str, tmp_path: Path) -
     assert all(moved)
 
 
+@pytest.mark.slow
 def test_it_says_where_it_ran_and_what_was_left_out(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     store.write(score_record("scene", "fbeta", 0.7435))

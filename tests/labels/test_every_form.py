@@ -21,6 +21,7 @@ from fbeta.metrics import (
 from fbeta.rivals import BinaryRelevance, LowRankClassifier
 from fbeta.statistics.surrogate import psi
 
+from ..cases import slow_but
 from .label_forms import MATCHED, MOVED, all_forms
 
 RNG = np.random.default_rng(0)
@@ -70,6 +71,7 @@ def test_metrics_of_every_form(metric):
         np.testing.assert_allclose(METRICS[metric](A, B), right, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_metrics_of_every_pair_of_forms():
     right, outcomes = fbeta_per_instance(PLAIN, OTHER), Counter()
     for i, (one, (group, A)) in enumerate(FORMS.items()):
@@ -97,7 +99,9 @@ def test_functions_of_labels_without_names(function):
             np.testing.assert_allclose(UNNAMED[function](Y), right, rtol=1e-13)
 
 
-@pytest.mark.parametrize("function", FITS)
+@pytest.mark.parametrize(
+    "function", slow_but(("FBetaClassifier", "from_distribution", "psi"), FITS)
+)
 def test_fits_to_every_form(function):
     right = FITS[function](PLAIN)
     for form, (group, Y) in FORMS.items():
@@ -109,6 +113,7 @@ def test_fits_to_every_form(function):
             np.testing.assert_allclose(put_in_order(found, form), right, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_partial_fit_and_blocks():
     from sklearn.linear_model import SGDClassifier
 
@@ -129,7 +134,7 @@ def test_partial_fit_and_blocks():
         np.testing.assert_allclose(blocks(Y), right[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("group", MATCHED)
+@pytest.mark.parametrize("group", slow_but(("matrix", "tags"), MATCHED))
 def test_score_of_every_form_after_a_fit_to_another(group):
     right = FBetaClassifier(tol=1e-3).fit(X, PLAIN).score(X, OTHER)
     scorer = make_fbeta_scorer(1.0)

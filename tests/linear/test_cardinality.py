@@ -14,6 +14,7 @@ from fbeta.linear import Cardinality, Design, LabelSets, Problems, solve_path
 from fbeta.statistics.codes import CardinalityCode, LabelSetCode, SizedCode
 from fbeta.statistics.encoding import Targets
 
+from ..cases import slow
 from ..places import TENSORS, fetch, put
 from ..reference import set_features
 from .fits import fit_objective
@@ -65,7 +66,7 @@ def log_total(u, g):
     return logsumexp(logs + np.asarray(g)[:, None], axis=0)
 
 
-@pytest.mark.parametrize(("s", "scale"), [(300, 3.0), (300, 50.0), (2000, 50.0)])
+@pytest.mark.parametrize(("s", "scale"), [(300, 3.0), (300, 50.0), slow(2000, 50.0)])
 def test_many_labels_with_extreme_scores(s, scale):
     sizes = np.array([0, 1, 2, 5, 40])
     objective, u = Cardinality(s, sizes), scale * RNG.uniform(-1, 1, size=(3, s + 5))
@@ -92,7 +93,7 @@ def test_many_labels_with_extreme_scores(s, scale):
     np.testing.assert_allclose(objective.response(kept, v), change, atol=1e-6)
 
 
-@pytest.mark.parametrize("s", [300, 1200])
+@pytest.mark.parametrize("s", [300, slow(1200)])
 def test_none_or_all_of_many_labels(s):
     # the law of the number of independent labels underflows at one of both sizes, or at both
     objective, u = Cardinality(s, np.array([0, s])), RNG.normal(size=(2, s + 2))
@@ -222,7 +223,7 @@ def test_label_sets_are_the_optimum(alpha, d):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("intercept", [slow(False), True])
 def test_a_path_ends_where_single_solves_end(sparse, intercept):
     X, Y, weight = toy(d=6)
     X = sp.csr_array(X * (RNG.uniform(size=X.shape) < 0.5)) if sparse else X

@@ -19,6 +19,7 @@ from fbeta.rivals import BinaryRelevance
 from fbeta.statistics.codes import LabelSetCode, SizedCode
 from fbeta.statistics.encoding import Targets
 
+from ..cases import slow
 from . import hostile
 from .fits import fit_linear, fit_objective, fit_softmax
 
@@ -237,16 +238,16 @@ def check_dask(seed):
 
 # how many problems of a kind, how many problems a check has, and how many without the slow ones
 KINDS = {
-    check_binary: (1200, 3, 24),
-    check_multinomial: (600, 1, 8),
-    check_sets: (600, 1, 8),
-    check_blocks: (450, 1, 4),
+    check_binary: (1200, 3, 12),
+    check_multinomial: (600, 1, 3),
+    check_sets: (600, 1, 2),
+    check_blocks: (450, 1, 1),
     check_dask: (150, 1, 1),
 }
 
 
 @pytest.mark.parametrize("check", KINDS, ids=lambda check: check.__name__[6:])
-@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("slow", [False, slow(True)])
 def test_no_huge_entry_is_silently_wrong(check, slow):
     problems, each, few = KINDS[check]
     seeds = range(few // each, problems // each) if slow else range(max(1, few // each))
@@ -268,7 +269,7 @@ def test_one_sentinel_for_unknown():
     assert model.coef_[0, 0] == pytest.approx(0.506, abs=2e-3)
 
 
-@pytest.mark.parametrize("name", ["logistic", "exponential", "squared", "softmax"])
+@pytest.mark.parametrize("name", [slow("logistic"), "exponential", "squared", slow("softmax")])
 def test_the_decrement_times_a_factor_is_a_bound(name):
     """In long double, at points near and far, with curvature of any rows left out."""
     rng, holds = np.random.default_rng(0), 0

@@ -20,6 +20,7 @@ from fbeta.linear.objectives import Binary
 from fbeta.linear.preconditioners import Factorised
 from fbeta.losses import LOSSES, LogisticLoss
 
+from ..cases import slow
 from ..children import INTERRUPTIBLE, child
 
 if not compiled.is_compiled():
@@ -340,8 +341,8 @@ with threadpool_limits({threads}):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
-@pytest.mark.parametrize("work", ["fit", "search"])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("work", [slow("fit"), "search"])
+@pytest.mark.parametrize("threads", [slow(1), 2])
 def test_the_user_can_interrupt(work, threads):
     """Work that would never end."""
     program = INTERRUPTIBLE + PROGRAM.format(work=work, threads=threads)

@@ -15,6 +15,7 @@ from fbeta.linear.objectives import Binary
 from fbeta.losses import LOSSES, LogisticLoss
 from fbeta.rivals import BinaryRelevance
 
+from ..cases import slow
 from ..places import put
 
 ALPHAS = [10.0, 1.0, 0.1]
@@ -38,8 +39,8 @@ def alone(X, T, rows, weight, intercept, loss):
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weighted", [slow(False), True])
+@pytest.mark.parametrize("intercept", [slow(False), True])
 def test_every_fold_has_the_solutions_of_its_own_rows(monkeypatch, loss, weighted, intercept):
     monkeypatch.setattr(folded, "is_accelerator", lambda device: True)
     X, T, rows = make()
@@ -108,7 +109,7 @@ def test_folds_go_one_by_one_where_that_is_not_slower(monkeypatch):
 @pytest.mark.parametrize(
     "place", ["strict on device1", pytest.param("torch on cuda", marks=pytest.mark.gpu)]
 )
-@pytest.mark.parametrize("model", [BinaryRelevance, FBetaClassifier])
+@pytest.mark.parametrize("model", [slow(BinaryRelevance), FBetaClassifier])
 def test_a_search_on_a_device_finds_what_one_on_the_processor_finds(monkeypatch, place, model):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     X, T, _ = make(n=240)

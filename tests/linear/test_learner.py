@@ -12,6 +12,8 @@ from fbeta.linear.learner import Learner, take_rows
 from fbeta.losses import SquaredLoss
 from fbeta.statistics.codes import MarginalCode
 
+from ..cases import slow
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
 Y = sp.csr_array((X[:, :3] + RNG.normal(size=(60, 3)) > 0).astype(np.int8))
@@ -19,7 +21,7 @@ ROWS, ALPHAS = np.arange(10, 50), [10.0, 0.1, 1.0]
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [slow(False), True])
 @pytest.mark.parametrize(
     ("learner", "targets"),
     [

@@ -23,6 +23,7 @@ from fbeta.losses import LOSSES, LogisticLoss
 from fbeta.statistics.encoding import constant_values, distinct_columns
 
 from .. import reference
+from ..cases import slow
 from .fits import fit_linear
 
 LOGISTIC = LogisticLoss()
@@ -255,7 +256,7 @@ def best_objectives(X, T, alpha):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("sparse", [False, slow(True)])
 def test_converged_means_converged_on_ill_conditioned_data(sparse):
     X, T = heavy_tailed(5000)
     model = fit_linear(sp.csr_array(X) if sparse else X, sp.csc_array(T), LOGISTIC, 1e-3)

@@ -240,6 +240,7 @@ def test_label_statistics_on_a_device_are_decoded_by_the_registered_search(monke
     assert "cuda" in measures._SEARCHES
 
 
+@pytest.mark.slow
 def test_the_search_of_a_device_needs_no_torchmetrics():
     program = """
 import sys

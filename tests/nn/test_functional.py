@@ -14,6 +14,8 @@ from fbeta.nn import CardinalityLoss, JointLoss  # noqa: E402
 from fbeta.nn import functional as F  # noqa: E402
 from fbeta.statistics import surrogate  # noqa: E402
 
+from ..cases import slow  # noqa: E402
+
 
 def all_sets(s):
     return list(product((0, 1), repeat=s))
@@ -150,7 +152,7 @@ def test_extremes(kind, dtype, device):
 
 
 @SKELETON
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [slow(torch.float16), torch.bfloat16])
 def test_half_precision(kind, dtype, device):
     s, sizes = 6, (1, 2, 3, 5)
     logits, Y = draw(kind, s, sizes, n=20)
@@ -233,7 +235,7 @@ def test_rows_of_other_sizes_count_as_random_subsets(kind, sizes, device):
 
 
 @SKELETON
-@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 3, 4), (2,)])
+@pytest.mark.parametrize("sizes", [(1, 2), slow((1, 2, 3, 4)), slow((2,))])
 def test_soft_targets_have_the_expected_loss(kind, sizes, device):
     s = 4
     smooth = np.array([(1, 1, 0, 0), (0, 0, 1, 0), (1, 1, 1, 1)]) * 0.9 + 0.05

@@ -11,10 +11,11 @@ from fbeta import LabelStatistics, decode  # noqa: E402
 from fbeta.nn import CardinalityHead, _law, decoding  # noqa: E402
 from fbeta.nn import functional as F  # noqa: E402
 
+from ..cases import slow  # noqa: E402
 from ..statistics.test_cardinality_law import draw, enumerate_law  # noqa: E402
 
 
-@pytest.fixture(params=["as it runs", "as it is traced", "without the compiled part"])
+@pytest.fixture(params=["as it runs", "as it is traced", slow("without the compiled part")])
 def traced(request, monkeypatch):
     """Run the operations that are traced for a compiler or an export, where asked for."""
     if request.param == "without the compiled part":
@@ -38,7 +39,7 @@ def cases(seeds, dtype=torch.float64):
         yield logits, tuple(sizes[1:]), np.array(sets), logs
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, slow(torch.float32)])
 def test_losses_and_gradients(device, traced, dtype):
     tolerance = 1e-9 if dtype == torch.float64 else 1e-5
     for logits, sizes, sets, logs in cases(range(60), dtype):

@@ -104,6 +104,7 @@ def test_the_slider_moves_the_numbers(
     assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_a_link_opens_at_a_beta(
     browser: Browser, made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,14 +20,19 @@ from fbeta.rivals.plug_in import BinaryRelevance
 from fbeta.statistics.label_statistics import LabelStatistics as Statistics
 
 
+@parametrize_with_checks([BinaryRelevance()])
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        BinaryRelevance(),
         BinaryRelevance(decode="independent"),
         BinaryRelevance(loss="exponential", fit_intercept=False),
     ],
 )
-def test_scikit_learn(estimator, check):
+def test_scikit_learn_with_other_parameters(estimator, check):
     check(estimator)
 
 

@@ -23,6 +23,7 @@ from fbeta.rivals.chain import (
 from fbeta.statistics.codes import Estimates
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         ProbabilisticChain(),

@@ -22,6 +22,7 @@ from fbeta.rivals.held_out import (
 from fbeta.rivals.plug_in import BinaryRelevance
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [ThresholdedRelevance(), ThresholdedRelevance(average="macro", validation_fraction=0.5)]
 )
@@ -98,6 +99,7 @@ costs = st.floats(0.05, 5.0)
 unit = st.floats(0, 1)
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [CostSensitiveRelevance(), CostSensitiveRelevance(grid=(0.5, 1.0), average="macro")]
 )

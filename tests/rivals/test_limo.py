@@ -8,7 +8,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fbeta import fbeta_score
 from fbeta.rivals.limo import Limo, _draw_pairs, limo_path
 
+from ..cases import slow
 
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         Limo(epochs=2),
@@ -105,7 +108,7 @@ def test_pairs_are_drawn_uniformly():
     assert list(_draw_pairs(np.random.RandomState(0), sp.csr_array(np.ones((2, 2))), 5)) == []
 
 
-@pytest.mark.parametrize("threshold", ["regression", "instance", "micro"])
+@pytest.mark.parametrize("threshold", ["regression", slow("instance"), slow("micro")])
 def test_learns_and_is_reproducible(threshold):
     X, Y = toy(n=200)
     model = Limo(alpha=0.1, threshold=threshold, epochs=30, random_state=5).fit(X, Y)

@@ -18,6 +18,7 @@ from fbeta.metrics import fbeta_per_instance
 from fbeta.rivals.low_rank import LowRankClassifier, all_labelsets, factorise, fbeta_factors
 
 
+@pytest.mark.slow
 @parametrize_with_checks([LowRankClassifier(), LowRankClassifier(loss="squared", alpha=0.1)])
 def test_scikit_learn(estimator, check):
     check(estimator)

@@ -24,6 +24,7 @@ labels = st.tuples(st.integers(1, 7), st.integers(1, 4)).flatmap(
 )
 
 
+@pytest.mark.slow
 @parametrize_with_checks([ExactFPlugIn(), ExactFPlugIn(rows="all", fit_intercept=False)])
 def test_scikit_learn(estimator, check):
     check(estimator)
@@ -148,6 +149,7 @@ def test_bad_rows():
         ExactFPlugIn(rows="some").fit(X, Y)
 
 
+@pytest.mark.slow
 def test_yeast(mulan):
     data = load("yeast", data_home=mulan)
     model = ExactFPlugIn().fit(data.X_train, data.Y_train)

@@ -21,6 +21,7 @@ from fbeta.rivals.submodular import (
 from ..reference import all_sets
 
 
+@pytest.mark.slow
 @parametrize_with_checks([SubmodularMultiLabel(tol=1e-2)])
 def test_scikit_learn(estimator, check):
     check(estimator)
@@ -194,6 +195,7 @@ def test_attraction_lowers_the_objective_and_learns():
     assert model.score(X, Y) > constant + 0.03
 
 
+@pytest.mark.slow
 def test_weights_count_rows():
     X, Y = toy()
     weight = np.random.default_rng(3).integers(0, 3, len(X))

@@ -13,6 +13,8 @@ from fbeta import LabelStatistics, decode
 from fbeta.linear.cardinality import Cardinality
 from fbeta.statistics.cardinality_law import expected_labels, law_of_sizes, log_likelihood
 
+from ..cases import slow_but
+
 # scores whose differences range from nothing to far more than an exponential can hold
 SCALES = [1.0, 50.0, 1e3, 1e6, 1e30]
 
@@ -48,7 +50,7 @@ def spread(potentials, sizes):
     return out
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", slow_but(range(30), range(150)))
 def test_law_and_likelihood_at_any_scores(seed):
     rng = np.random.default_rng(seed)
     scores, potentials, sizes = draw(rng)
@@ -68,7 +70,7 @@ def test_law_and_likelihood_at_any_scores(seed):
         np.testing.assert_allclose(value, float(log), rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", slow_but(range(30), range(100)))
 def test_decode_from_logits_at_any_scores(seed):
     """The best set and its value, where rounded marginals would not tell labels apart."""
     rng = np.random.default_rng(seed)
@@ -92,7 +94,7 @@ def test_decode_from_logits_at_any_scores(seed):
         np.testing.assert_array_equal(decode(lists, beta).toarray(), best)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", slow_but(range(20), range(60)))
 def test_gradients_of_the_solver_at_any_scores(seed):
     rng = np.random.default_rng(seed)
     scores, potentials, sizes = draw(rng)

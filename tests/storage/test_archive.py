@@ -22,6 +22,7 @@ from fbeta.storage.archive import read_archive, unfolded_bound
 from fbeta.storage.model_files import ModelFileError, load_model
 
 from .. import make_models
+from ..cases import slow
 from ..fuzz import LIMIT
 
 pytest.importorskip("skops.io", reason="skops is not installed")
@@ -228,7 +229,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    "name", [slow(name) if "within" in name and "unfolds" in name else name for name in HOSTILE]
+)
 def test_what_a_file_claims_is_refused_before_it_is_made(name: str, tmp_path: Path) -> None:
     make, words = HOSTILE[name]
     path = tmp_path / "m.skops"
@@ -266,6 +269,7 @@ sys.exit(main(["predict", sys.argv[1], sys.argv[2]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
 @pytest.mark.parametrize(
     ("name", "content"),
