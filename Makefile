@@ -10,7 +10,8 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 SOURCES := pyproject.toml setup.py $(wildcard src/fbeta/linear/*.hpp src/fbeta/linear/[a-z]*.cpp \
 	src/fbeta/linear/*.pyx)
-PIP := -m pip install --quiet --disable-pip-version-check
+# what is imported is compiled then: most modules of what is installed never are
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # Tests start many interpreters: these are to find the modules that others have compiled, which takes
 # a quarter off each start.
 unexport PYTHONDONTWRITEBYTECODE
