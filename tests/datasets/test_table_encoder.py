@@ -78,6 +78,12 @@ def test_columns_are_matched_by_name_and_new_values_are_no_trouble() -> None:
         encoder.transform(FRAME.to_numpy()[:, :2])
 
 
+def test_the_order_of_day_and_month_is_told() -> None:
+    frame = pd.DataFrame({"when": ["31/12/24", "30/12/24", "12/29/24"]})
+    with pytest.raises(ValueError, match="row 3: expected a date with the day before the month, f"):
+        TableEncoder({"when": "date"}).fit(frame).transform(frame)
+
+
 def test_all_bad_cells_are_told_together() -> None:
     encoder = TableEncoder(KINDS).fit(FRAME)
     broken = FRAME.astype(object)
