@@ -127,7 +127,7 @@ class CategoryColumn:
         known = arrow.array(self.values, arrow.string())
         codes = compute.fill_null(compute.index_in(categories(cells), value_set=known), -1)
         column = np.asarray(codes)
-        rows = np.flatnonzero(column >= 0)
+        rows = np.flatnonzero(column >= 0).astype(np.int32)  # trees of scikit-learn want no int64
         entries = (np.ones(rows.size), (rows, column[rows]))
         return sparse.csr_array(entries, shape=(len(cells), len(self.values)))
 
