@@ -121,14 +121,11 @@ def write_sets(path: Path, found: sp.csr_array, names: Sequence[str] | None, val
         with write_atomically(path) as part, part.open("wb") as file:
             sp.save_npz(file, sp.csr_array(found, dtype=np.int8))
         return
-    sets = [
-        row.tolist() if names is None else [names[j] for j in row]
-        for row in np.split(found.indices, found.indptr[1:-1])
-    ]
+    known: Any = range(found.shape[1]) if names is None else names
+    known = known if kind == "jsonl" else list(map(str, known))
+    sets = [[known[j] for j in row] for row in np.split(found.indices, found.indptr[1:-1])]
     if kind == "text":
-        write_text(path, "".join(",".join(map(str, labels)) + "\n" for labels in sets))
+        write_text(path, "".join(",".join(labels) + "\n" for labels in sets))
         return
-    if kind != "jsonl":
-        sets = [list(map(str, labels)) for labels in sets]
     expected = [round(float(value), 6) for value in values]
     save_table(path, {"labels": sets, "expected_fbeta": expected}, kind)
