@@ -54,6 +54,22 @@ def test_new_rows_and_scores_as_they_are(files, capsys):
     assert "nothing is written" in capsys.readouterr().err
 
 
+def test_tables_with_a_column_for_each_label(files, capsys):
+    folder, lists, truth = files
+    names = sorted({name for row in lists for name in row})
+    cells = [",".join(str(row.get(name, "")) for name in names) for row in lists]
+    (folder / "scores.csv").write_text("\n".join([",".join(names), *cells, ""]))
+    cells = [",".join(str(int(name in row)) for name in names) for row in truth]
+    (folder / "truth.csv").write_text("\n".join([",".join(names), *cells, ""]))
+    for suffix in ("csv", "jsonl"):
+        scores, labels = str(folder / f"scores.{suffix}"), str(folder / f"truth.{suffix}")
+        out = folder / f"from-{suffix}.jsonl"
+        assert run(["decode", scores, "--labels", labels, "-o", str(out)]) == 0
+    assert sets_in(folder / "from-csv.jsonl") == sets_in(folder / "from-jsonl.jsonl")
+    first, second = capsys.readouterr().out.replace(".csv", ".jsonl").strip().split("\n")[::2]
+    assert first == second
+
+
 def test_mistakes_are_told_in_a_line(files, capsys):
     folder, _, _ = files
     scores = str(folder / "scores.jsonl")
@@ -62,6 +78,7 @@ def test_mistakes_are_told_in_a_line(files, capsys):
     for arguments, words in (
         (["--new", scores], "--new: needs --labels"),
         (["--labels", str(short)], "1 rows, but there are 150 lists"),
+        (["--labels", scores], "--labels: expected label sets, or 0 and 1, found the score 0."),
         (["--labels", str(folder / "none.jsonl")], "no such file"),
         (["--inputs", "logits"], "needs --labels"),
         (["-o", scores], "scores.jsonl"),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fbeta import FBetaAuto
 from fbeta.cli import main
+from fbeta.estimators.average import Progress
 from fbeta.storage.model_files import load_model
 
 from .toys import TEST, TRAIN, write_csv
@@ -44,6 +46,22 @@ def test_fit_uses_the_automatic_method(files, tmp_path, capsys) -> None:
     # the score above the table is that of its first row
     average = next(line for line in printed.splitlines() if "average " in line)
     assert f"{summary['cv_score']:.4f}" in average
+
+
+def test_what_there_was_no_time_for_is_named(files, tmp_path, capsys, monkeypatch) -> None:
+    fit = FBetaAuto.fit
+
+    def late(self, X, Y, *, progress, **more):
+        for why in ("it took too long", "it does not run on tensors"):
+            progress(Progress(f"as {why}", "left out", None, None, 1.0, 2.0, why))
+        return fit(self, X, Y, progress=progress, **more)
+
+    monkeypatch.setattr(FBetaAuto, "fit", late)
+    command = ["fit", files[0], *LABELS, "--cv", "2", "--time-limit", "0.001"]
+    assert main([*command, "-o", str(tmp_path / "m.skops")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    words = "Left out, because of the --time-limit: 'as it took too long'"
+    assert [line for line in lines if line.startswith("Left out")] == [words]
 
 
 def test_a_strength_asks_for_the_papers_method(files, tmp_path, capsys) -> None:

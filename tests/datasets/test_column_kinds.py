@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fbeta.datasets.cells import is_gap, object_cells
-from fbeta.datasets.column_kinds import ColumnKind, infer_kinds
+from fbeta.datasets.column_kinds import ColumnKind, infer_kinds, read_best
 
 N = 40
 
@@ -77,6 +77,9 @@ COLUMNS: dict[str, tuple[list[Any], str, str]] = {
     "share": ([f"{7 * i % 30} %" for i in range(N)], "numeric", "."),
     "short": ([f"12/{1 + i % 31}/24" for i in range(N)], "date", "mdy"),
     "named": ([f"{1 + i % 28} Dec 2024" for i in range(N)], "date", "dby"),
+    "mixed": (["2024-12-31", "Dec 30, 2024", "29 Dec 2024", "2024/12/28"] * N, "date", "iso"),
+    "either": (["2024-12-31", "2024-12-30", "4/3/24"] * N, "date", "dmy"),
+    "month first": (["2024-12-31", "2024-12-30", "4/3/24", "4/30/24"] * N, "date", "mdy"),
     "answer": (["yes", "no"] * N, "categorical", ""),
     "huge": ([-1e308, *(float(i % 7) for i in range(N))], "numeric", ".?"),
     "same": (["x"] * N, "constant", ""),
@@ -113,7 +116,7 @@ def test_what_is_dropped_is_said() -> None:
     assert infer("x", ["$1,338.30", "2"]).note == "'$1,338.30' is read as 1338.3"
     assert "1 cells such as '-1e+308' count as missing" in infer("x", COLUMNS["huge"][0]).note
     assert infer("x", ["2024-01-01", "soon"] * 9).note == (
-        "50 % of the cells are dates: --date reads them"
+        "50 % of the cells are dates: --date names the others"
     )
     units = infer("x", [f"${i + 1}.{i % 7}M" for i in range(N)])  # they differ, and are no names
     assert (units.kind, units.note[:38]) == ("text", "numbers with units such as '$1.0M' are")
@@ -121,6 +124,16 @@ def test_what_is_dropped_is_said() -> None:
     assert infer("x", [f"{i + 1:04}A" for i in range(N)]).kind == "id"
     both = infer("x", ["1/2/2024", "3/4/2024"])
     assert (both.detail, "month, day" in both.note) == ("dmy", True)
+
+
+def test_days_and_months_have_one_order_among_dates_of_several_forms() -> None:
+    cells = ["2024-12-31", "2024-12-30", "4/3/24", "30 Apr 2024"]
+    assert "month, day" in infer("x", cells).note
+    for first, day in (("dmy", date(2024, 3, 4)), ("mdy", date(2024, 4, 3))):
+        order, values, unread = read_best(object_cells(cells), "date", first)
+        days = [(d - date(1970, 1, 1)).days for d in (date(2024, 12, 31), date(2024, 12, 30), day)]
+        assert (order, values[:3].tolist(), unread.any()) == (first, days, False)
+    assert infer("x", ["31/12/24", "30/12/24", "12/29/24"] * N).kind != "date"
 
 
 def test_words_between_numbers_are_no_months() -> None:

@@ -27,6 +27,8 @@ def rows_of(path):
         ),
         ("a.jsonl", '{"id": 7, "scores": {"x": 0.25}}\n{"labels": []}\n', [{"x": 0.25}, {}]),
         ("a.txt", "3:0.5 10:-2\n\n", [{"3": 0.5, "10": -2}, {}]),
+        ("a.csv", "sea;sky\n0.5;1\n;0\n", [{"sea": 0.5, "sky": 1}, {}]),
+        ("a.tsv", "sea\tsky\n0.5\t-2\n", [{"sea": 0.5, "sky": -2}]),
         ("a.svm", "3,10\n\nsea side, sky\n", [{"3": 1, "10": 1}, {}, {"sea side": 1, "sky": 1}]),
     ],
 )
@@ -57,12 +59,21 @@ def test_files_share_the_columns_of_their_labels(tmp_path):
         ("a.jsonl", "7\n", 1),
         ("a.txt", "1:0.5\n2:x\n", 2),
         ("a.txt", "2:inf\n", 1),
+        ("a.csv", "sea,sky\n0.5,1\n0.5,x\n", 3),
     ],
 )
 def test_what_is_refused_by_its_line(tmp_path, name, text, line):
     (tmp_path / name).write_text(text)
     with pytest.raises(DatasetError, match=f"line {line}: expected"):
         read_lists([tmp_path / name])
+
+
+def test_an_empty_cell_of_a_table_is_a_label_that_is_not_listed(tmp_path):
+    (tmp_path / "a.csv").write_text("b,a\n0,0.5\n,0.25\n")
+    names, (rows,) = read_lists([tmp_path / "a.csv"])
+    assert names == ("a", "b")
+    assert rows.indices.tolist() == [0, 1, 0]
+    assert rows.data.tolist() == [0.5, 0, 0.25]
 
 
 def test_npz(tmp_path):
@@ -89,5 +100,8 @@ def test_sets_are_written_and_read(tmp_path):
     for name in ("s.jsonl", "s.txt"):
         write_sets(tmp_path / name, found, names, values)
         assert rows_of(tmp_path / name) == [{"a": 1, "d": 1}, {}]
+    write_sets(tmp_path / "s.csv", found, names, values)
+    lines = (tmp_path / "s.csv").read_text().splitlines()
+    assert lines == ["labels,expected_fbeta", "a;d,0.5", ",1.0"]
     write_sets(tmp_path / "s.npz", found, None, values)
     assert (read_lists([tmp_path / "s.npz"])[1][0] != found).nnz == 0

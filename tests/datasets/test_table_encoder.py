@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
 
 from fbeta import FBetaClassifier
 from fbeta.datasets import TableEncoder
@@ -76,6 +77,18 @@ def test_columns_are_matched_by_name_and_new_values_are_no_trouble() -> None:
         encoder.transform(FRAME.drop(columns="note"))
     with pytest.raises(ValueError, match="X has 2 features, but TableEncoder is expecting 6"):
         encoder.transform(FRAME.to_numpy()[:, :2])
+
+
+def test_trees_of_scikit_learn_take_sparse_features() -> None:
+    X = TableEncoder(KINDS).fit_transform(FRAME)
+    assert X.indices.dtype == X.indptr.dtype == np.int32
+    DecisionTreeClassifier().fit(X, np.arange(len(FRAME)) % 2)
+
+
+def test_the_order_of_day_and_month_is_told() -> None:
+    frame = pd.DataFrame({"when": ["31/12/24", "30/12/24", "12/29/24"]})
+    with pytest.raises(ValueError, match="row 3: expected a date with the day before the month, f"):
+        TableEncoder({"when": "date"}).fit(frame).transform(frame)
 
 
 def test_all_bad_cells_are_told_together() -> None:

@@ -23,6 +23,7 @@ from fbeta.storage.model_files import ModelFileError, load_model
 
 from .. import make_models
 from ..cases import slow
+from ..children import child
 from ..fuzz import LIMIT
 
 pytest.importorskip("skops.io", reason="skops is not installed")
@@ -30,6 +31,24 @@ pytest.importorskip("skops.io", reason="skops is not installed")
 # of format 2, and of format 3 with parts of scikit-learn
 MODEL = (make_models.FOLDER / "method-fbeta.skops").read_bytes()
 PIPELINE = (make_models.FOLDERS[1] / "pipeline.skops").read_bytes()
+
+
+WITHOUT_TORCH = """
+import importlib, sys
+from fbeta.storage.model_files import load_model
+load_model(sys.argv[1])
+assert "skops.io" in sys.modules
+print("torch" in sys.modules, "dask.array" in sys.modules, end=" ")
+importlib.import_module("sklearn.externals.array_api_compat.torch")
+print("torch" in sys.modules)
+"""
+
+
+def test_a_model_is_loaded_without_pytorch_and_dask():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("sklearn.externals.array_api_compat", reason="since scikit-learn 1.7")
+    with child("-c", WITHOUT_TORCH, make_models.FOLDERS[1] / "pipeline.skops") as process:
+        assert process.stdout.read().split() == [b"False", b"False", b"True"]
 
 
 def pack(members: list[tuple[str, bytes]], compression: int = zipfile.ZIP_STORED) -> bytes:

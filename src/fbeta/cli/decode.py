@@ -26,10 +26,12 @@ Inputs = StrEnum("Inputs", ["auto", "probabilities", "logits"])
 
 @command("fbeta decode scores.jsonl --labels truth.jsonl --new new.jsonl -o sets.jsonl")
 def decode(
-    scores: Path = o.argument("Lists of scored labels: .jsonl, .npz, or label:score pairs."),
+    scores: Path = o.argument(
+        "Scored labels: .jsonl, .npz, label:score pairs, or a table with a column for each label."
+    ),
     labels: Path | None = o.option("The labels of these rows: the scores are calibrated on them."),
     new: Path | None = o.option("Other lists, decoded by what was learnt from --labels."),
-    output: Path | None = o.option("File for the label sets: .jsonl, .npz or text.", "-o"),
+    output: Path | None = o.option("File for the label sets: .jsonl, .csv, .npz or text.", "-o"),
     beta: float = o.BETA,
     inputs: Inputs = o.option("What scores are (auto: probabilities in [0, 1]).", default="auto"),
     min_labels: int = o.option("Predict at least so many.", default=0, **o.integer(0)),
@@ -76,6 +78,9 @@ def _calibrated(
     lists, truth = rows[0], sp.csr_array(rows[1], dtype=np.int8)
     if lists.shape[0] != truth.shape[0]:
         raise ValueError(f"--labels: {truth.shape[0]} rows, but there are {lists.shape[0]} lists")
+    if len(other := rows[1].data[~np.isin(rows[1].data, (0, 1))]):
+        raise ValueError(f"--labels: expected label sets, or 0 and 1, found the score {other[0]:g}")
+    truth.eliminate_zeros()
     decoder = FBetaDecoder(limits["beta"], inputs=inputs)
     goal = {name: limits[name] for name in ("min_labels", "max_labels")}
     held_out, expected, order = [], [], []

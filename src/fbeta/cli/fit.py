@@ -92,6 +92,9 @@ def fit(
     app.print_table(f"Fitted to {data}", ["", "value"], shown, err=printed)
     if summary.get("leaderboard"):
         _print_tried(summary["leaderboard"], summary["cv_score"], err=printed)
+    if summary.get("left_out"):
+        names = quoted(summary["left_out"], 10)
+        typer.echo(f"Left out, because of the --time-limit: {names}", err=printed)
 
 
 def _print_tried(rows: list[dict[str, Any]], score: float, *, err: bool) -> None:
@@ -108,10 +111,12 @@ def _fit_whole(
     train: TrainingData, model: Any, search: o.SearchOptions
 ) -> tuple[StoredModel, dict[str, Any]]:
     """Fit to a file that was read whole; return the model and what a summary says."""
-    data = train.data
+    data, left_out = train.data, []
     with app.status_line("reading the rows") as show:
 
         def on_event(event: Any) -> None:
+            if event.event == "left out" and event.detail.endswith("too long"):
+                left_out.append(event.name)
             if event.event == "stopped":
                 app.stderr(
                     "fbeta: interrupted: the best average so far is kept; Ctrl-C again ends all"
@@ -133,6 +138,7 @@ def _fit_whole(
         "columns": columns,
         "counts": dict(zip(data.label_names, counts, strict=True)),
         "leaderboard": getattr(model, "leaderboard_", []),
+        "left_out": left_out,
     }
 
 

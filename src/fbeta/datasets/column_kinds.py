@@ -143,7 +143,8 @@ class ColumnValues:
     def read(self, kind: str, first: str, tried: int = 200) -> tuple[str, FloatArray]:
         """Return the way in which most cells are read, ``first`` among equals, and the values.
 
-        A way is tried if its pattern fits one of ``tried`` cells.
+        A way is tried if its pattern fits one of ``tried`` cells. Dates may be of several forms,
+        but day and month have one order, which is then the way.
         """
         if self.is_parsed:
             return first, self.parse(kind, first)
@@ -152,13 +153,17 @@ class ColumnValues:
         places = np.arange(0, total, max(total // max(tried, 1), 1))
         places = np.unique(np.searchsorted(np.cumsum(self.counts), places, side="right"))
         sample = self.known.take(arrow.array(places)).to_pylist()
-        best, found, fewest = first, np.full(len(self.known), np.nan), total
+        parsed, unread = {first: np.full(len(self.known), np.nan)}, {first: total}
         for way in dict.fromkeys((first, *ways)):
-            if fewest and any(map(re.compile(ways[way], re.ASCII).match, sample)):
-                values = self.parse(kind, way)
-                unread = int(self.counts[np.isnan(values)].sum())
-                if unread < fewest:
-                    best, found, fewest = way, values, unread
+            if min(unread.values()) and any(map(re.compile(ways[way], re.ASCII).match, sample)):
+                parsed[way] = self.parse(kind, way)
+                unread[way] = int(self.counts[np.isnan(parsed[way])].sum())
+        best, *others = sorted(unread, key=lambda way: unread[way])
+        found = parsed[best]
+        for way in others if kind == "date" and unread[best] else ():
+            if unread[way] < total and not {way, best} >= {"dmy", "mdy"}:
+                found = np.where(np.isnan(found), parsed[way], found)
+                best = way if way in ("dmy", "mdy") else best
         return best, found
 
 
@@ -251,7 +256,8 @@ class _Inference(ColumnValues):
         order, moments = self.read("date", "iso")
         dated = self._share(moments)
         if dated == 1 or chosen == "date":
-            either = order == "dmy" and self._share(self.parse("date", "mdy")) == 1
+            dmy, mdy = (np.isnan(self.parse("date", way)) for way in ("dmy", "mdy"))
+            either = order == "dmy" and bool((dmy == mdy).all())
             note = "read as day, month, year; month, day, year would do, too" if either else ""
             return "date", note, order
         if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
@@ -260,7 +266,7 @@ class _Inference(ColumnValues):
         for part, option in ((share, "numeric"), (dated, "date")):
             if kind != "id" and not note and part >= _MIN_NOTED_SHARE:
                 what = "numbers" if option == "numeric" else "dates"
-                note = f"{100 * part:.0f} % of the cells are {what}: --{option} reads them"
+                note = f"{100 * part:.0f} % of the cells are {what}: --{option} names the others"
         return kind, note or ("" if kind == "id" else self._unit_note()), ""
 
     def _share(self, values: FloatArray) -> float:

@@ -105,7 +105,7 @@ def _parse_rows(
                 # a blank line; where there is one column, it may be an empty cell in quotes
                 if width is None or (row and (width == 1 or len(row) > 1 or row[0].strip())):
                     if width not in (None, len(row)):
-                        raise fail(path, start, f"{width} cells", row)
+                        raise fail(path, start, f"{width} cells instead of {len(row)}", row)
                     yield start, row
                 start = first_line + lines.line_num
         except csv.Error as error:

@@ -17,7 +17,7 @@ from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import Nominal, fill_gaps, read_arff, read_meka, read_mulan
-from fbeta.datasets.table_encoder import DateColumn, NumberColumn, TableEncoder
+from fbeta.datasets.table_encoder import ORDER_WORDS, DateColumn, NumberColumn, TableEncoder
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds
 
@@ -305,17 +305,18 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
         return cells, ""
     how, values, unread = part.read(cells)
     if isinstance(part, NumberColumn):
-        what, other = "number", f"a decimal {how!r}" if how != part.decimal else ""
+        what, other = "numbers", f"a decimal {how!r}" if how != part.decimal else ""
         parsed = arrow.array(values)
     else:
-        what, other = "date", f"dates in the order {how}" if how != part.order else ""
+        what = f"dates{ORDER_WORDS.get(how, '')}"
+        other = f"dates in the order {how}" if how != part.order else ""
         micro = np.nan_to_num(values * MICROSECONDS_PER_DAY).round().astype("datetime64[us]")
         parsed = arrow.array(micro, mask=np.isnan(values))
     notes = [f"column {name!r} is written with {other} here"] if other and is_text(cells) else []
     if unread.any():
         row = int(np.argmax(unread))
         notes.append(
-            f"column {name!r}: {unread.sum():,} cells are no {what}s and count as missing, "
+            f"column {name!r}: {unread.sum():,} cells are no {what} and count as missing, "
             f"the first in {table.where(row)}: {str(cell_at(cells, row))[:40]!r}"
         )
     return parsed, "; ".join(notes)

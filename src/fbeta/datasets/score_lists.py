@@ -1,4 +1,4 @@
-"""Lists of scored labels, and label sets, in files: JSON Lines, pairs of text, sparse npz."""
+"""Lists of scored labels, and label sets, in files: JSON Lines, tables, pairs, sparse npz."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ import scipy.sparse as sp
 
 from fbeta._files import write_atomically, write_text
 from fbeta.datasets.dataset import fail
+from fbeta.datasets.table_files import TABLE_SUFFIXES, FileFormat
+from fbeta.datasets.tables import save_table
 
 __all__ = ["read_lists", "write_sets"]
+
+_KINDS = {**TABLE_SUFFIXES, ".npz": "npz"}  # of files, by suffix; all others are text
 
 
 def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.csr_array]]:
     """Read files of scores or label sets, with one row on each line, or of sparse matrices.
 
     JSON Lines have an object from labels to scores or a list of labels, alone or under ``scores``
-    or ``labels``. Text has ``label:score`` pairs with blanks between, or labels with commas.
+    or ``labels``. Tables have a column for each label; a label with an empty cell is not listed.
+    Text has ``label:score`` pairs with blanks between, or labels with commas.
     Returns the names of the labels, None where these are numbers, and the rows of each file, (n, s)
     each; a label of a set has the score 1.
     """
-    packed = {path.suffix == ".npz" for path in paths}
-    if len(packed) > 1:
-        raise ValueError(f"{', '.join(map(str, paths))}: all of them .npz, or none")
-    if True in packed:
+    kinds = [_KINDS.get(path.suffix.lower(), "text") for path in paths]
+    if "npz" in kinds:
+        if len(set(kinds)) > 1:
+            raise ValueError(f"{', '.join(map(str, paths))}: all of them .npz, or none")
         matrices = []
         for path in paths:
             try:
@@ -41,13 +46,16 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
             matrix.resize((matrix.shape[0], max(other.shape[1] for other in matrices)))
         return None, matrices
     place: dict[str, int] = {}
+    readers = {"jsonl": _parse_json, "text": _parse_pairs}
     read = []
-    for path in paths:
-        parse = _parse_json if path.suffix in (".jsonl", ".ndjson") else _parse_pairs
+    for path, kind in zip(paths, kinds, strict=True):
+        if kind not in readers:
+            read.append(_table_lists(path, place))
+            continue
         data, columns, ends = [], [], [0]
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
-                for name, score in parse(path, number, line.strip()).items():
+                for name, score in readers[kind](path, number, line.strip()).items():
                     columns.append(place.setdefault(name, len(place)))
                     data.append(score)
                 ends.append(len(columns))
@@ -60,6 +68,16 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
         rows.sort_indices()
         found.append(rows)
     return tuple(sorted(place)), found
+
+
+def _table_lists(path: Path, place: dict[str, int]) -> tuple[Any, Any, list[int]]:
+    """Return scores, their columns and the ends of rows; new labels are added to ``place``."""
+    table = FileFormat().read(path)
+    values = table.numbers(table.header, "nan")
+    listed = ~np.isnan(values)
+    places = [place.setdefault(name, len(place)) for name in table.header]
+    columns = np.broadcast_to(places, listed.shape)[listed]
+    return values[listed], columns, [0, *np.cumsum(listed.sum(axis=1)).tolist()]
 
 
 def _parse_json(path: Path, number: int, line: str) -> dict[str, float]:
@@ -97,17 +115,17 @@ def _score(value: Any) -> float:
 
 
 def write_sets(path: Path, found: sp.csr_array, names: Sequence[str] | None, values: Any) -> None:
-    """Write label sets (n, s) and their expected F_beta (n,): JSON Lines, text, or sparse npz."""
-    if path.suffix == ".npz":
+    """Write label sets (n, s) and their expected F_beta (n,): a table, text, or sparse npz."""
+    kind = _KINDS.get(path.suffix.lower(), "text")
+    if kind == "npz":
         with write_atomically(path) as part, part.open("wb") as file:
             sp.save_npz(file, sp.csr_array(found, dtype=np.int8))
         return
-    lines = []
-    for row, value in zip(np.split(found.indices, found.indptr[1:-1]), values, strict=True):
-        labels: list[Any] = row.tolist() if names is None else [names[j] for j in row]
-        shown = {"labels": labels, "expected_fbeta": round(float(value), 6)}
-        as_json = path.suffix in (".jsonl", ".ndjson")
-        lines.append(
-            json.dumps(shown, ensure_ascii=False) if as_json else ",".join(map(str, labels))
-        )
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    known: Any = range(found.shape[1]) if names is None else names
+    known = known if kind == "jsonl" else list(map(str, known))
+    sets = [[known[j] for j in row] for row in np.split(found.indices, found.indptr[1:-1])]
+    if kind == "text":
+        write_text(path, "".join(",".join(labels) + "\n" for labels in sets))
+        return
+    expected = [round(float(value), 6) for value in values]
+    save_table(path, {"labels": sets, "expected_fbeta": expected}, kind)

@@ -41,6 +41,8 @@ _TF_IDF: dict[str, Any] = {"sublinear_tf": True, "strip_accents": "unicode"}
 # in shorter tables a word that is there once may be all there is
 _MIN_ROWS_FOR_REPEATED_TERMS = 50
 _PERIODS = (365.2425, 7.0, 1.0)  # days of a year, a week and a day
+#: What a date of some order is called in messages.
+ORDER_WORDS = {"dmy": " with the day before the month", "mdy": " with the month before the day"}
 # wider tables become sparse
 _MAX_DENSE_FEATURES = 1_000
 
@@ -126,7 +128,7 @@ class CategoryColumn:
         known = arrow.array(self.values, arrow.string())
         codes = compute.fill_null(compute.index_in(categories(cells), value_set=known), -1)
         column = np.asarray(codes)
-        rows = np.flatnonzero(column >= 0)
+        rows = np.flatnonzero(column >= 0).astype(np.int32)  # trees of scikit-learn want no int64
         entries = (np.ones(rows.size), (rows, column[rows]))
         return sparse.csr_array(entries, shape=(len(cells), len(self.values)))
 
@@ -347,6 +349,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 row = int(np.argmax(bad))
                 cell = str(categories(cells[row : row + 1])[0])[:40]
                 what = "number" if isinstance(part, NumberColumn) else "date"
+                what += ORDER_WORDS.get(getattr(part, "order", ""), "")
                 words = f"expected a {what}, found {cell!r}"
             else:
                 bad = missing(cells) if gaps else bad[:0]

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -75,8 +76,19 @@ TRUSTED: dict[str, tuple[str, ...]] = {
 
 
 def load_skops() -> Any:
-    """Import what reads and writes parts of scikit-learn."""
-    return optional_import("skops.io", "cli", "storing models with parts of scikit-learn")
+    """Import what reads and writes parts of scikit-learn.
+
+    skops imports every package of scikit-learn; those for PyTorch and Dask, which would take
+    seconds, are hidden from it.
+    """
+    names = (f"sklearn.externals.array_api_compat.{name}" for name in ("cupy", "dask", "torch"))
+    hidden = [] if "skops.io" in sys.modules else [n for n in names if n not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        return optional_import("skops.io", "cli", "storing models with parts of scikit-learn")
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def unfolded_bound(size: int) -> int:
