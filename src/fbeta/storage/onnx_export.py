@@ -274,8 +274,9 @@ def _neighbours(model: NeighboursModel, X: Value) -> tuple[Value, Value]:
 
 def _leaves(model: Trees, X: Value) -> Value:
     """Return the leaf of each tree that a row ends in, (n, T)."""
-    # the trees were grown on single precision
-    g, single = X.graph, X.cast(np.float32).cast(float)
+    # the trees were grown on single precision; what exceeds it is above every split
+    most = float(np.finfo(np.float32).max)
+    g, single = X.graph, X.Clip(-most, most).cast(np.float32).cast(float)
     feature, left, right = (g.constant(a, int) for a in (model.feature, model.left, model.right))
     threshold = g.constant(model.threshold)
 
@@ -324,9 +325,7 @@ def _scores(model: Any, X: Value) -> Any:
     """Return the scores of all targets."""
     if isinstance(model, BoostedModel):
         return _boosted_scores(model, X)
-    coef, intercept = (
-        np.asarray(to_numpy(part), dtype=np.float64) for part in (model.coef, model.intercept)
-    )
+    coef, intercept = (np.asarray(to_numpy(a), float) for a in (model.coef, model.intercept))
     scores = X @ coef.T + np.clip(intercept, -CERTAIN_SCORE, CERTAIN_SCORE)
     problem = getattr(model, "problem", None)
     if problem is None or np.array_equal(problem, np.arange(len(coef))):
