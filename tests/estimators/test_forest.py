@@ -193,6 +193,9 @@ def test_boosted_trees_of_files_belong_together(tmp_path):
             type(clf.model)(**(arrays | {name: np.full_like(arrays[name], bad)}))
     with pytest.raises(ValueError, match="are of 3 features"):
         clf.model.probabilities(NEW[:, :2])
+    longer = type(clf.model)(**(arrays | {"baseline": np.zeros(99)}))
+    with pytest.raises(ValueError, match="has 99 targets"):
+        clf.adopt(clf.code, longer).predict(NEW)
 
 
 def test_nodes_of_files_are_those_of_trees():

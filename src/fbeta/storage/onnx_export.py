@@ -300,9 +300,11 @@ def _boosted_scores(model: BoostedModel, X: Value) -> Any:
     baseline = np.clip(model.baseline, -CERTAIN_SCORE, CERTAIN_SCORE)[None, :]
     if not len(model.roots):
         return X[:, :1] * 0.0 + baseline
-    members = model.target[:, None] == np.arange(len(model.baseline))
-    values: Value = X.graph.constant(model.value).Gather(_leaves(model, X), axis=0)
-    return values @ members + baseline
+    # a table of trees by targets would be larger than the trees
+    leaves, zeros = _leaves(model, X), X[:, :1] * 0.0 + np.zeros_like(baseline)
+    places = leaves * X.graph.constant([0], int) + X.graph.constant(model.target, int)
+    values: Value = X.graph.constant(model.value).Gather(leaves, axis=0)
+    return zeros.ScatterElements(places, values, reduction="add") + baseline
 
 
 def _forest_sets(model: ForestModel, X: Value) -> tuple[Value, Value]:
