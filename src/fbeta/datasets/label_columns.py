@@ -245,9 +245,8 @@ def _joined(
     twins = [group for group in found if len(group) > 1]
     if not twins:
         return tags, ()
-    shown = "; ".join(
-        " and ".join(f"{name!r} ({counts[name]})" for name in group) for group in twins[:5]
-    )
+    words = (" and ".join(f"{name!r} ({counts[name]})" for name in group) for group in twins[:5])
+    shown = "; ".join(words)
     what = "are joined" if join else "are different labels (--join-labels makes them one)"
     return tags, (f"Labels that differ in case, blanks or Unicode form only {what}: {shown}",)
 

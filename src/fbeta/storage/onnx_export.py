@@ -105,9 +105,7 @@ def to_onnx(
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", None)
     columns: dict[str, Any] = {"X": feature_names}
-    known = (
-        part.n_features_in_ for part in [*steps, classifier] if hasattr(part, "n_features_in_")
-    )
+    known = (p.n_features_in_ for p in [*steps, classifier] if hasattr(p, "n_features_in_"))
     widths = {"X": next(known)}
     # a table is read from the inputs of the graph, so its encoder comes first
     encoder = steps.pop(0) if steps and isinstance(steps[0], TableEncoder) else None
@@ -316,10 +314,8 @@ def _forest_sets(model: ForestModel, X: Value) -> tuple[Value, Value]:
     sets, shares = np.zeros((len(counts), width), np.int64), np.zeros((len(counts), width))
     sets[rows, column], shares[rows, column] = model.shares.indices, model.shares.data
     g, leaf = X.graph, _leaves(model, X)
-    places, values = (
-        table.Gather(leaf, axis=0).Reshape([0, len(model.roots) * width])
-        for table in (g.constant(sets, int), g.constant(shares))
-    )
+    tables, shape = (g.constant(sets, int), g.constant(shares)), [0, len(model.roots) * width]
+    places, values = (table.Gather(leaf, axis=0).Reshape(shape) for table in tables)
     return places, values
 
 
