@@ -219,6 +219,16 @@ def test_hints(tmp_path: Path, run: Run) -> None:
     assert "'Gift' (40) and 'gift' (20)" in out
     assert run("fit", train, *FIT, "--join-labels", "-o", model)[0] == 0
     assert load_model(model).label_names == ("Gift",)
+    # other files may spell the label otherwise
+    for i, names in enumerate((["gift"], ["gift", "Gift", "gift"], ["GIFT ", "gift"])):
+        tags = [names[j % len(names)] for j in range(60)]
+        other = write(tmp_path / f"{i}.csv", frame.assign(tags=tags))
+        code, out, err = run("evaluate", model, other, "--json")
+        assert code == 0, err
+        assert [row["true"] for row in json.loads(out)["by_label"]] == [60]
+        assert "never seen" not in err
+    forms = frame.assign(tags=["caf\u00e9" if i % 3 else "cafe\u0301" for i in range(60)])
+    assert "caf\u00e9' (40) and" in run("fit", write(train, forms), *FIT, "-o", model)[1]
 
 
 def test_explain(tmp_path: Path, run: Run) -> None:

@@ -173,7 +173,8 @@ sys.exit(run())
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("method", [("fbeta",), ("auto", "--time-limit", "5")])
+# with no time for another candidate: nearest neighbours would do with the memory there is
+@pytest.mark.parametrize("method", [("fbeta",), ("auto", "--time-limit", "0.001")])
 def test_too_little_memory_is_told_in_a_line(tmp_path: Path, method: tuple[str, ...]) -> None:
     data, output = tmp_path / "a.svm", tmp_path / "m.skops"
     data.write_text("".join(f"{i % 7},{i % 5} {i + 1}:1 1000000:1\n" for i in range(50)))
@@ -201,7 +202,15 @@ def test_a_reader_that_leaves_is_told_in_a_line(model: Path, tmp_path: Path) -> 
         assert process.wait(timeout=60) == 2
 
 
-@pytest.mark.parametrize("error", [MemoryError(), MemoryError("of 8 GB"), OSError(28, "No space")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("of 8 GB"),
+        ImportError("a.so: failed to map segment from shared object"),
+        OSError(28, "No space"),
+    ],
+)
 def test_what_the_machine_refuses_is_no_bug(
     model: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -213,7 +222,7 @@ def test_what_the_machine_refuses_is_no_bug(
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert "bug" not in err
-    assert ("out of memory" in err) == isinstance(error, MemoryError)
+    assert ("out of memory" in err) == isinstance(error, (MemoryError, ImportError))
 
 
 SLOW = """

@@ -163,6 +163,23 @@ def test_large_data_and_no_time_leave_a_first_model(monkeypatch):
     assert clf.predict(X).shape == Y.shape
 
 
+def test_a_first_model_that_is_too_large_is_that_of_another_map(monkeypatch):
+    monkeypatch.setattr(searching, "PILOT_ROWS", 50)
+    X, Y, _, _ = make_calibrated(120, n_labels=2, n_features=6)
+    wide = sp.hstack([np.exp(X), sp.csr_array((120, 10_000))], format="csr")
+    for name in ("EXACT_ROWS", "LANDMARKS"):
+        monkeypatch.setattr(auto, name, 20)
+    for most, count in ((8 * 4 * 10_000, 1), (10, 0)):
+        monkeypatch.setattr(searching, "MAX_MODEL_BYTES", most)
+        search = prepared(wide, Y, Clock(lambda: 0.0, 100.0))
+        search._pilot()
+        assert len(search.fallback.found if count else ()) == count
+        assert (search.fallback is None) == (count == 0)
+    monkeypatch.setattr(searching, "MAX_MODEL_BYTES", 8 * 4 * 10_000)
+    clf = FBetaAuto(time_limit=1e-6, cv=2).fit(wide, Y)
+    assert clf.predict(wide).shape == Y.shape
+
+
 def test_members_with_small_weights_are_dropped_where_fits_would_end_too_late(data, monkeypatch):
     search = prepared(*data, Clock(lambda: 0.0, 10.0), kinds=True)
     for model in ("sized", "joint"):

@@ -154,6 +154,28 @@ def test_boosting_with_constant_labels_and_rows_without_weight():
     np.testing.assert_array_equal(boosted(Y, weight).predict_proba(NEW), some.predict_proba(NEW))
 
 
+@pytest.mark.parametrize("most", [50, 2000])
+def test_boosting_with_weights_of_any_scale(monkeypatch, most):
+    monkeypatch.setattr(forest_module, "MAX_SORTED_ROWS", most)
+    large = boosted(Y, np.full(60, 2.0**40)).predict_proba(NEW)
+    # splits that tie may differ
+    larger = boosted(Y, np.full(60, 2.0**300)).predict_proba(NEW)
+    np.testing.assert_allclose(larger, large, atol=0.05)
+    assert np.ptp(large, axis=0).min() > 0.05
+    # all but nothing says that the first label is ever missing, or there
+    for likely, other in ((1.0, 1e-20), (1e-300, 1e100)):
+        P = boosted(Y, np.where(Y[:, 0], likely, other)).predict_proba(NEW)
+        np.testing.assert_allclose(P[:, 0], likely > other, atol=1e-6)
+        assert np.isfinite(P).all()
+
+
+def test_a_feature_beyond_single_precision_is_above_every_split():
+    far = np.array([[1e300, 0.0, 0.0], [-1e300, 0.0, 0.0]])
+    for clf in (boosted(Y), FBetaForest(n_estimators=5, random_state=0).fit(X, Y)):
+        near = clf.predict_proba(np.sign(far) * 1e30)
+        np.testing.assert_array_equal(clf.predict_proba(far), near)
+
+
 def test_boosted_trees_of_files_belong_together(tmp_path):
     pytest.importorskip("skops")
     clf = boosted(Y, sizes="independent")
@@ -166,3 +188,38 @@ def test_boosted_trees_of_files_belong_together(tmp_path):
             type(clf.model)(**(arrays | {name: arrays[name][:-1]}))
     with pytest.raises(ValueError, match="do not belong together"):
         type(clf.model)(**(arrays | {"target": arrays["target"] + 99}))
+    for name, bad in (("value", np.nan), ("value", np.inf), ("baseline", np.nan)):
+        with pytest.raises(ValueError, match="do not belong together"):
+            type(clf.model)(**(arrays | {name: np.full_like(arrays[name], bad)}))
+    with pytest.raises(ValueError, match="are of 3 features"):
+        clf.model.probabilities(NEW[:, :2])
+    longer = type(clf.model)(**(arrays | {"baseline": np.zeros(99)}))
+    with pytest.raises(ValueError, match="has 99 targets"):
+        clf.adopt(clf.code, longer).predict(NEW)
+
+
+def test_nodes_of_files_are_those_of_trees():
+    boost = boosted(Y).model
+    forest = FBetaForest(n_estimators=2, random_state=0).fit(X, Y).model
+    neighbours = NeighboursClassifier().fit(X, Y).model
+
+    def refuses(model, **changes):
+        with pytest.raises(ValueError, match=r"do not belong together|not those of trees"):
+            type(model)(**(vars(model) | changes))
+
+    refuses(forest, shares=forest.shares * np.nan)
+    refuses(forest, shares=-forest.shares)
+    refuses(neighbours, which=neighbours.which - 1)
+    refuses(neighbours, which=neighbours.which[1:])
+    refuses(neighbours, weight=neighbours.weight * np.nan)
+    refuses(neighbours, n_neighbours=0)
+    for model in (boost, forest):
+        refuses(model, threshold=model.threshold * np.nan)
+        refuses(model, feature=np.full_like(model.feature, 3))
+        for name in ("roots", "feature", "left", "right"):
+            refuses(model, **{name: getattr(model, name).astype(np.int8)})  # numbers wrap around
+            refuses(model, **{name: getattr(model, name).astype(float)})
+            refuses(model, **{name: getattr(model, name)[:, None]})
+        refuses(model, left=model.right)  # a node below another one twice
+        refuses(model, right=model.right[::-1].copy())
+        refuses(model, roots=0 * model.roots)

@@ -11,12 +11,14 @@ import scipy.sparse as sp
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaReduction, SizedClassifier
+from fbeta import AlphaSearchCV, FBetaClassifier, FBetaEnsemble, FBetaReduction, SizedClassifier
 from fbeta.datasets import make_calibrated
 from fbeta.methods import load_part
 
@@ -66,6 +68,19 @@ def test_pipelines_over_text():
     labels = [["fruit", "red"], ["fruit"], ["red"], []] * 5
     clf = FBetaReduction(make_pipeline(TfidfVectorizer(), MultinomialNB())).fit(text, labels)
     assert clf.predict(["red apple", "green car"]) == [["fruit", "red"], []]
+
+
+@pytest.mark.parametrize("wrapper", [ClassifierChain, MultiOutputClassifier])
+def test_a_classifier_of_several_labels_only_is_named(data, wrapper):
+    X, Y = data[:2]
+    whole = wrapper(LogisticRegression())
+    members = [("chain", whole)]
+    for estimator in (whole, make_pipeline(StandardScaler(), whole)):
+        for clf in (FBetaReduction(estimator), SizedClassifier(estimator=estimator)):
+            with pytest.raises(TypeError, match=f"{wrapper.__name__} needs several labels"):
+                clf.fit(X, Y)
+    with pytest.raises(TypeError, match="needs several labels"):
+        FBetaEnsemble(members, cv=2).fit(X, Y)
 
 
 def test_missing_values_are_for_the_classifier_to_accept(data):

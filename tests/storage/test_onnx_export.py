@@ -101,6 +101,22 @@ def test_same_sets(model):
             np.testing.assert_array_equal(run(["labels"], {"X": X_test, **feeds})[0], within)
 
 
+def test_a_graph_of_boosted_trees_grows_as_they_do():
+    X, Y = draw(60, s=60)
+    model = BoostedClassifier(n_estimators=5, random_state=0).fit(X, Y)
+    size = sum(array.nbytes for array in vars(model.model).values() if np.ndim(array))
+    assert len(to_onnx(model).SerializeToString()) < 2 * size + 50_000
+
+
+@pytest.mark.parametrize("kind", ["forest", "boosting"])
+def test_trees_take_features_beyond_single_precision(kind):
+    X, Y = draw(40)
+    model = MODELS[kind].fit(X, Y)
+    X[:, 0] = np.resize([1e300, -1e300], len(X))
+    probabilities = session(to_onnx(model)).run(["probabilities"], {"X": X})[0]
+    np.testing.assert_allclose(probabilities, model.predict_proba(X), rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["yeast", slow("enron"), slow("bibtex")])
 @pytest.mark.parametrize("kind", ["joint", "independent", "sized", "cardinality"])
 def test_same_sets_on_real_data(kind, name, mulan):

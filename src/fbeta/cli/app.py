@@ -181,7 +181,8 @@ def _error_text(error: BaseException) -> str | None:
         return "the reader of the output has gone (broken pipe)"
     if isinstance(error, BrokenExecutor):
         return "a worker was killed, as happens when memory runs out: fewer --jobs need less"
-    if isinstance(error, MemoryError):
+    # a library cannot be loaded where there is no memory for it
+    if isinstance(error, MemoryError) or "failed to map segment" in str(error):
         return f"out of memory{f': {error}' if str(error) else ''}"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""

@@ -273,7 +273,7 @@ class DataOptions(FileOptions):
     label_column: str | None = option("The column that lists labels by name.", panel=_TABLE)
     delimiter: str | None = option("Between the names in it; found by default.", panel=_TABLE)
     join_labels: bool = option(
-        "Names that differ in case or blanks only are one label.",
+        "Names that differ in case, blanks or Unicode form only are one label.",
         "--join-labels",
         default=False,
         panel=_TABLE,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
+from unicodedata import normalize
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class LabelColumns:
     delimiter: str | None = None  # between the tags in ``column``; inferred by default
     names: Sequence[str] | None = None  # that may occur in ``column``; by default those that do
     words: bool = True  # whether ``yes``, ``x`` and blanks are 0/1, and ``NA`` is no tag
-    join: bool = False  # whether tags that differ in case or blanks only are one label
+    join: bool = False  # whether tags that differ in case, blanks or form only are one
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -131,9 +132,9 @@ class LabelColumns:
 
     def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
         rows, codes, tags, delimiter = self._tags(table)
-        tags, notes = _joined(tags, np.bincount(codes, minlength=len(tags)).tolist(), self.join)
+        names, counts = self.names if known is None else known, np.bincount(codes, None, len(tags))
+        tags, notes = _joined(tags, counts.tolist(), self.join, names or ())
         found = sorted(set(tags))
-        names = self.names if known is None else known
         names = found if names is None else names
         if not names:
             raise fail(table.path, None, f"at least one label in the column {self.column!r}")
@@ -227,25 +228,27 @@ def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tu
     return Y, notes
 
 
-def _joined(tags: list[str], rows: list[int], join: bool) -> tuple[list[str], tuple[str, ...]]:
-    """Find names that differ in case or blanks only, and join them if wanted."""
-    counts: Counter[str] = Counter()
+def _joined(
+    tags: list[str], rows: list[int], join: bool, known: Iterable[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Find names that look alike, and join them if wanted: to a known one, or the most frequent."""
+    counts, own = Counter(dict.fromkeys(known, 0)), set(known)
     for tag, count in zip(tags, rows, strict=True):
         counts[tag] += count
     groups: dict[str, list[str]] = {}
-    for name in sorted(counts, key=counts.__getitem__, reverse=True):
-        groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
-    twins = [group for group in groups.values() if len(group) > 1]
+    for name in sorted(counts, key=lambda name: (name in own, counts[name]), reverse=True):
+        key = normalize("NFC", " ".join(name.split()).casefold())
+        groups.setdefault(key, []).append(name)
+    first = {name: group[0] for group in groups.values() for name in group} if join else {}
+    tags = [first.get(tag, tag) for tag in tags]
+    found = ([name for name in group if counts[name]] for group in groups.values())
+    twins = [group for group in found if len(group) > 1]
     if not twins:
         return tags, ()
-    shown = "; ".join(
-        " and ".join(f"{name!r} ({counts[name]})" for name in group) for group in twins[:5]
-    )
+    words = (" and ".join(f"{name!r} ({counts[name]})" for name in group) for group in twins[:5])
+    shown = "; ".join(words)
     what = "are joined" if join else "are different labels (--join-labels makes them one)"
-    first = {name: group[0] for group in groups.values() for name in group} if join else {}
-    return [first.get(tag, tag) for tag in tags], (
-        f"Labels that differ in case or blanks only {what}: {shown}",
-    )
+    return tags, (f"Labels that differ in case, blanks or Unicode form only {what}: {shown}",)
 
 
 def find_delimiter(cells: Iterable[Any]) -> str | None:

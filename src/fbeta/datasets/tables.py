@@ -80,7 +80,7 @@ def read_table(
     delimiter : str, optional
         What separates the names in `label_column`; inferred by default.
     join_labels : bool
-        Whether names that differ in case or blanks only are one label.
+        Whether names that differ in case, blanks or Unicode form only are one label.
     kinds : mapping from str to str, optional
         ``"numeric"``, ``"categorical"``, ``"text"``, ``"date"`` or ``"id"`` by column; the others
         are inferred.

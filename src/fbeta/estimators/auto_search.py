@@ -119,11 +119,11 @@ class Search:
         self.report(Progress(name, event, score, best, clock.elapsed, clock.limit, detail))
 
     def _pilot(self) -> None:
-        """Try a first model on some rows, as a fallback, and see how many rows can be used."""
+        """Try a first model that is not too large on some rows, and see how many can be used."""
         small, trial, limit = self._part(PILOT_ROWS), self.trial, self.clock.limit or np.inf
         try:
-            small._try((next(iter(self.maps)), QUICK))
-        except ValueError:
+            next(name for name in self.maps if small._try((name, QUICK)) and small.found)
+        except (ValueError, StopIteration):
             return
         self.fallback, quick = small, small.candidates[0]
         (some, held), (train, test) = small.trial.folds[0], trial.folds[0]

@@ -82,9 +82,12 @@ def check_takes_weight(estimator: Any, sample_weight: Any) -> None:
 
 def check_classifier(estimator: Any, *methods: str) -> None:
     """Raise unless a classifier has one of the methods, and warn of reweighted classes."""
-    if not [name for name in methods if hasattr(estimator, name)]:
-        name = type(estimator).__name__
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    name = type(last).__name__
+    if not any(hasattr(estimator, method) for method in methods):
         raise TypeError(f"estimator needs {' or '.join(methods)}, which {name} does not have")
+    if hasattr(last, "__sklearn_tags__") and not get_tags(last).target_tags.single_output:
+        raise TypeError(f"{name} needs several labels: pass the classifier that it is made of")
     for name, value in estimator.get_params().items():
         if name.rpartition("__")[2] == "class_weight" and value is not None:
             warnings.warn(

@@ -73,17 +73,18 @@ class Trees:
 
     def __post_init__(self) -> None:
         # a file may come from anybody, and every walk has to end within the arrays
-        nodes = np.arange(len(self.feature))
-        last = len(nodes) - 1
-        leaf = (self.left == nodes) & (self.right == nodes)
-        inner = (self.left > nodes) & (self.right > nodes)
-        inner &= (self.left <= last) & (self.right <= last)
-        inner &= (self.feature >= 0) & (self.feature < self.n_features)
-        same = {len(a) for a in (self.threshold, self.left, self.right, self.feature)}
-        roots = (self.roots >= 0) & (self.roots <= last)
-        if len(same) > 1 or not roots.all():
+        whole = self.roots, self.feature, self.left, self.right
+        sizes = {a.shape for a in (self.threshold, *whole[1:])}
+        typed = {(a.ndim, a.dtype.str[1:]) for a in whole} == {(1, "i4")}
+        if len(sizes) > 1 or not typed or np.isnan(self.threshold).any():
             raise ValueError("the arrays of a forest do not belong together")
-        if not (leaf | inner).all():
+        nodes = np.arange(len(self.feature))
+        inner = (self.left != nodes) | (self.right != nodes)
+        # every node is a root, or below one node in front of it
+        once = np.sort(np.concatenate([self.roots, self.left[inner], self.right[inner]]))
+        down = np.minimum(self.left, self.right) >= nodes + inner
+        known = (self.feature >= 0) & (self.feature < self.n_features)
+        if not (np.array_equal(once, nodes) and (down & known).all()):
             raise ValueError("the nodes of a forest are not those of trees")
 
     @staticmethod
@@ -101,6 +102,8 @@ class Trees:
 
     def _parts(self, X: Any) -> Iterator[tuple[slice, NDArray[np.int32]]]:
         """Yield some rows at a time, with their leaves."""
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"the trees are of {self.n_features} features, not of {X.shape[1]}")
         rows = max(1, MAX_VISITS // max(len(self.roots), self.n_features))
         for start in range(0, X.shape[0], rows):
             part = X[start : start + rows]
@@ -109,8 +112,9 @@ class Trees:
 
     def leaves(self, X: NDArray[Any]) -> NDArray[np.int32]:
         """Return the leaf of each tree that a row ends in, of shape (n, T)."""
-        # the trees were grown on single precision
-        X = X.astype(np.float32, copy=False)
+        # the trees were grown on single precision; what exceeds it is infinite, above every split
+        with np.errstate(over="ignore"):
+            X = X.astype(np.float32, copy=False)
         node = np.repeat(self.roots[None, :], len(X), axis=0)
         flat, row = node.reshape(-1), np.repeat(np.arange(len(X)), len(self.roots))
         walking = np.flatnonzero(self.left[flat] != flat)
@@ -130,7 +134,8 @@ class ForestModel(Trees):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shares.shape[0] != len(self.feature):
+        known = np.isfinite(self.shares.data) & (self.shares.data >= 0)
+        if self.shares.shape[0] != len(self.feature) or not known.all():
             raise ValueError("the arrays of a forest do not belong together")
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
@@ -156,8 +161,9 @@ class BoostedModel(Trees):
     def __post_init__(self) -> None:
         super().__post_init__()
         known = (self.target >= 0) & (self.target < len(self.baseline))
-        sizes = len(self.value) == len(self.feature), len(self.target) == len(self.roots)
-        if not (all(sizes) and known.all()):
+        sizes = self.value.shape == self.feature.shape, self.target.shape == self.roots.shape
+        numbers = np.isfinite(self.value).all() and not np.isnan(self.baseline).any()
+        if not (all(sizes) and known.all() and numbers):
             raise ValueError("the arrays of boosted trees do not belong together")
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
@@ -288,16 +294,13 @@ class BoostedClassifier(StatisticsClassifier):
         """Fit the trees of each target."""
         X = check_array(X, accept_sparse="csr", dtype=np.float32)
         X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X)
-        if weight is not None:
-            X, targets, weight = X[weight > 0], targets[weight > 0], weight[weight > 0]
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=targets.shape[1])
 
         def boost(j: int) -> tuple[float, list[tuple[Any, ...]]]:
             y = targets[:, [j]].toarray()[:, 0]
             return _boosted_trees(X, y, weight, self.n_estimators, seeds[j])
 
-        jobs = effective_n_jobs(self.n_jobs)
-        found = run_threaded(boost, range(targets.shape[1]), workers=jobs)
+        found = run_threaded(boost, range(len(seeds)), workers=effective_n_jobs(self.n_jobs))
         trees = [tree for _, own in found for tree in own]
         target = np.repeat(np.arange(len(found), dtype=np.int32), [len(own) for _, own in found])
         more = {"value": np.concatenate([[], *(tree[4] for tree in trees)]), "target": target}
@@ -313,32 +316,27 @@ def _boosted_trees(
     n, rng, trees = len(y), np.random.RandomState(seed), list[tuple[Any, ...]]()
     if y.min() == y.max():
         return (np.inf if y[0] else -np.inf), trees
-    if n > MAX_SORTED_ROWS:
-        model = HistGradientBoostingClassifier(
-            max_iter=count,
-            learning_rate=LEARNING_RATE,
-            l2_regularization=LEAF_PENALTY,
-            max_leaf_nodes=7,
-            random_state=rng,
-            **HISTOGRAMS,
-        )
-        with one_openmp_thread():
-            model.fit(X, y, sample_weight=weight)
-        return float(model._baseline_prediction[0, 0]), [_read(t) for (t,) in model._predictors]
     own = np.ones(n) if weight is None else weight
-    share = float(y @ own / own.sum())
-    baseline = float(np.log(share / (1 - share)))
+    if n > MAX_SORTED_ROWS:
+        # gradients are in single precision, whose range a power of two keeps without rounding
+        scale = np.ldexp(1.0, np.frexp(own.mean())[1] - 1)
+        more = {"l2_regularization": LEAF_PENALTY / scale, "max_leaf_nodes": 7, **HISTOGRAMS}
+        more |= {"learning_rate": LEARNING_RATE, "random_state": rng}
+        model = HistGradientBoostingClassifier(max_iter=count, **more)
+        with one_openmp_thread():
+            model.fit(X, y, sample_weight=None if weight is None else own / scale)
+        return float(model._baseline_prediction[0, 0]), [_read(t) for (t,) in model._predictors]
+    baseline = float(np.log(own[y > 0].sum()) - np.log(own[y == 0].sum()))
     scores = np.full(n, baseline)
     for i in range(count):
         check_cancelled()
         p = expit(scores)
-        slope, curvature = own * (y - p), own * np.maximum(p * (1 - p), MIN_CURVATURE)
+        slope, curvature = y - p, np.maximum(p * (1 - p), MIN_CURVATURE)
         tree = DecisionTreeRegressor(**BOOSTED_TREES[i % len(BOOSTED_TREES)], random_state=rng)
         with config_context(skip_parameter_validation=True, assume_finite=True):
-            tree.fit(X, slope / curvature, sample_weight=curvature, check_input=False)
-        nodes = tree.tree_
-        leaf = nodes.apply(X)
-        sums = (np.bincount(leaf, part, nodes.node_count) for part in (slope, curvature))
+            tree.fit(X, slope / curvature, sample_weight=own * curvature, check_input=False)
+        nodes, leaf = tree.tree_, tree.tree_.apply(X)
+        sums = (np.bincount(leaf, own * part, nodes.node_count) for part in (slope, curvature))
         value = LEARNING_RATE * next(sums) / (next(sums) + LEAF_PENALTY)
         scores += value[leaf]
         parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
@@ -348,8 +346,7 @@ def _boosted_trees(
 
 def _read(tree: Any) -> tuple[Any, ...]:
     """Return feature, threshold, left, right and value of the nodes of a tree of histograms."""
-    nodes = tree.nodes
-    leaf = nodes["is_leaf"] == 1
+    nodes, leaf = tree.nodes, tree.nodes["is_leaf"] == 1
     left, right = (np.where(leaf, -1, nodes[side].astype(np.int64)) for side in ("left", "right"))
     value = np.where(leaf, nodes["value"], 0.0)
     return nodes["feature_idx"], nodes["num_threshold"], left, right, value
@@ -364,6 +361,12 @@ class NeighboursModel:
     weight: NDArray[np.float64]
     n_sets: int
     n_neighbours: int
+
+    def __post_init__(self) -> None:
+        known = (self.which >= 0) & (self.which < self.n_sets)
+        same = known.shape == self.weight.shape == self.X.shape[:1] and self.n_neighbours >= 1
+        if not (same and (known & (self.weight > 0)).all()):
+            raise ValueError("the arrays of nearest neighbours do not belong together")
 
     def probabilities(self, X: Any) -> NDArray[np.float64]:
         """Return the weight of each label set, (n, L): of neighbours, by their inverse distance."""

@@ -235,6 +235,8 @@ class SizedCode(Code):
 
     def statistics(self, P: Any) -> LabelStatistics:
         """Return the statistics of labels, and of sizes with probabilities up to a factor, as P."""
+        if P.shape[1] != self.width():
+            raise ValueError(f"the model has {P.shape[1]} targets, and the code {self.width()}")
         return self.of_labels(P, None if self.independent else self.law_of_sizes(P))
 
     def of_labels(self, P: Any, sizes: Any = None) -> LabelStatistics:

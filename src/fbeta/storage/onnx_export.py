@@ -105,9 +105,7 @@ def to_onnx(
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", None)
     columns: dict[str, Any] = {"X": feature_names}
-    known = (
-        part.n_features_in_ for part in [*steps, classifier] if hasattr(part, "n_features_in_")
-    )
+    known = (p.n_features_in_ for p in [*steps, classifier] if hasattr(p, "n_features_in_"))
     widths = {"X": next(known)}
     # a table is read from the inputs of the graph, so its encoder comes first
     encoder = steps.pop(0) if steps and isinstance(steps[0], TableEncoder) else None
@@ -274,8 +272,9 @@ def _neighbours(model: NeighboursModel, X: Value) -> tuple[Value, Value]:
 
 def _leaves(model: Trees, X: Value) -> Value:
     """Return the leaf of each tree that a row ends in, (n, T)."""
-    # the trees were grown on single precision
-    g, single = X.graph, X.cast(np.float32).cast(float)
+    # the trees were grown on single precision; what exceeds it is above every split
+    most = float(np.finfo(np.float32).max)
+    g, single = X.graph, X.Clip(-most, most).cast(np.float32).cast(float)
     feature, left, right = (g.constant(a, int) for a in (model.feature, model.left, model.right))
     threshold = g.constant(model.threshold)
 
@@ -299,9 +298,11 @@ def _boosted_scores(model: BoostedModel, X: Value) -> Any:
     baseline = np.clip(model.baseline, -CERTAIN_SCORE, CERTAIN_SCORE)[None, :]
     if not len(model.roots):
         return X[:, :1] * 0.0 + baseline
-    members = model.target[:, None] == np.arange(len(model.baseline))
-    values: Value = X.graph.constant(model.value).Gather(_leaves(model, X), axis=0)
-    return values @ members + baseline
+    # a table of trees by targets would be larger than the trees
+    leaves, zeros = _leaves(model, X), X[:, :1] * 0.0 + np.zeros_like(baseline)
+    places = leaves * X.graph.constant([0], int) + X.graph.constant(model.target, int)
+    values: Value = X.graph.constant(model.value).Gather(leaves, axis=0)
+    return zeros.ScatterElements(places, values, reduction="add") + baseline
 
 
 def _forest_sets(model: ForestModel, X: Value) -> tuple[Value, Value]:
@@ -313,10 +314,8 @@ def _forest_sets(model: ForestModel, X: Value) -> tuple[Value, Value]:
     sets, shares = np.zeros((len(counts), width), np.int64), np.zeros((len(counts), width))
     sets[rows, column], shares[rows, column] = model.shares.indices, model.shares.data
     g, leaf = X.graph, _leaves(model, X)
-    places, values = (
-        table.Gather(leaf, axis=0).Reshape([0, len(model.roots) * width])
-        for table in (g.constant(sets, int), g.constant(shares))
-    )
+    tables, shape = (g.constant(sets, int), g.constant(shares)), [0, len(model.roots) * width]
+    places, values = (table.Gather(leaf, axis=0).Reshape(shape) for table in tables)
     return places, values
 
 
@@ -324,9 +323,7 @@ def _scores(model: Any, X: Value) -> Any:
     """Return the scores of all targets."""
     if isinstance(model, BoostedModel):
         return _boosted_scores(model, X)
-    coef, intercept = (
-        np.asarray(to_numpy(part), dtype=np.float64) for part in (model.coef, model.intercept)
-    )
+    coef, intercept = (np.asarray(to_numpy(a), float) for a in (model.coef, model.intercept))
     scores = X @ coef.T + np.clip(intercept, -CERTAIN_SCORE, CERTAIN_SCORE)
     problem = getattr(model, "problem", None)
     if problem is None or np.array_equal(problem, np.arange(len(coef))):
