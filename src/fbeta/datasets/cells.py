@@ -58,7 +58,6 @@ _DIGITS_TO_1 = bytes.maketrans(b"023456789", b"1" * 9)
 #: Marks that may stand before the fraction of a number, and patterns of what is read with them.
 DECIMALS = {mark: rf"{_NUMBER[mark]}|^(?i:true|false)$" for mark in _UNSIGNED}
 _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
-HEAD_ROWS = 10_000  # rows that show how often values are repeated
 
 _TIME = (
     r"(?:[T ]+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}(?:[.,][0-9]{1,9})?))?"
