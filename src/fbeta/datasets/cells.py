@@ -317,7 +317,9 @@ def parse_numbers(text: Any, way: str) -> FloatArray:
     # without marks of units and groups; the E of EUR is no exponent
     ends, data = _bytes_of(text.filter(fits))
     marks = np.frombuffer(data.replace(b"EUR", b"   "), np.uint8)
-    kept = np.isin(marks, list(b"0123456789eE-," if way == "," else b"0123456789eE-."))
+    is_kept = np.zeros(256, dtype=np.bool_)
+    is_kept[list(b"0123456789eE-," if way == "," else b"0123456789eE-.")] = True
+    kept = is_kept[marks]
     ends = np.append(0, np.cumsum(kept))[ends].astype(np.int32)
     parts = map(arrow.py_buffer, (ends, marks[kept].tobytes().replace(b",", b".")))
     bare = arrow.StringArray.from_buffers(len(ends) - 1, *parts)

@@ -128,6 +128,8 @@ class ColumnValues:
         found = self.numbers[1][is_known]
         if not np.isnan(found).any():
             return len(pandas.unique(found.view(np.int64)))  # counted in less time
+        if not self.is_parsed:
+            return int(is_known.sum())
         return len(compute.filter(self.known, is_known).unique())
 
     def share(self, values: FloatArray) -> float:
