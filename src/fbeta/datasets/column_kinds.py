@@ -39,8 +39,6 @@ from fbeta.datasets.cells import (
     without_gaps,
 )
 
-__all__ = ["KINDS", "ColumnKind", "ColumnValues", "infer_kinds", "numbers", "read_best"]
-
 #: Kinds that become features.
 KINDS = ("numeric", "categorical", "text", "date")
 

@@ -14,8 +14,6 @@ import scipy.sparse as sp
 from fbeta._files import write_atomically, write_text
 from fbeta.datasets.dataset import fail
 
-__all__ = ["read_lists", "write_sets"]
-
 
 def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.csr_array]]:
     """Read files of scores or label sets, with one row on each line, or of sparse matrices.

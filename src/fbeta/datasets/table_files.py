@@ -40,8 +40,6 @@ from fbeta.datasets.dataset import (
     read_bytes,
 )
 
-__all__ = ["TABLE_FORMATS", "FileFormat", "Table", "frame_table"]
-
 Format = Literal["arff", "csv", "jsonl", "parquet", "svmlight", "tsv", "xlsx"]
 #: Formats that have named columns of any kind.
 TABLE_FORMATS = ("csv", "jsonl", "parquet", "tsv", "xlsx")
