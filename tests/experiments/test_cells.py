@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fbeta.experiments.cells import Cell, Record, ResultError, ResultStore, run_cells
+from fbeta.experiments.cells import Cell, Record, ResultStore, run_cells
 
 
 def cells_of(n: int) -> list[Cell]:
@@ -45,13 +45,13 @@ def test_a_damaged_result_is_named_not_overwritten(tmp_path: Path, text: str) ->
     path = tmp_path / "cells" / "toy" / f"{cell.key}.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.raises(ResultError, match=path.name):
+    with pytest.raises(ValueError, match=path.name):
         run_cells([cell], lambda cell: {"score": 1.0}, store)
     assert path.read_text() == text
 
 
 def test_a_result_of_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="format 1, found 2"):
+    with pytest.raises(ValueError, match="format 1, found 2"):
         Record.from_json('{"format": 2}', "x.json")
 
 

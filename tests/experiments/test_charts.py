@@ -10,7 +10,7 @@ import pytest
 
 from fbeta.cli import main
 from fbeta.experiments import benchmark
-from fbeta.experiments.cells import ResultError, ResultStore
+from fbeta.experiments.cells import ResultStore
 from fbeta.experiments.report import (
     beta_charts,
     calibration_charts,
@@ -61,7 +61,7 @@ def test_a_folder_without_results_is_the_users_mistake(
 ) -> None:
     assert main(["reproduce", "report", "-o", str(tmp_path)]) == 2
     assert "no results" in capsys.readouterr().err
-    with pytest.raises(ResultError):
+    with pytest.raises(ValueError):
         convergence_charts([])
 
 

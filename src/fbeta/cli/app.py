@@ -14,7 +14,8 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
+from operator import itemgetter
 from typing import Any
 
 import typer
@@ -31,6 +32,7 @@ from fbeta.cli import version_line
 _HARMFUL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 #: Rows of a table that are printed: more would scroll the rest away.
 MAX_ROWS_SHOWN = 40
+_INTERRUPTED = 130  # exit status
 _UNBOUNDED_WIDTH = 100_000  # characters; a pipe has no width
 # commands in the order of the help, with the first lines of their help
 COMMANDS = {
@@ -107,36 +109,41 @@ def _root(context: typer.Context, version: bool = _VERSION) -> None:
     show_help(context)
 
 
+def _options_of(
+    function: Callable[..., Any],
+) -> tuple[dict[str, inspect.Parameter], Callable[[dict[str, Any]], Any]]:
+    """Return the options of a function or dataclass, and what calls it with their values.
+
+    A parameter whose default is a function, or whose type is a dataclass, is made by that, of the
+    options that the function or dataclass has in turn.
+    """
+    shown: dict[str, inspect.Parameter] = {}
+    parts: dict[str, Callable[[dict[str, Any]], Any]] = {}
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        make: Any = parameter.default
+        if not inspect.isfunction(make):
+            make = parameter.annotation if is_dataclass(parameter.annotation) else None
+        more, parts[name] = _options_of(make) if make else ({name: parameter}, itemgetter(name))
+        shown |= more
+    return shown, lambda values: function(**{name: of(values) for name, of in parts.items()})
+
+
 def command(
     example: str, group: typer.Typer = app, without: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a command with an example; dataclasses among its parameters are options by field.
-
-    Fields in ``without`` are no options, and have their defaults.
-    """
+    """Register a command with an example; options in ``without`` have their defaults."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(function, eval_str=True)
-        parts: dict[str, Any] = {}
-        merged: dict[str, inspect.Parameter] = {}
-        for name, parameter in signature.parameters.items():
-            if is_dataclass(parameter.annotation):
-                parts[name] = parameter.annotation
-                merged |= inspect.signature(parts[name], eval_str=True).parameters
-            else:
-                merged[name] = parameter
-        fixed = {name: merged.pop(name).default.default for name in without}
+        shown, call = _options_of(function)
+        fixed = {name: shown.pop(name).default.default for name in without}
 
         def run(**values: Any) -> None:
-            values |= fixed
-            for name, class_ in parts.items():
-                values[name] = class_(**{f.name: values.pop(f.name) for f in fields(class_)})
-            function(**values)
+            call(values | fixed)
 
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         # by name only, as typer passes them: then those without a default may come later
-        shown = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in merged.values()]
-        run.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shown.values()]
+        run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
         group.command(epilog=f"Example: [bold]{example}[/bold]")(run)
         return function
 
@@ -157,10 +164,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
                 standalone_mode=False,
             )
             sys.stdout.flush()
-    except (KeyboardInterrupt, _Ended, typer.Abort):
-        stderr("fbeta: interrupted")
-        return 130
-    except (Exception, SystemExit) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        ended = isinstance(error, SystemExit) and error.code == _INTERRUPTED
+        if ended or isinstance(error, KeyboardInterrupt | typer.Abort):
+            stderr("fbeta: interrupted")
+            return _INTERRUPTED
         # typer brings its own copy of click or uses the installed one: know its errors by shape
         message = getattr(error, "format_message", None)
         words = _error_text(error) if message is None else message()
@@ -203,16 +211,12 @@ def _let_go_of_stdout() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Ended(BaseException):
-    """The process was told to end; unlike at the first Ctrl-C, a search keeps nothing."""
-
-
 @contextmanager
 def _ending_on_signals(wanted: bool) -> Iterator[None]:
-    """End as on Ctrl-C when asked to by a signal, so that temporary files are removed."""
+    """End at a signal, so that temporary files are removed; a search keeps nothing then."""
 
     def end(number: int, frame: Any) -> None:
-        raise _Ended
+        sys.exit(_INTERRUPTED)
 
     numbers = [getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if wanted and hasattr(signal, n)]
     before = {n: signal.signal(n, end) for n in numbers if signal.getsignal(n) == signal.SIG_DFL}

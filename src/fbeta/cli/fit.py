@@ -48,7 +48,7 @@ def fit(
     beta: float = o.BETA,
     *,
     search: o.SearchOptions,
-    options: o.DataOptions,
+    options: TrainingOptions = o.TRAINING,
     memory: str | None = o.MEMORY,
     checkpoint: Path | None = o.option(
         "Read in blocks; go on from this file after an interruption."
@@ -61,17 +61,16 @@ def fit(
     method = method or ("auto" if all(choice is None for choice in choices) else "fbeta")
     model = make_method(method, beta)
     search.check(model, method)
-    training = options.training
     printed = str(output) in ("-", STDOUT)
     in_blocks = memory is not None or checkpoint is not None
     if printed and in_blocks:
         raise ValueError("--memory and --checkpoint: the model goes into a file")
     target = Path(STDOUT) if printed else output
-    check_output(target, [data, *([training.labels_xml] if training.labels_xml else [])])
+    check_output(target, [data, *([options.labels_xml] if options.labels_xml else [])])
     if in_blocks:
-        stored, summary = _fit_blocks(data, model, training, search, memory, checkpoint)
+        stored, summary = _fit_blocks(data, model, options, search, memory, checkpoint)
     else:
-        train = read_training(data, training)
+        train = read_training(data, options)
         search.check_rows(train.data.n_samples)
         if not as_json:
             _print_training(train, err=printed)
@@ -262,13 +261,13 @@ def compare(
     beta: float = o.BETA,
     *,
     search: o.SearchOptions,
-    options: o.DataOptions,
+    options: TrainingOptions = o.TRAINING,
     as_json: bool = o.JSON,
 ) -> None:
     """Fit several methods to one file, rank them by its folds, and measure them on another."""
     names = o.names(methods, list(METHODS), "--methods")
     models = {name: make_method(name, beta) for name in names}
-    training = read_training(train, options.training)
+    training = read_training(train, options)
     data = training.data
     search.check_rows(data.n_samples)
     if not as_json:

@@ -114,13 +114,14 @@ class PredictionOptions:
 
 @command("fbeta predict model.skops new.csv -o out.csv --beta 2")
 def predict(
-    files: o.ModelFiles,
+    model: Path = o.MODEL,
     data: Path = o.argument("File with the features of the model, or -."),
     output: Path | None = o.option(
         "CSV, TSV, JSON Lines, Parquet or Excel file, by its suffix; printed by default.",
         "--output",
         "-o",
     ),
+    open_model: Any = o.OPEN_MODEL,
     *,
     options: PredictionOptions,
     keep: str | None = o.option(
@@ -136,8 +137,9 @@ def predict(
     target = None if output is None or str(output) in ("-", STDOUT) else output
     kind = _format(target, as_json, safe_csv)
     if target is not None:
-        check_output(target, [files.model, data])
-    stored, reader = files.open(data)
+        check_output(target, [model, data])
+    reader = open_model(model, data)
+    stored = reader.stored
     kept = None if keep is None else o.words(keep)
     text: dict[str, Any] = {"delimiter": options.between(stored), "safe": safe_csv}
     notes: list[str] = []
@@ -237,8 +239,9 @@ def export(
 
 @command("fbeta evaluate model.skops scene-test.arff --json")
 def evaluate(
-    files: o.ModelFiles,
+    model: Path = o.MODEL,
     data: Path = o.argument("File with the features and labels of the model."),
+    open_model: Any = o.OPEN_MODEL,
     beta: float | None = o.OTHER_BETA,
     plots: Path | None = o.option("Folder for plots of F_beta and its calibration."),
     report: Path | None = o.option("HTML file to look at: a slider for beta, labels, rows."),
@@ -249,8 +252,9 @@ def evaluate(
     if plots is not None:
         outputs += [make_folder(plots) / name for name in ("betas.png", "calibration.png")]
     for path in outputs:
-        check_output(path, [files.model, data])
-    stored, reader = files.open(data)
+        check_output(path, [model, data])
+    reader = open_model(model, data)
+    stored = reader.stored
     test = reader.rows(data, labelled=True)
     used = float(stored.classifier.beta if beta is None else beta)
     found = stored.decide(test.X, [used])
@@ -271,7 +275,7 @@ def evaluate(
     if report is not None:
         ids = {name: plain_values(cells, False) for name, cells in test.kept.items()}
         more: dict[str, Any] = {"beta": used, "unseen": list(unseen), "ids": ids}
-        title = f"{files.model.name} on {data.name}"
+        title = f"{model.name} on {data.name}"
         write_text(report, evaluation_page(stored, test.X, truth, title=title, **more))
     for note in (*test.notes, *test.labels.unknown_note()):
         stderr(f"fbeta: {note}")
@@ -281,7 +285,7 @@ def evaluate(
         return
     _print_by_label(labels, used)
     rows = [[evaluation.MEASURES[key], f"{value:.4f}"] for key, value in scores.items()]
-    title = f"{files.model} on {n_rows} rows of {data}, beta = {used:g}"
+    title = f"{model} on {n_rows} rows of {data}, beta = {used:g}"
     print_table(title, ["measure", "value"], rows)
     if words is not None:
         typer.echo("\n".join(textwrap.wrap(words, 100)))
@@ -322,13 +326,15 @@ def _draw(
 
 @command("fbeta explain model.skops train.csv --only sea,sky")
 def explain(
-    files: o.ModelFiles,
+    model: Path = o.MODEL,
     data: Path = o.argument("File with the features of the model."),
+    open_model: Any = o.OPEN_MODEL,
     only: str | None = o.option("Labels to explain: a,b (default: all)"),
     as_json: bool = o.JSON,
 ) -> None:
     """Show which features speak for each label: words, categories and numbers."""
-    stored, reader = files.open(data)
+    reader = open_model(model, data)
+    stored = reader.stored
     rows = reader.rows(data, labelled=False)
     labels = list(stored.label_names)
     wanted = labels if only is None else list(o.words(only))

@@ -1,4 +1,4 @@
-"""Options that several commands share, as fields of dataclasses, and how their values are read."""
+"""Options that several commands share: of functions and dataclasses, and how they are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fbeta.datasets.table_files import FileFormat
 from fbeta.estimators.alpha_search import AlphaSearchCV
 from fbeta.estimators.folds import ALPHAS
 from fbeta.methods import METHODS
-from fbeta.storage.model_files import ModelFileError, StoredModel, load_model
+from fbeta.storage.model_files import ModelFileError, load_model
 
 Missing = StrEnum("Missing", ["error", "mean"])
 Nominal = StrEnum("Nominal", ["codes", "onehot"])
@@ -125,6 +125,7 @@ def method_option(help: str, default: str | None = None) -> Any:
 
 BETA = option("Above 1 recall counts more, below precision.", default=1.0, **_BETA)
 OTHER_BETA = option("Another beta instead of that of the model.", **_BETA)
+MODEL = argument("A model of [bold]fbeta fit[/bold].")
 MEMORY = option("Read the file in blocks and stay inside this: 2GB. For files or folders.")
 JSON = option("Print JSON for scripts.", "--json", default=False)
 
@@ -213,99 +214,100 @@ class SearchOptions:
         return model, {"alpha": alpha, "cv_score": score, "seconds": time.perf_counter() - begin}
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileOptions:
-    """Options of any file."""
-
+def _file_format(
     format: FormatName | None = option(
         "By default from the suffix, csv for the standard input (-).", panel=_FILE
-    )
-    sep: str | None = option("Between cells; found by default.", panel=_FILE)
-    encoding: str | None = option("Of text; UTF-8, UTF-16 and Windows-1252 are found.", panel=_FILE)
+    ),
+    sep: str | None = option("Between cells; found by default.", panel=_FILE),
+    encoding: str | None = option(
+        "Of text; UTF-8, UTF-16 and Windows-1252 are found.", panel=_FILE
+    ),
+) -> FileFormat:
+    """Say how a file is written."""
+    kind: Any = format
+    return FileFormat(kind, sep, encoding)
 
-    @property
-    def source(self) -> FileFormat:
-        """How the file is written."""
-        kind: Any = self.format
-        return FileFormat(kind, self.sep, self.encoding)
+
+_SOURCE: Any = _file_format
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFiles(FileOptions):
-    """A model, and how a file of rows is read for it."""
-
-    model: Path = argument("A model of [bold]fbeta fit[/bold].")
+def _model_opener(
+    source: FileFormat = _SOURCE,
     errors: UnreadCells = option(
         "Cells that cannot be read count as missing, or are an error.", default="missing"
-    )
-    missing: str | None = option("", hidden=True)
+    ),
+    missing: str | None = option("", hidden=True),
+) -> Callable[[Path, Path], ModelInput]:
+    """Return what loads a model for a file of rows, and reads them."""
 
-    def open(self, data: Path) -> tuple[StoredModel, ModelInput]:
-        """Load the model, and return it with the reader of its rows."""
-        if self.missing is not None:
+    def open_model(model: Path, data: Path) -> ModelInput:
+        if missing is not None:
             raise ValueError(
                 "--missing belongs to fbeta fit: the model remembers what becomes of missing values"
             )
         try:
-            stored = load_model(self.model)
+            return ModelInput(load_model(model), source, errors.value)
         except ModelFileError as error:
-            if data.suffix != ".skops" or self.model.suffix == ".skops":
+            if data.suffix != ".skops" or model.suffix == ".skops":
                 raise
             raise ValueError(
-                f"{self.model}: expected a model: the model comes first, then the data ({data})"
+                f"{model}: expected a model: the model comes first, then the data ({data})"
             ) from error
-        return stored, ModelInput(stored, self.source, self.errors.value)
+
+    return open_model
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataOptions(FileOptions):
-    """Options of a training file."""
-
-    labels: Path | None = option("XML file of Mulan that names the labels.", panel=_ARFF)
+def _training_options(
+    source: FileFormat = _SOURCE,
+    labels: Path | None = option("XML file of Mulan that names the labels.", panel=_ARFF),
     n_labels: int | None = option(
         "Number of labels of a MEKA file, negative if they come last.",
         panel=_ARFF,
         **integer(-(2**30)),
-    )
-    nominal: Nominal | None = option("Nominal features (default: codes).", panel=_ARFF)
-    label_columns: str | None = option("0/1 columns: a,b,c", panel=_TABLE)
-    label_prefix: str | None = option("Begin of the names of 0/1 columns.", panel=_TABLE)
-    label_column: str | None = option("The column that lists labels by name.", panel=_TABLE)
-    delimiter: str | None = option("Between the names in it; found by default.", panel=_TABLE)
+    ),
+    nominal: Nominal | None = option("Nominal features (default: codes).", panel=_ARFF),
+    label_columns: str | None = option("0/1 columns: a,b,c", panel=_TABLE),
+    label_prefix: str | None = option("Begin of the names of 0/1 columns.", panel=_TABLE),
+    label_column: str | None = option("The column that lists labels by name.", panel=_TABLE),
+    delimiter: str | None = option("Between the names in it; found by default.", panel=_TABLE),
     join_labels: bool = option(
         "Names that differ in case, blanks or Unicode form only are one label.",
         "--join-labels",
         default=False,
         panel=_TABLE,
-    )
-    text: str | None = option("Columns of text.", panel=_TABLE)
-    categorical: str | None = option("Columns of categories.", panel=_TABLE)
-    numeric: str | None = option("Columns of numbers.", panel=_TABLE)
-    date: str | None = option("Columns of dates.", panel=_TABLE)
+    ),
+    text: str | None = option("Columns of text.", panel=_TABLE),
+    categorical: str | None = option("Columns of categories.", panel=_TABLE),
+    numeric: str | None = option("Columns of numbers.", panel=_TABLE),
+    date: str | None = option("Columns of dates.", panel=_TABLE),
     id: str | None = option(
         "Columns that name the rows: no features, but written with predictions.", panel=_TABLE
-    )
-    drop: str | None = option("Columns to leave out: a,b", panel=_TABLE)
+    ),
+    drop: str | None = option("Columns to leave out: a,b", panel=_TABLE),
     missing: Missing | None = option(
         "A missing number is an error, or the mean (default: mean in tables, error in ARFF)."
+    ),
+) -> TrainingOptions:
+    """Say how a training file is read."""
+    given = {"text": text, "categorical": categorical, "numeric": numeric, "date": date, "id": id}
+    kinds: dict[str, str] = {}
+    for kind, columns in given.items():
+        for column in words(columns):
+            if kinds.setdefault(column, kind) != kind:
+                raise ValueError(f"--{kind} {column}: it is in --{kinds[column]}, too")
+    names, prefix, one = words(label_columns) or None, label_prefix or None, label_column or None
+    return TrainingOptions(
+        source,
+        labels,
+        n_labels,
+        LabelColumns(names, prefix, one, delimiter, join=join_labels),
+        words(drop),
+        kinds,
+        missing and missing.value,
+        nominal and nominal.value,  # type: ignore[arg-type]
     )
 
-    @property
-    def training(self) -> TrainingOptions:
-        """How the file is read."""
-        kinds: dict[str, str] = {}
-        for kind in ("text", "categorical", "numeric", "date", "id"):
-            for column in words(getattr(self, kind)):
-                if kinds.setdefault(column, kind) != kind:
-                    raise ValueError(f"--{kind} {column}: it is in --{kinds[column]}, too")
-        place = LabelColumns(
-            words(self.label_columns) or None,
-            self.label_prefix or None,
-            self.label_column or None,
-            self.delimiter,
-            join=self.join_labels,
-        )
-        nominal: Any = self.nominal and self.nominal.value
-        missing = self.missing and self.missing.value
-        files = (self.source, self.labels, self.n_labels)
-        return TrainingOptions(*files, place, words(self.drop), kinds, missing, nominal)
+
+# of parameters whose values these functions make of options
+OPEN_MODEL: Any = _model_opener
+TRAINING: Any = _training_options

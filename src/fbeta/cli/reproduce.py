@@ -16,7 +16,7 @@ from fbeta.cli.app import app, command, print_table, progress_bar, run, show_hel
 from fbeta.datasets import list_datasets
 from fbeta.experiments import benchmark
 from fbeta.experiments.cells import Cell, ResultStore, grid, run_cells
-from fbeta.experiments.report import ON_PAGE, Output, write_results
+from fbeta.experiments.report import ON_PAGE, printed_tables, result_rows, write_results
 from fbeta.experiments.tables import NETWORKS
 from fbeta.methods import METHODS
 
@@ -66,21 +66,24 @@ def _run(
         records, computed, failures = run_cells(cells, compute, store, progress)
     for key, words in failures.items():
         stderr(f"fbeta: {key} failed: {words}")
-    written = write_results(folder, {cells[0].experiment: records}) if records else Output()
+    experiment = cells[0].experiment
     counts = {"cells": len(records), "computed": computed, "failures": failures}
-    _print(written, folder, as_json, {**counts, "rows": written.rows})
+    summary = {**counts, "rows": result_rows(experiment, records)}
+    _write(folder, {experiment: records} if records else {}, as_json, summary)
     if failures:
         raise typer.Exit(1)
 
 
-def _print(written: Output, folder: Path, as_json: bool, summary: dict[str, Any]) -> None:
+def _write(folder: Path, results: dict[str, Any], as_json: bool, summary: dict[str, Any]) -> None:
+    """Write tables and figures of results, and print the tables, or a summary as JSON."""
+    files = write_results(folder, results)
     if as_json:
-        typer.echo(json.dumps({**summary, "files": [str(file) for file in written.files]}))
+        typer.echo(json.dumps({**summary, "files": list(map(str, files))}))
         return
-    for table in written.tables:
+    for table in printed_tables(results):
         print_table(*table)
-    if written.files:
-        typer.echo(f"wrote {', '.join(file.name for file in written.files)} in {folder}")
+    if files:
+        typer.echo(f"wrote {', '.join(file.name for file in files)} in {folder}")
 
 
 def _datasets(
@@ -196,7 +199,7 @@ def auto(
 def report(output: Path = RESULTS, as_json: bool = o.JSON) -> None:
     """Draw every table and figure again, from the stored results alone."""
     results = {name: ResultStore(output).records(name) for name in sorted(ON_PAGE)}
-    _print(write_results(output, results), output, as_json, {})
+    _write(output, results, as_json, {})
 
 
 @command("fbeta demo --output demo")

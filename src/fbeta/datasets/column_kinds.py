@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from fbeta.datasets.cells import (
     DATE_ORDERS,
     DECIMALS,
-    HEAD_ROWS,
     MAX_MAGNITUDE,
     MICROSECONDS_PER_DAY,
     Cells,
     FloatArray,
     Reading,
-    Shapes,
     arrow,
     cast_numbers,
     categories,
@@ -35,12 +33,9 @@ from fbeta.datasets.cells import (
     pandas,
     parse_days,
     parse_numbers,
-    text_shapes,
     to_floats,
     without_gaps,
 )
-
-__all__ = ["KINDS", "ColumnKind", "ColumnValues", "infer_kinds", "numbers", "read_best"]
 
 #: Kinds that become features.
 KINDS = ("numeric", "categorical", "text", "date")
@@ -78,7 +73,7 @@ class ColumnKind:
     gaps : int
         Cells without a value.
     distinct : int
-        Different values; in long columns of text and fractions, those of the first 10,000 rows.
+        Different values.
     note : str
         What else is to be said.
     detail : str
@@ -94,41 +89,54 @@ class ColumnKind:
 
 
 class ColumnValues:
-    """The k values of a column, text without blanks at its ends, each once if most are repeated."""
+    """The k values of a column, those of text each once and without blanks at their ends."""
 
     def __init__(self, cells: Cells, decimal: str = ".") -> None:
         self.known = cells
         self.plain = cast_numbers(cells) if decimal == "." else None  # of all cells, (n,)
-        self.index: Any = slice(None)  # from values to cells
         self.is_parsed = self.plain is not None or not is_text(cells)
+        self.index: Any = slice(None)  # from values to cells
+        self.counts: NDArray[Any]  # cells by value, 0 for gaps
         if self.is_parsed:
-            is_known = ~(missing(cells) if self.plain is None else np.isnan(self.plain))
+            self.counts = ~(missing(cells) if self.plain is None else np.isnan(self.plain))
         else:
-            head = cells[:HEAD_ROWS]
-            if 2 * len(head.unique()) < len(head):
-                coded = cells.dictionary_encode("encode")
-                values = without_gaps(coded.dictionary).dictionary_encode("encode")
-                self.known, self.index = values.dictionary, np.asarray(coded.indices)
-                if len(self.known) < len(values):  # some differed in blanks, or are gaps
-                    self.index = np.asarray(values.indices)[self.index]
-            else:
-                self.known = without_gaps(cells)
-            is_known = np.asarray(self.known.is_valid())
-        self.counts: NDArray[Any] = is_known  # cells by value, 0 for gaps
-        if not isinstance(self.index, slice):
-            self.counts = np.bincount(self.index, minlength=len(self.known)) * is_known
+            coded = without_gaps(cells).dictionary_encode("encode")
+            self.known, self.index = coded.dictionary, np.asarray(coded.indices)
+            counts = np.bincount(self.index, minlength=len(self.known))
+            self.counts = counts * np.asarray(self.known.is_valid())
+        self.count = int(self.counts.sum())  # cells with a value
+        self.gaps = len(cells) - self.count
 
     @cached_property
-    def shapes(self) -> Shapes:
-        """The shapes of text."""
-        return text_shapes(self.known)
+    def numbers(self) -> tuple[str, FloatArray]:
+        """The decimal mark with which most cells are numbers, and the numbers, (k,)."""
+        return self.read("numeric", ".")
+
+    @cached_property
+    def distinct(self) -> int:
+        """Number of different values; of numbers, however they are written."""
+        is_known = self.counts > 0
+        found = self.numbers[1][is_known]
+        if not np.isnan(found).any():
+            return len(pandas.unique(found.view(np.int64)))  # counted in less time
+        if not self.is_parsed:
+            return int(is_known.sum())
+        return len(compute.filter(self.known, is_known).unique())
+
+    def share(self, values: FloatArray) -> float:
+        """Return the share of the cells that have a value."""
+        return float(self.counts[~np.isnan(values)].sum() / max(self.count, 1))
+
+    @cached_property
+    def sample(self) -> Any:
+        """The first cells of text that are not missing."""
+        rows = self.index[self.counts[self.index] > 0]
+        return self.known.take(rows[:_WORD_SAMPLE_ROWS])
 
     def parse(self, kind: str, way: str) -> FloatArray:
         """Return values as numbers or dates (days since 1970), (k,); NaN where they are none."""
         if not self.is_parsed:
-            return (parse_numbers if kind == "numeric" else parse_days)(
-                self.known, self.shapes, way
-            )
+            return (parse_numbers if kind == "numeric" else parse_days)(self.known, way)
         if self.plain is not None and kind == "numeric":
             return self.plain
         cells, found = self.known, np.full(len(self.known), np.nan)
@@ -190,9 +198,9 @@ def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list
             found = next((value for value in values if not is_gap(value)), None)
             gaps, note = sum(map(is_gap, values)), f"holds a {type(found).__name__}"
             return ColumnKind(name, "empty" if found is None else "other", gaps, 0, note)
-        column, kind = _Inference(name, cells), chosen.get(name, "")
+        column, kind = ColumnValues(cells), chosen.get(name, "")
         plain = kind in ("categorical", "text", "id")
-        kind, note, detail = (kind, "", "") if plain else column.infer(kind)
+        kind, note, detail = (kind, "", "") if plain else _infer_kind(name, column, kind)
         return ColumnKind(name, kind, column.gaps, column.distinct, note, detail)
 
     # Arrow computes without the interpreter's lock
@@ -204,127 +212,97 @@ def infer_kinds(columns: Mapping[str, Cells], chosen: Mapping[str, str]) -> list
     return found
 
 
-class _Inference(ColumnValues):
-    """Values of a column, their numbers, and questions about them."""
-
-    def __init__(self, name: str, cells: Cells) -> None:
-        super().__init__(cells)
-        self.name = name
-        self.decimal, self.values = self.read("numeric", ".")
-        self.count = int(self.counts.sum())
-        self.gaps = len(cells) - self.count
-        self.is_repeated = np.count_nonzero(self.counts) < self.count
-        # the values of the first cells that are not missing
-        rows = np.flatnonzero(self.counts[self.index]) if self.gaps else np.arange(len(cells))
-        self.rows = rows[:HEAD_ROWS]
-        if not isinstance(self.index, slice):
-            self.rows = self.index[self.rows]
-        # in long columns of text and fractions, the different values of the first rows
-        is_known = self.counts > 0
-        counted: Any = self.values[is_known] if self.gaps else self.values
-        head = self.values[self.rows]
-        if not np.isnan(counted).any():
-            is_long = not (head == np.floor(head)).all()
-            bits = (head if is_long else counted).view(np.int64)  # counted in less time
-            self.distinct = len(pandas.unique(bits))
-        elif is_text(self.known) and not self.is_repeated:
-            self.distinct = len(self.known.take(self.rows).unique())
-        else:
-            self.distinct = len(compute.filter(self.known, is_known).unique())
-
-    def infer(self, chosen: str) -> tuple[str, str, str]:
-        """Return the kind, ``chosen`` if it is given, a note and how the cells are written."""
-        count, decimal = self.count, self.decimal
-        unread = np.isnan(self.values) & (self.counts > 0)
-        if not chosen and not count:
-            return "empty", "has no value", ""
-        if not chosen and self.distinct == 1 and not self.gaps:
-            return "constant", f"is always {self._example(0)}", ""
-        share = self._share(self.values)
-        first = self._example(int(np.argmax(unread))) if unread.any() else ""
-        note = f"{self.counts[unread].sum()} cells such as {first} count as missing"
-        lenient = "numeric", note, f"{decimal}?"
-        if chosen != "date":
-            if not chosen and share == 1 and self._counts_rows():
-                return "id", "is a number of each row", ""
-            if share == 1 or chosen == "numeric":
-                return "numeric", self._number_note(), decimal
-            if not is_text(self.known) and "timestamp" not in str(self.known.type):
-                return lenient
-        if not is_text(self.known):
-            return "date", "", "iso"
-        order, moments = self.read("date", "iso")
-        dated = self._share(moments)
-        if dated == 1 or chosen == "date":
-            dmy, mdy = (np.isnan(self.parse("date", way)) for way in ("dmy", "mdy"))
-            either = order == "dmy" and bool((dmy == mdy).all())
-            note = "read as day, month, year; month, day, year would do, too" if either else ""
-            return "date", note, order
-        if share >= _MIN_NUMERIC_SHARE and count >= _MIN_ROWS_OF_IDS:
+def _infer_kind(name: str, column: ColumnValues, chosen: str) -> tuple[str, str, str]:
+    """Return the kind, ``chosen`` if it is given, a note and how the cells are written."""
+    (decimal, values), counts = column.numbers, column.counts
+    if not chosen and not column.count:
+        return "empty", "has no value", ""
+    if not chosen and column.distinct == 1 and not column.gaps:
+        return "constant", f"is always {_example(column.known, 0)}", ""
+    share, unread = column.share(values), np.isnan(values) & (counts > 0)
+    first = _example(column.known, int(np.argmax(unread))) if unread.any() else ""
+    note = f"{counts[unread].sum()} cells such as {first} count as missing"
+    lenient = "numeric", note, f"{decimal}?"
+    is_words = is_text(column.known)
+    if chosen != "date":
+        if not chosen and share == 1 and _counts_rows(name, column):
+            return "id", "is a number of each row", ""
+        if share == 1 or chosen == "numeric":
+            return "numeric", _number_note(column), decimal
+        if not is_words and "timestamp" not in str(column.known.type):
             return lenient
-        kind, note = self._words()
-        for part, option in ((share, "numeric"), (dated, "date")):
-            if kind != "id" and not note and part >= _MIN_NOTED_SHARE:
-                what = "numbers" if option == "numeric" else "dates"
-                note = f"{100 * part:.0f} % of the cells are {what}: --{option} names the others"
-        return kind, note or ("" if kind == "id" else self._unit_note()), ""
+    if not is_words:
+        return "date", "", "iso"
+    order, moments = column.read("date", "iso")
+    dated = column.share(moments)
+    if dated == 1 or chosen == "date":
+        dmy, mdy = (np.isnan(column.parse("date", way)) for way in ("dmy", "mdy"))
+        either = order == "dmy" and bool((dmy == mdy).all())
+        note = "read as day, month, year; month, day, year would do, too" if either else ""
+        return "date", note, order
+    if share >= _MIN_NUMERIC_SHARE and column.count >= _MIN_ROWS_OF_IDS:
+        return lenient
+    kind, note = _infer_words(name, column)
+    for part, option in ((share, "numeric"), (dated, "date")):
+        if kind != "id" and not note and part >= _MIN_NOTED_SHARE:
+            what = "numbers" if option == "numeric" else "dates"
+            note = f"{100 * part:.0f} % of the cells are {what}: --{option} names the others"
+    return kind, note or ("" if kind == "id" else _unit_note(column)), ""
 
-    def _share(self, values: FloatArray) -> float:
-        """Return the share of the cells that have a value."""
-        return float(self.counts[~np.isnan(values)].sum() / max(self.count, 1))
 
-    def _example(self, place: int) -> str:
-        text = repr(str(categories(self.known[place : place + 1])[0]))
-        return text if len(text) <= 24 else f"{text[:20]}...'"
+def _example(cells: Cells, place: int) -> str:
+    """Return a cell in quotes, shortened if it is long."""
+    text = repr(str(categories(cells[place : place + 1])[0]))
+    return text if len(text) <= 24 else f"{text[:20]}...'"
 
-    def _number_note(self) -> str:
-        """Show how a number is read that is not plain."""
-        if self.is_parsed:
+
+def _number_note(column: ColumnValues) -> str:
+    """Show how a number is read that is not plain."""
+    if column.is_parsed:
+        return ""
+    decimal, values = column.numbers
+    for size in (_WORD_SAMPLE_ROWS, len(values)):  # most columns have one among the first
+        odd = ~is_plain(column.known[:size], decimal) & ~np.isnan(values[:size])
+        if odd.any():
+            break
+    else:
+        odd = values % 1 > 0 if decimal == "," else odd
+    place = int(np.argmax(odd))
+    return f"{_example(column.known, place)} is read as {values[place]:g}" if odd.any() else ""
+
+
+def _unit_note(column: ColumnValues) -> str:
+    """Show a number with a unit where most of the first values are one."""
+    for pattern in (_DIGIT_FIRST, _WITH_UNIT):
+        found = np.asarray(compute.match_substring_regex(column.sample, pattern))
+        if found.mean() < _MIN_NOTED_SHARE:
             return ""
-        odd = ~is_plain(self.shapes, self.decimal) & ~np.isnan(self.values)
-        if self.decimal == "," and not odd.any():
-            odd = self.values % 1 > 0
-        place = int(np.argmax(odd))
-        return f"{self._example(place)} is read as {self.values[place]:g}" if odd.any() else ""
+    example = _example(column.sample, int(np.argmax(found)))
+    return f"numbers with units such as {example} are words: a column of numbers says more"
 
-    def _unit_note(self) -> str:
-        """Show a number with a unit where most of the first cells are one."""
-        sample = self.known.take(arrow.array(self.rows[:_WORD_SAMPLE_ROWS]))
-        for pattern in (_DIGIT_FIRST, _WITH_UNIT):
-            found = np.asarray(compute.match_substring_regex(sample, pattern))
-            if found.mean() < _MIN_NOTED_SHARE:
-                return ""
-        example = self._example(int(self.rows[np.argmax(found)]))
-        return f"numbers with units such as {example} are words: a column of numbers says more"
 
-    def _counts_rows(self) -> bool:
-        """Return whether numbers only count the rows: by the name of the column, or 0, 1, 2, ..."""
-        values = self.values
-        differ = not self.gaps and self.distinct >= self.count >= _MIN_ROWS_OF_IDS
-        if not differ or not (values == np.floor(values)).all():
-            return False
-        steps = bool((np.diff(values) == 1).all() and values[0] in (0, 1))
-        return bool(_ID_NAME.fullmatch(self.name)) or steps
+def _counts_rows(name: str, column: ColumnValues) -> bool:
+    """Return whether numbers only count the rows: by the name of the column, or 0, 1, 2, ..."""
+    values = column.numbers[1]
+    differ = not column.gaps and column.distinct >= column.count >= _MIN_ROWS_OF_IDS
+    if not differ or not (values == np.floor(values)).all():
+        return False
+    steps = bool((np.diff(values) == 1).all() and values[0] in (0, 1))
+    return bool(_ID_NAME.fullmatch(name)) or steps
 
-    def _words(self) -> tuple[str, str]:
-        """Tell categories, text and names of rows apart."""
-        n = self.count
-        if self.distinct <= _FEW_CATEGORIES and n >= _MIN_ROWS_PER_CATEGORY * self.distinct:
-            return "categorical", ""
-        may_be_id = self.distinct == min(n, HEAD_ROWS) and n >= _MIN_ROWS_OF_IDS and not self.gaps
-        if may_be_id and not _ID_NAME.fullmatch(self.name):
-            spaces = compute.any(compute.match_substring(self.known, " ")).as_py()
-            may_be_id = not spaces and not self._unit_note()
-        if may_be_id and len(compute.unique(self.known)) == n:
+
+def _infer_words(name: str, column: ColumnValues) -> tuple[str, str]:
+    """Tell categories, text and names of rows apart."""
+    n, distinct = column.count, column.distinct
+    if distinct <= _FEW_CATEGORIES and n >= _MIN_ROWS_PER_CATEGORY * distinct:
+        return "categorical", ""
+    if distinct == n >= _MIN_ROWS_OF_IDS and not column.gaps:
+        spaces = compute.any(compute.match_substring(column.known, " ")).as_py()
+        if _ID_NAME.fullmatch(name) or not (spaces or _unit_note(column)):
             return "id", "differs in each row"
-        sample = self.known.take(arrow.array(self.rows[:_WORD_SAMPLE_ROWS])).to_pylist()
-        if sum(len(text.split()) for text in sample) >= _MIN_WORDS_OF_TEXT * len(sample):
-            return "text", ""
-        counts = self.counts[self.counts > 0]
-        if not self.is_repeated:
-            counts = np.asarray(self.known.drop_null().value_counts().field("counts"))
-        self.distinct = len(counts)
-        if self.distinct > _MIN_DISTINCT_SHARE * n and n >= _MIN_ROWS_OF_IDS:
-            return "text", ""
-        rare = int((counts == 1).sum())
-        return "categorical", f"{rare} values are there once, and left out" if rare else ""
+    lengths = [len(text.split()) for text in column.sample.to_pylist()]
+    is_long = sum(lengths) >= _MIN_WORDS_OF_TEXT * len(lengths)
+    if is_long or (distinct > _MIN_DISTINCT_SHARE * n and n >= _MIN_ROWS_OF_IDS):
+        return "text", ""
+    rare = int((column.counts == 1).sum())
+    return "categorical", f"{rare} values are there once, and left out" if rare else ""

@@ -116,16 +116,6 @@ def _parse_rows(
             raise fail(path, start, expected, found) from error
 
 
-def is_utf8_text(data: Any) -> bool:
-    """Return whether bytes are UTF-8 text."""
-    size = arrow.py_buffer(np.array([0, len(data)]))
-    text = arrow.LargeStringArray.from_buffers(1, size, arrow.py_buffer(data))
-    with suppress(arrow.ArrowInvalid):
-        text.validate(full=True)
-        return True
-    return False
-
-
 def csv_columns(
     path: PathLike, data: Any, sep: str, width: int, first_line: int
 ) -> tuple[list[Any], Callable[[int], int]]:
@@ -138,15 +128,13 @@ def csv_columns(
     is_strict, breaks = _check_quotes(data, sep)
     # Arrow loses a line feed in a cell that is the first byte of a block
     sizes = (enlarged,) if "\r" in breaks else (_ARROW_BLOCK_BYTES, enlarged)
-    for size in sizes if is_strict and is_utf8_text(data) else ():
+    for size in sizes if is_strict else ():
         with suppress(arrow.ArrowInvalid, ValueError):
             table = csv_module.read_csv(
                 arrow.BufferReader(data),
                 csv_module.ReadOptions(column_names=names, block_size=size),
                 csv_module.ParseOptions(delimiter=sep, newlines_in_values=bool(breaks)),
-                csv_module.ConvertOptions(
-                    check_utf8=False, column_types=dict.fromkeys(names, arrow.string())
-                ),
+                csv_module.ConvertOptions(column_types=dict.fromkeys(names, arrow.string())),
             )
             columns = [arrow_cells(column) for column in table.columns]
             break

@@ -253,9 +253,8 @@ def read_bytes(path: PathLike) -> bytes:
     return data
 
 
-def decode_text(path: PathLike, data: bytes, encoding: str | None, first_line: int = 1) -> str:
-    """Decode bytes; None is the encoding they seem to have. A byte-order mark is dropped."""
-    encoding = guess_encoding(data) if encoding is None else encoding
+def decode_text(path: PathLike, data: bytes, encoding: str, first_line: int = 1) -> str:
+    """Decode bytes. A byte-order mark is dropped."""
     try:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -266,7 +265,7 @@ def decode_text(path: PathLike, data: bytes, encoding: str | None, first_line: i
         raise fail(path, None, "the name of an encoding", encoding) from error
 
 
-def read_lines(path: PathLike, encoding: str | None = "utf-8") -> list[str]:
+def read_lines(path: PathLike, encoding: str = "utf-8") -> list[str]:
     r"""Read a text file as lines, which only ``\n``, ``\r\n`` and ``\r`` end, as in an editor."""
     text = decode_text(path, read_bytes(path), encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

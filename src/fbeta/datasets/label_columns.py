@@ -27,8 +27,6 @@ from fbeta.datasets.cells import (
 from fbeta.datasets.column_kinds import numbers
 from fbeta.datasets.dataset import DatasetError, Labels, PathLike, fail, quoted
 
-__all__ = ["LabelColumns", "TableLabels", "find_delimiter", "read_tags"]
-
 _YES, _NO = ("yes", "y", "x", "on", "t", "\u2713", "\u2714"), ("no", "n", "off", "f")
 #: What is looked for between tags where the user does not say.
 DELIMITERS = (";", "|", ",", "\t")

@@ -21,8 +21,6 @@ from fbeta.datasets.table_encoder import ORDER_WORDS, DateColumn, NumberColumn, 
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds
 
-__all__ = ["InputRows", "ModelInput", "TrainingData", "TrainingOptions", "read_training"]
-
 
 @dataclass(frozen=True)
 class TrainingOptions:

@@ -18,8 +18,6 @@ from fbeta._array import check_choice
 from fbeta.datasets.dataset import Dataset, Labels, Missing, PathLike, fail, join_split
 from fbeta.datasets.matrix_files import ArffFile, read_arff_file
 
-__all__ = ["Nominal", "read_arff", "read_meka", "read_mulan"]
-
 Nominal = Literal["codes", "onehot"]
 _LABEL_COUNT = re.compile(r"(?:^|\s)-[cC]\s+(-?\d{1,9})(?=\s|$)", re.ASCII)
 

@@ -16,8 +16,6 @@ from fbeta.datasets.dataset import fail
 from fbeta.datasets.table_files import TABLE_SUFFIXES, FileFormat
 from fbeta.datasets.tables import save_table
 
-__all__ = ["read_lists", "write_sets"]
-
 _KINDS = {**TABLE_SUFFIXES, ".npz": "npz"}  # of files, by suffix; all others are text
 
 

@@ -33,8 +33,6 @@ from fbeta.datasets.cells import (
 )
 from fbeta.datasets.column_kinds import KINDS, ColumnKind, infer_kinds, read_best
 
-__all__ = ["CategoryColumn", "DateColumn", "NumberColumn", "TableEncoder", "TextColumn"]
-
 _MAX_CATEGORIES = 1_000
 _MAX_TERMS = 20_000
 _TF_IDF: dict[str, Any] = {"sublinear_tf": True, "strip_accents": "unicode"}

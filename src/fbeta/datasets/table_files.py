@@ -29,7 +29,7 @@ from fbeta.datasets.cells import (
 )
 from fbeta.datasets.cells import missing as missing_cells
 from fbeta.datasets.column_kinds import numbers
-from fbeta.datasets.csv_text import csv_columns, guess_separator, is_utf8_text, read_header, records
+from fbeta.datasets.csv_text import csv_columns, guess_separator, read_header, records
 from fbeta.datasets.dataset import (
     DatasetError,
     PathLike,
@@ -39,8 +39,6 @@ from fbeta.datasets.dataset import (
     quoted,
     read_bytes,
 )
-
-__all__ = ["TABLE_FORMATS", "FileFormat", "Table", "frame_table"]
 
 Format = Literal["arff", "csv", "jsonl", "parquet", "svmlight", "tsv", "xlsx"]
 #: Formats that have named columns of any kind.
@@ -216,8 +214,7 @@ class FileFormat:
 
             parts: Any = iter(take, (0, b""))
             if not rows:  # the whole of a file is UTF-8 here, and need not be decoded
-                lines.buffer.seek(0)
-                data = memoryview(lines.buffer.read_buffer())
+                data = memoryview(lines.buffer.getvalue())
                 parts = [(0, data[size + 3 * (bytes(data[:3]) == codecs.BOM_UTF8) :])]
             for count, part in parts:
                 columns, place = csv_columns(path, part, sep, len(header), line)
@@ -237,28 +234,18 @@ class FileFormat:
     def _open(self, path: PathLike, whole: bool) -> Any:
         """Open text whose encoding may be inferred from the whole; odd bytes of UTF-8 are kept."""
         opened: Any = gzip.open if Path(path).suffix.lower() == ".gz" else open
-        raw = arrow.BufferReader(_read_buffer(path)) if whole else opened(path, "rb")
-        sample = raw.read_buffer() if whole else raw.read(_ENCODING_SAMPLE_BYTES)
+        raw = io.BytesIO(read_bytes(path)) if whole else opened(path, "rb")
+        sample = raw.getvalue() if whole else raw.read(_ENCODING_SAMPLE_BYTES)
         raw.seek(0)
-        encoding = self.encoding
-        if encoding is None:
-            encoding = "utf-8" if is_utf8_text(sample) else guess_encoding(bytes(sample), whole)
+        encoding = guess_encoding(sample, whole) if self.encoding is None else self.encoding
         try:
             is_utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
         except LookupError as error:
             raise fail(path, None, "the name of an encoding", encoding) from error
         if whole and not is_utf8:
-            text = decode_text(path, bytes(sample), encoding)
-            raw, is_utf8 = arrow.BufferReader(text.encode()), True
+            raw, is_utf8 = io.BytesIO(decode_text(path, sample, encoding).encode()), True
         encoding, errors = ("utf-8-sig", "surrogateescape") if is_utf8 else (encoding, "strict")
         return io.TextIOWrapper(raw, encoding, errors=errors, newline="")
-
-
-def _read_buffer(path: PathLike) -> Any:
-    """Return a file as an Arrow buffer, whose memory is used again for the next file."""
-    if not Path(path).is_file() or Path(path).suffix.lower() == ".gz":
-        return arrow.py_buffer(read_bytes(path))
-    return arrow.OSFile(os.fspath(path)).read_buffer()
 
 
 def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:

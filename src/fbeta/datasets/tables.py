@@ -17,8 +17,6 @@ from fbeta.datasets.dataset import Dataset, DatasetError, Missing, PathLike, fai
 from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.table_files import UNNAMED, FileFormat, Table, frame_table
 
-__all__ = ["TableData", "read_csv", "read_parquet", "read_table", "save_table", "table_text"]
-
 Columns = Mapping[str, Sequence[Any]]
 # leading zeros are part of a name, not of a number
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?", re.ASCII)

@@ -43,10 +43,6 @@ _NEEDED: dict[str, dict[str, dict[str, Any]]] = {
 Progress = Callable[["Cell", bool], None]
 
 
-class ResultError(ValueError):
-    """A stored result that cannot be read, or results that do not fit together."""
-
-
 @dataclass(frozen=True)
 class Cell:
     """Data set x method x parameters: what is to be run, without the result."""
@@ -129,11 +125,11 @@ class Record:
                     dict(content.get("machine", {})),  # the first results do not have it
                 )
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ResultError(
+            raise ValueError(
                 f"{source}: not a stored result ({type(error).__name__}: {error}); "
                 "remove the file to run this cell again"
             ) from error
-        raise ResultError(f"{source}: expected results of format {RECORD_FORMAT}, found {found!r}")
+        raise ValueError(f"{source}: expected results of format {RECORD_FORMAT}, found {found!r}")
 
 
 def describe_machine(cpuinfo: str = "/proc/cpuinfo") -> dict[str, str]:

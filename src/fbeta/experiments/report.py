@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from statistics import fmean
@@ -11,7 +10,7 @@ from typing import Any
 
 from fbeta._files import to_csv, write_text
 from fbeta.experiments import benchmark
-from fbeta.experiments.cells import Record, ResultError, ResultStore
+from fbeta.experiments.cells import Record, ResultStore
 from fbeta.experiments.tables import (
     NETWORKS,
     PAPER_TOLERANCE,
@@ -54,42 +53,54 @@ _TABLES: dict[str, tuple[str, Callable[..., list[list[Any]]], int]] = {
 }
 
 
-@dataclass(frozen=True)
-class Output:
-    """Files that were written, tables to print (title, head, rows), and the rows as data."""
-
-    files: list[Path] = field(default_factory=list)
-    tables: list[tuple[str, list[str], list[list[str]]]] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-
-
-def write_results(folder: Path, results: Mapping[str, Sequence[Record]]) -> Output:
+def write_results(folder: Path, results: Mapping[str, Sequence[Record]]) -> list[Path]:
     """Write tables and figures of experiments, and the HTML page if they are on it."""
-    output = Output()
+    content: dict[str, str | Sequence[charts.Chart]] = {}  # text, or what is drawn
     for experiment, records in results.items():
         if experiment == "table2":
+            # results of another protocol are another table, never a mixed one
             for number, table in enumerate(score_tables(records), start=1):
-                _write_scores(table, number, folder, output)
+                stem = "table2" if number == 1 else f"table2-{number}"
+                content |= {f"{stem}.md": table.to_markdown(), f"{stem}.tex": table.to_latex()}
+                content |= {f"{stem}.csv": table.to_csv(), f"{stem}.png": score_charts(table)}
         elif records:
-            _write_rows(experiment, records, folder, output)
+            content[f"{experiment}.csv"] = to_csv(_TABLES[experiment][1](records))
+            if experiment == "figure1":
+                content["figure1.png"] = convergence_charts(records)
     if ON_PAGE.intersection(results):
-        write_text(folder / "report.html", html_report(ResultStore(folder)))
-        output.files.append(folder / "report.html")
-    return output
+        content["report.html"] = html_report(ResultStore(folder))
+    for name, found in content.items():
+        if isinstance(found, str):
+            write_text(folder / name, found)
+        else:
+            charts.save_picture(found, folder / name)
+    return [folder / name for name in content]
 
 
-def _write_rows(experiment: str, records: Sequence[Record], folder: Path, output: Output) -> None:
-    """Write the table of an experiment that has one, and its figure."""
-    title, make, digits = _TABLES[experiment]
-    head, *rows = make(records)
-    output.files.append(folder / f"{experiment}.csv")
-    write_text(output.files[-1], to_csv([head, *rows]))
-    shown = [[NETWORKS.get(v) or as_text(v, digits) for v in row] for row in rows]
-    output.tables.append((title, head, shown))
-    output.rows.extend(dict(zip(head, row, strict=True)) for row in rows)
-    if experiment == "figure1":
-        output.files.append(folder / "figure1.png")
-        charts.save_picture(convergence_charts(records), output.files[-1])
+def printed_tables(
+    results: Mapping[str, Sequence[Record]],
+) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield the title, the head and the rows of each table, as text."""
+    for experiment, records in results.items():
+        if experiment == "table2":
+            for table in score_tables(records):
+                yield table.caption, table.head, table.lines(lambda entry, _: entry.text())
+        elif records:
+            title, make, digits = _TABLES[experiment]
+            head, *rows = make(records)
+            yield title, head, [[NETWORKS.get(v) or as_text(v, digits) for v in r] for r in rows]
+
+
+def result_rows(experiment: str, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return the rows of the tables of an experiment as data."""
+    if experiment == "table2":
+        return [
+            {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
+            for table in score_tables(records)
+            for d, v, m, e in table.listed()
+        ]
+    head, *rows = _TABLES[experiment][1](records)
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def as_text(value: Any, digits: int) -> str:
@@ -99,25 +110,10 @@ def as_text(value: Any, digits: int) -> str:
     return f"{value:,}" if isinstance(value, int) else value or ""
 
 
-def _write_scores(table: ScoreTable, number: int, folder: Path, output: Output) -> None:
-    # results of another protocol are another table, never a mixed one
-    stem = "table2" if number == 1 else f"table2-{number}"
-    texts = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
-    for suffix, text in texts.items():
-        write_text(folder / f"{stem}.{suffix}", text)
-    charts.save_picture(score_charts(table), folder / f"{stem}.png")
-    output.files.extend(folder / f"{stem}.{suffix}" for suffix in (*texts, "png"))
-    output.tables.append((table.caption, table.head, table.lines(lambda entry, _: entry.text())))
-    output.rows.extend(
-        {"dataset": d, "variant": v, "method": m, "score": e.score, "paper": e.paper}
-        for d, v, m, e in table.listed()
-    )
-
-
 def convergence_charts(records: Sequence[Record]) -> list[charts.LineChart]:
     """Show F_beta and regret against the size of the training sample: means over the seeds."""
     if not records:
-        raise ResultError("there are no results of figure1 to draw")
+        raise ValueError("there are no results of figure1 to draw")
     head, *rows = convergence_rows(records)
     beta = f"F_{records[0].cell.parameters['beta']:g}"
 
@@ -188,7 +184,7 @@ def html_report(store: ResultStore) -> str:
     """Write the report of all results in a folder as a whole HTML page."""
     figure1, table2 = store.records("figure1"), store.records("table2")
     if not figure1 and not table2:
-        raise ResultError(f"{store.folder}: there are no results to report")
+        raise ValueError(f"{store.folder}: there are no results to report")
     sections = []  # title, text and HTML, without which a section is left out
     if figure1:
         title, make, digits = _TABLES["figure1"]
