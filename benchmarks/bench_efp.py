@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from fbeta.datasets import load
-from fbeta.linear import Multinomial, SolverLearner
+from fbeta.linear import LinearLearner, Multinomial
 
 ALPHA = 1.0
 
@@ -60,7 +60,7 @@ def one_by_one(X: Any, classes: np.ndarray, solver: str, tol: float) -> np.ndarr
 
 def all_at_once(X: Any, classes: np.ndarray, tol: float) -> np.ndarray:
     """Fit all labels together and return the objectives."""
-    model = SolverLearner(tol=tol, objective=Multinomial).fit(X, classes, None, ALPHA)
+    model = LinearLearner(tol=tol, objective=Multinomial).fit(X, classes, None, ALPHA)
     scores = np.asarray(X @ model.coef.T) + model.intercept
     parts = np.split(np.arange(len(model.coef)), np.cumsum(model.objective.counts)[:-1])
     return np.array(

@@ -22,7 +22,7 @@ from sklearn.model_selection import KFold
 from benchmarks.cases import Case, mediamill_shaped, problems_of
 from fbeta._threads import run_evenly
 from fbeta.estimators.folds import ALPHAS
-from fbeta.linear import Design, LinearLearner, LinearProblems, solve_path
+from fbeta.linear import Binary, Design, LinearLearner, Problems, solve_path
 from fbeta.linear.design import rotation_pays
 from fbeta.losses import LogisticLoss
 
@@ -159,7 +159,7 @@ def run_path(case: Case, repeats: int = 3) -> dict[str, Any]:
     path_times, fit_times = [], []
 
     def walk(train: np.ndarray) -> Iterator[Any]:
-        problems = LinearProblems(shared.take(train), sp.csc_array(T[train]), LOSS)
+        problems = Problems(shared.take(train), Binary(LOSS), sp.csc_array(T[train]))
         yield from solve_path(problems, ALPHAS)
 
     with warnings.catch_warnings():

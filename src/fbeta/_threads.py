@@ -68,21 +68,14 @@ def one_openmp_thread() -> Any:
     return _controller().limit(limits=1, user_api="openmp")
 
 
-class _Local(threading.local):
-    """What a thread has to call now and then, and what ends its cancellable work under way."""
-
-    def __init__(self) -> None:
-        self.check: Callable[[], object] | None = None
-        self.stops: list[Callable[[], object]] = []
-
-
-_local = _Local()
+# of a thread: ``check`` has to be called now and then; ``stops`` end its cancellable work under way
+_local = threading.local()
 
 
 @contextmanager
 def cancellable(stop: Callable[[], object]) -> Iterator[None]:
     """Call ``stop`` if the task on this thread is cancelled, then raise CancelledError."""
-    stops = _local.stops
+    stops = getattr(_local, "stops", [])
     stops.append(stop)
     try:
         check_cancelled()  # who cancels later finds ``stop`` in the list
@@ -95,7 +88,7 @@ def cancellable(stop: Callable[[], object]) -> Iterator[None]:
 @contextmanager
 def periodic_check(check: Callable[[], object] | None) -> Iterator[None]:
     """Have long work call ``check`` now and then; the work ends if ``check`` raises an error."""
-    before, _local.check = _local.check, check
+    before, _local.check = getattr(_local, "check", None), check
     try:
         yield
     finally:
@@ -104,8 +97,8 @@ def periodic_check(check: Callable[[], object] | None) -> Iterator[None]:
 
 def check_cancelled() -> None:
     """Raise if the task on this thread is cancelled, or if its :func:`periodic_check` raises."""
-    if _local.check is not None:
-        _local.check()
+    if (check := getattr(_local, "check", None)) is not None:
+        check()
 
 
 def run_threaded(
@@ -125,7 +118,8 @@ def run_threaded(
     if workers == 1:
         with one_blas_thread(small):
             return [work(task) for task in tasks]
-    cancelled, stops, outer = threading.Event(), list[Callable[[], object]](), _local.check
+    cancelled, stops = threading.Event(), list[Callable[[], object]]()
+    outer = getattr(_local, "check", None)
 
     def check() -> None:
         if cancelled.is_set():

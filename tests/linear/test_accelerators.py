@@ -11,9 +11,10 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import array_namespace, dense_columns, is_accelerator, product_precision
-from fbeta.linear import Design, LinearProblems
+from fbeta.linear import Design
 from fbeta.linear.batch import ProblemBatch
 from fbeta.losses import LogisticLoss
+from tests.linear.fits import linear_problems
 
 from ..cases import slow
 from . import hostile
@@ -76,7 +77,7 @@ def test_single_precision_comes_first_and_double_has_the_last_word(monkeypatch):
         return losses(block, *rest)
 
     monkeypatch.setattr(ProblemBatch, "losses", spy)
-    problems = LinearProblems(Design.of(torch.asarray(X)), T, LOGISTIC)
+    problems = linear_problems(Design.of(torch.asarray(X)), T, LOGISTIC)
     assert problems.solve(0.5).converged.all()
     assert seen == sorted(seen, key=str)
     assert seen.count(torch.float32) > 2

@@ -241,7 +241,7 @@ def test_a_path_ends_where_single_solves_end(sparse, intercept):
     for problem, single in zip(problems, singles, strict=True):
         for alpha, solution in solve_path(problem, [10.0, 0.1], tol=1e-10):
             assert solution.converged.all()
-            there = problem.probabilities(solution, design)
+            there = solution.probabilities(design)
             alone = fit_objective(*single, alpha, weight, intercept, tol=1e-10)
             np.testing.assert_allclose(there, alone.probabilities(X), rtol=1e-3, atol=5e-4)
             again = problem.model(solution).probabilities(X)

@@ -14,11 +14,12 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fbeta.linear import Cardinality, Design, LinearProblems, Multinomial, Problems, compiled
+from fbeta.linear import Cardinality, Design, Multinomial, Problems, compiled
 from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.objectives import Binary
 from fbeta.linear.preconditioners import Factorised
 from fbeta.losses import LOSSES, LogisticLoss
+from tests.linear.fits import linear_problems
 
 from ..cases import slow
 from ..children import INTERRUPTIBLE, child
@@ -52,7 +53,7 @@ def objectives(design, targets, W, loss, alpha):
 
 def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, cold=True):
     """Run the compiled solver alone; returns what it found, iterations and certificates."""
-    problems = LinearProblems(design, targets, loss)
+    problems = linear_problems(design, targets, loss)
     m = targets.shape[1]
     W = np.zeros((design.matrix.shape[1], m)) if start is None else start.copy()
     n_iter = np.zeros(m, dtype=np.intp)
@@ -81,7 +82,7 @@ def test_solutions_are_those_of_the_array_solver(name, sparse, weighted, interce
     design, T = make(203, 11, 37, sparse=sparse, weighted=weighted, soft=True, intercept=intercept)
     W, _, certified = run(design, T, loss, 0.7)
     assert certified.all()
-    problems = LinearProblems(design, T, loss)
+    problems = linear_problems(design, T, loss)
     problems.compiled = None
     other = problems.solve(0.7, tol=1e-13).W
     best = objectives(design, T, other, loss, 0.7)
@@ -100,7 +101,7 @@ def test_what_is_certified_has_converged(name, sparse):
     block = ProblemBatch(design, design, Binary(loss), T.toarray(), alpha)
     point = block.evaluate(W)
     _, decrement, _ = Factorised.build(block, point, None, None).apply(point.gradient)
-    floor = LinearProblems(design, T, loss).floor
+    floor = linear_problems(design, T, loss).floor
     assert (0.5 * decrement <= 1.001 * tol * (point.value + floor))[certified].all()
 
 
@@ -113,7 +114,7 @@ def test_nothing_is_certified_before_it_has_converged():
 
 def test_a_solution_is_kept_bit_for_bit():
     design, T = make(150, 9, 20)
-    start = LinearProblems(design, T, LogisticLoss()).solve(0.5, tol=1e-13).W
+    start = linear_problems(design, T, LogisticLoss()).solve(0.5, tol=1e-13).W
     W, n_iter, certified = run(design, T, LogisticLoss(), 0.5, start, cold=False)
     assert certified.all()
     assert (n_iter == 0).all()
@@ -134,16 +135,16 @@ def test_other_losses_and_arrays_are_left_to_the_array_solver():
     class Mine(LogisticLoss):
         name = "mine"
 
-    assert LinearProblems(*make(30, 3, 2), Mine()).compiled is None
-    assert LinearProblems(*make(30, 3, 2), LogisticLoss()).compiled is not None
+    assert linear_problems(*make(30, 3, 2), Mine()).compiled is None
+    assert linear_problems(*make(30, 3, 2), LogisticLoss()).compiled is not None
 
 
 def test_a_large_fit_without_the_compiled_solver_says_so(monkeypatch):
     monkeypatch.setattr(compiled, "_engine", None)
-    assert LinearProblems(*make(30, 3, 2), LogisticLoss()).compiled is None
+    assert linear_problems(*make(30, 3, 2), LogisticLoss()).compiled is None
     monkeypatch.setattr(compiled, "WARNED_OPERATIONS", 4 * 30 * 4 * 2)
     with pytest.warns(RuntimeWarning, match="without its compiled solver"):
-        assert LinearProblems(*make(30, 3, 2), LogisticLoss()).compiled is None
+        assert linear_problems(*make(30, 3, 2), LogisticLoss()).compiled is None
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -195,9 +196,7 @@ def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     assert (n_iter[counts <= 16] > 0).all()
     for m in np.flatnonzero(counts <= 16):
         names = np.array([m])
-        block = ProblemBatch(
-            design, design, problems.objective.take(names, narrow=True), classes[:, names], 0.7
-        )
+        block = ProblemBatch(design, design, problems.objective.take(names), classes[:, names], 0.7)
         own = slice(*problems.first[m : m + 2])
         found, least = (block.evaluate(w[:, own]).value for w in (W, best))
         assert found <= least * (1 + 1e-5)
@@ -223,7 +222,7 @@ def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scal
     T = sp.csc_array(rng.integers(0, 2, (n, m)).astype(float))
     design = Design.of(sp.csr_array(X) if sparse else X, intercept=False)
     start = rng.normal(size=(design.matrix.shape[1], m)) * 10**-scale
-    problems = LinearProblems(design, T, loss)
+    problems = linear_problems(design, T, loss)
     before = objectives(
         design,
         T[:, np.unique(problems.problem, return_index=True)[1]],
@@ -240,7 +239,7 @@ def test_never_worse_than_the_start_and_never_nan(n, d, m, seed, log_alpha, scal
 def raw(n=3000, p=61, m=400, **changes):
     """Return what the compiled part is given, with some of it changed: work without an end."""
     design, T = make(n, p - 1, m)
-    problems = LinearProblems(design, T, LogisticLoss()).compiled
+    problems = linear_problems(design, T, LogisticLoss()).compiled
     arrays = (
         problems.arrays
         | problems.values["float"]

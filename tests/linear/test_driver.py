@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,6 @@ from fbeta.linear.driver import (
     Oracle,
     State,
     StepRule,
-    check_requirements,
     minimise,
 )
 from fbeta.linear.objectives import Binary
@@ -107,16 +104,7 @@ def test_the_floor_is_a_share_of_the_objective_of_no_prediction():
     assert Binary(LogisticLoss()).floor(200.0) == pytest.approx(200 * 1e-4 * np.log(2))
 
 
-def test_what_a_solver_requires_is_checked_before_it_starts():
-    class Needy:
-        purpose = "this solver"
-        requires: ClassVar = {"objective": ("slopes", "start")}
-
-    class Part:
-        slopes = None
-
-    with pytest.raises(TypeError, match="this solver requires an objective with start, and Part"):
-        check_requirements(Needy, objective=Part())
+def test_what_blocks_require_is_checked_before_they_are_read():
     X, Y = np.eye(4), np.eye(4, dtype=int)[:, :2]
     blocks = RowBlocks(X, Y)
     with pytest.raises(TypeError, match="blocks of rows requires a code with column_sums, and La"):

@@ -9,11 +9,12 @@ from sklearn import config_context
 from sklearn.model_selection import KFold
 
 from fbeta import AlphaSearchCV, FBetaClassifier
-from fbeta.linear import Design, LinearProblems, folded, solve_path
-from fbeta.linear.folded import FoldedProblems, folded_paths
+from fbeta.linear import Design, Problems, folded, solve_path
+from fbeta.linear.folded import folded_paths
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LOSSES, LogisticLoss
 from fbeta.rivals import BinaryRelevance
+from tests.linear.fits import linear_problems
 
 from ..cases import slow
 from ..places import put
@@ -35,7 +36,7 @@ def make(n=150, d=6, m=5, seed=0):
 def alone(X, T, rows, weight, intercept, loss):
     """The solutions of a fold by problems of its own, and their objectives."""
     design = Design.of(X, weight, intercept=intercept, rotate=False)
-    return design, LinearProblems(design.take(rows), sp.csc_array(T[rows]), loss)
+    return design, linear_problems(design.take(rows), sp.csc_array(T[rows]), loss)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
@@ -77,13 +78,13 @@ def test_a_fold_that_has_ended_is_solved_no_more(monkeypatch):
     monkeypatch.setattr(folded, "is_accelerator", lambda device: True)
     X, T, rows = make()
     solved = []
-    plain = FoldedProblems.solve
+    plain = Problems.solve
 
     def solve(self, *given, **options):
-        solved.append(set(self.fold[self.unsolved].tolist()))
+        solved.append(set(self.objective.fold[self.unsolved].tolist()))
         return plain(self, *given, **options)
 
-    monkeypatch.setattr(FoldedProblems, "solve", solve)
+    monkeypatch.setattr(Problems, "solve", solve)
     targets = [sp.csc_array(T[own]) for own in rows]
     options = {"tol": 1e-6, "max_iter": 100}
     shared = Design.of(X, None, rotate=False)

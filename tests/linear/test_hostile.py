@@ -14,13 +14,13 @@ from fbeta.datasets import load
 from fbeta.estimators.folds import ALPHAS
 from fbeta.linear import (
     Design,
-    LinearProblems,
     Multinomial,
     Problems,
     solve_path,
 )
 from fbeta.losses import LogisticLoss
 from fbeta.statistics import encode, observed_cardinalities
+from tests.linear.fits import linear_problems
 
 from ..cases import slow
 from . import hostile
@@ -131,8 +131,8 @@ def test_raw_data_sets_along_the_grid_of_the_paper(name, mulan, stage):
     # the array solver alone takes its time: some of the problems will do
     some = rng.permutation(targets.shape[1])[: 200 if stage == "compiled" else 25]
     X, targets = data.X_train, sp.csc_array(targets[:, np.sort(some)])
-    problems = LinearProblems(Design.of(X, rotate=False), targets, LOGISTIC)
-    other = LinearProblems(Design.of(X, rotate=True), targets, LOGISTIC)
+    problems = linear_problems(Design.of(X, rotate=False), targets, LOGISTIC)
+    other = linear_problems(Design.of(X, rotate=True), targets, LOGISTIC)
     other.compiled = None
     fine = solve_path(other, ALPHAS, tol=1e-10, max_iter=300)
     for (alpha, solution), (_, best) in zip(solve_path(problems, ALPHAS), fine, strict=True):

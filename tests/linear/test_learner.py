@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.utils.validation import _num_samples
 
-from fbeta.linear import Design, LinearLearner, LinearScores, Multinomial, SolverLearner
+from fbeta.linear import Design, LinearLearner, LinearScores, Multinomial
 from fbeta.linear.learner import Learner, take_rows
 from fbeta.losses import SquaredLoss
 from fbeta.statistics.codes import MarginalCode
@@ -27,7 +27,7 @@ ROWS, ALPHAS = np.arange(10, 50), [10.0, 0.1, 1.0]
     [
         (LinearLearner(tol=1e-12), Y.tocsc()),
         (LinearLearner(False, 1e-12, 200, SquaredLoss()), Y.tocsc()),
-        (SolverLearner(tol=1e-12, objective=Multinomial), Y.toarray().cumsum(axis=1)),
+        (LinearLearner(tol=1e-12, objective=Multinomial), Y.toarray().cumsum(axis=1)),
     ],
 )
 def test_the_path_is_separate_fits(form, weighted, learner, targets):
@@ -68,9 +68,8 @@ def test_targets_are_named_in_warnings():
     [({"tol": 0.0}, ValueError), ({"tol": "1"}, TypeError), ({"max_iter": 0}, ValueError)],
 )
 def test_parameters_are_checked_once(parameters, error):
-    for kind in (LinearLearner, SolverLearner):
-        with pytest.raises(error, match=next(iter(parameters))):
-            kind(**parameters)
+    with pytest.raises(error, match=next(iter(parameters))):
+        LinearLearner(**parameters)
     with pytest.raises(ValueError, match="alpha"):
         LinearLearner().fit(X, Y.tocsc(), None, -1.0)
 

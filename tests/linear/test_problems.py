@@ -15,12 +15,13 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from fbeta.linear import Design, LinearProblems, solve_path
+from fbeta.linear import Design, solve_path
 from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.in_memory import solve_batch
 from fbeta.linear.objectives import Binary
 from fbeta.losses import LOSSES, LogisticLoss
 from fbeta.statistics.encoding import constant_values, distinct_columns
+from tests.linear.fits import linear_problems
 
 from .. import reference
 from ..cases import slow
@@ -96,7 +97,7 @@ def test_objective_as_defined():
 def test_rotation_changes_nothing(shape):
     X, T = make(n=shape[0], d=shape[1])
     problems = [
-        LinearProblems(Design.of(X, rotate=rotate), sp.csc_array(T), LOGISTIC)
+        linear_problems(Design.of(X, rotate=rotate), sp.csc_array(T), LOGISTIC)
         for rotate in (True, False)
     ]
     models = [p.model(p.solve(0.3, tol=1e-14, max_iter=500)) for p in problems]
@@ -154,7 +155,7 @@ def test_savings_equal_the_plain_solve():
         [T, T[:, :1], np.zeros((120, 2), np.int8), np.ones((120, 1), np.int8)], axis=1
     )
     design = Design.of(X)
-    problems = LinearProblems(design, sp.csc_array(T), LOGISTIC)
+    problems = linear_problems(design, sp.csc_array(T), LOGISTIC)
     assert len(problems) == 5
     assert problems.problem.tolist() == [0, 1, 2, 0, 3, 3, 4]
     assert problems.objective.constant[3:].tolist() == [0.0, 1.0]
@@ -219,7 +220,7 @@ def test_single_precision_stays_single(sparse):
 def test_single_precision_directions_do_not_cost_accuracy():
     """Large enough for the conjugate gradients to run in single precision."""
     X, T = make(n=3000, d=50, m=4)
-    problems = LinearProblems(Design.of(X), sp.csc_array(T), LOGISTIC)
+    problems = linear_problems(Design.of(X), sp.csc_array(T), LOGISTIC)
     assert problems.light.matrix.dtype == np.float32
     model = problems.model(problems.solve(1e-2, tol=1e-14))
     for m in range(4):
@@ -269,7 +270,7 @@ def test_converged_means_converged_on_ill_conditioned_data(sparse):
 def test_a_start_does_not_pass_for_a_solution():
     """Along a path, the promises of the preconditioner at the start are not to be trusted."""
     X, T = heavy_tailed(3000)
-    problems = LinearProblems(Design.of(X), sp.csc_array(T), LOGISTIC)
+    problems = linear_problems(Design.of(X), sp.csc_array(T), LOGISTIC)
     for alpha, solution in solve_path(problems, [1e3, 1e1, 1e-1, 1e-3]):
         found = objective(LOGISTIC, X, T, problems.model(solution), alpha)
         gap = found / best_objectives(X, T, alpha) - 1
@@ -292,7 +293,7 @@ def test_memory_stays_in_the_budget():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 20))
     T = sp.csc_array((rng.uniform(size=(4000, 300)) < 0.05).astype(np.int8))
-    problems = LinearProblems(Design.of(X), T, LOGISTIC, memory=1 << 24)
+    problems = linear_problems(Design.of(X), T, LOGISTIC, memory=1 << 24)
     tracemalloc.start()
     problems.solve(1.0)
     peak = tracemalloc.get_traced_memory()[1]
@@ -304,7 +305,7 @@ def test_memory_stays_in_the_budget():
 def test_path_equals_separate_solves(sparse):
     X, T = make(n=80, d=12, m=6, rate=0.1)
     design = Design.of(sp.csr_array(X) if sparse else X)
-    problems = LinearProblems(design, sp.csc_array(T), LOGISTIC)
+    problems = linear_problems(design, sp.csc_array(T), LOGISTIC)
     alphas = [1.0, 1e-4, 100.0, 1e-2]
     order = []
     for alpha, solution in solve_path(problems, alphas, tol=1e-13, max_iter=500):
@@ -318,13 +319,13 @@ def test_rows_share_coordinates():
     X, T = make(n=100)
     rows = np.arange(0, 100, 2)
     shared = Design.of(X).take(rows)
-    one = LinearProblems(shared, sp.csc_array(T[rows]), LOGISTIC)
-    other = LinearProblems(Design.of(X[rows]), sp.csc_array(T[rows]), LOGISTIC)
+    one = linear_problems(shared, sp.csc_array(T[rows]), LOGISTIC)
+    other = linear_problems(Design.of(X[rows]), sp.csc_array(T[rows]), LOGISTIC)
     models = [p.model(p.solve(0.5, tol=1e-15)) for p in (one, other)]
     assert np.allclose(models[0].coef, models[1].coef, rtol=1e-5, atol=1e-6)
     solution = one.solve(0.5, tol=1e-15)
     p = LOGISTIC.inverse_link(models[0].scores(X))[:, models[0].problem]
-    assert np.allclose(one.probabilities(solution, Design.of(X)), p)
+    assert np.allclose(solution.probabilities(Design.of(X)), p)
 
 
 def test_a_warning_names_what_did_not_converge():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,53 +20,23 @@ ROUGH_RADIUS = 0.3  # change of scores up to which rough bounds are as good as e
 MAX_EXPECTED = 2.0  # decrement, in units of what it has to reach, up to which it is computed
 
 
-@dataclass(frozen=True)
-class Factor:
-    """The inverse ``R R'`` of the Hessian of some rows, and what it gives for a problem.
+def _factorise(rows: Array, mass: Array, penalty: Array) -> tuple[Array, Array] | None:
+    """Return R, (p, p), and d, (p,), for the Hessian of rows, (n, p), with curvatures, (n,).
 
-    ``diagonal``, (p,), is a matrix that is no less than the inverse; ``decrement`` is
-    ``g' R R' g``, and ``concordance`` that of the loss.
+    Its inverse is ``R R'``, which is at most ``diag(d)``; None where it is singular.
     """
-
-    root: Array  # R, (p, p)
-    diagonal: Array
-    decrement: float
-    concordance: float
-
-    @classmethod
-    def of(
-        cls, rows: Array, mass: Array, penalty: Array, gradient: Array, concordance: float
-    ) -> Factor | None:
-        """Factorise the Hessian of rows, (n, p), with curvatures, (n,); None if singular."""
-        half = rows * np.sqrt(mass)[:, None]
-        H = half.T @ half + np.diag(penalty)
-        scale = np.diagonal(H) ** -0.5
-        H = scale[:, None] * H * scale
-        if not np.isfinite(H).all():
-            return None
-        values, vectors = np.linalg.eigh(H)
-        error = PRODUCT_ERROR_ULPS * float(np.finfo(np.float64).eps) * len(H)
-        if not MAX_ERROR_SHARE * values[0] > error:
-            return None
-        root = scale[:, None] * vectors / np.sqrt(values - error)
-        decrement = float(np.square(gradient @ root).sum())
-        return cls(root, scale**2 / (values[0] - error), decrement, concordance)
-
-    def reach(self, rows: Array, squares: Array, decrement: float) -> float:
-        """Bound ``x' R R' x`` of rows x, (n, p), given their ``squares``, (n, p).
-
-        Bounds are those of the diagonal where that is good enough for the decrement.
-        """
-        out = squares @ self.diagonal
-        far = self.concordance**2 * decrement * out > ROUGH_RADIUS**2
-        out[far] = np.square(rows[far] @ self.root).sum(axis=1)
-        return float(out.max(initial=0.0))
-
-    def bound(self, decrement: float, reach: float) -> float:
-        """Return what is left to gain at most, twice, by the theorem of docs/solver.md."""
-        radius = self.concordance * (decrement * reach) ** 0.5
-        # the factor of the theorem is no more than this: so is each term of its series
-        return decrement * (1 - radius) ** (-1 / 3) if radius < 1 else np.inf
+    half = rows * np.sqrt(mass)[:, None]
+    H = half.T @ half + np.diag(penalty)
+    scale = np.diagonal(H) ** -0.5
+    H = scale[:, None] * H * scale
+    if not np.isfinite(H).all():
+        return None
+    values, vectors = np.linalg.eigh(H)
+    error = PRODUCT_ERROR_ULPS * float(np.finfo(np.float64).eps) * len(H)
+    if not MAX_ERROR_SHARE * values[0] > error:
+        return None
+    root = scale[:, None] * vectors / np.sqrt(values - error)
+    return root, scale**2 / (values[0] - error)
 
 
 def bounds_of_gain(
@@ -79,6 +48,20 @@ def bounds_of_gain(
     (n,), of which the ``share`` is that of what they stand for in the batch. ``found`` has bounds
     of the decrement by the batch. One column for each problem.
     """
+    concordance, penalty = batch.objective.self_concordance, batch.penalty[:, 0]
+
+    def reach(inverse: tuple[Array, Array], rows: Array, squares: Array, decrement: float) -> float:
+        # the largest x' R R' x of rows x, by the diagonal where that is good enough
+        out = squares @ inverse[1]
+        far = concordance**2 * decrement * out > ROUGH_RADIUS**2
+        out[far] = np.square(rows[far] @ inverse[0]).sum(axis=1)
+        return float(out.max(initial=0.0))
+
+    def bound(decrement: float, reach: float) -> float:  # by the theorem of docs/solver.md
+        radius = concordance * (decrement * reach) ** 0.5
+        # the factor of the theorem is no more than this: so is each term of its series
+        return decrement * (1 - radius) ** (-1 / 3) if radius < 1 else np.inf
+
     out, left, curvature = np.full_like(limit, np.inf), {}, np.concatenate(at.curvature)
     # the decrement is as much larger as the curvature of rows is less than what they stand for
     needed = found.lower * at.curvature_sum / (MAX_EXPECTED * limit)
@@ -91,20 +74,20 @@ def bounds_of_gain(
         if needed[k] > mass[kept].sum() and known[k] > limit[k]:
             continue
         rows = _dense(batch, batch.design.take(kept).matrix)
-        problem = (batch.penalty[:, 0], at.gradient[:, k], batch.objective.self_concordance)
-        own = Factor.of(rows, mass[kept], *problem)
-        if own is not None:
-            out[k] = own.bound(own.decrement, own.reach(rows, rows**2, own.decrement))
+        inverse = _factorise(rows, mass[kept], penalty)
+        if inverse is not None:
+            decrement = float(np.square(at.gradient[:, k] @ inverse[0]).sum())
+            out[k] = bound(decrement, reach(inverse, rows, rows**2, decrement))
             if out[k] > limit[k] and known[k] <= limit[k]:
-                left[k] = own, min(known[k], own.decrement), [0.0]
+                left[k] = inverse, min(known[k], decrement), [0.0]
     if left:  # with all held rows the decrement is smaller, and each of them counts
         for tile, counts in zip(batch.tiles, batch.tiles.split(weight[:, None]), strict=True):
             rows = _dense(batch, tile)[counts[:, 0] > 0]
             squares = rows**2
-            for own, decrement, reach in left.values():
-                reach.append(own.reach(rows, squares, decrement))
-    for k, (own, decrement, reach) in left.items():
-        out[k] = min(out[k], own.bound(decrement, max(reach)))
+            for inverse, decrement, reaches in left.values():
+                reaches.append(reach(inverse, rows, squares, decrement))
+    for k, (_, decrement, reaches) in left.items():
+        out[k] = min(out[k], bound(decrement, max(reaches)))
     return out
 
 

@@ -25,7 +25,7 @@ from fbeta.linear.driver import Oracle, State, StepRule
 from fbeta.linear.learner import solve_path
 from fbeta.linear.objectives import Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
-from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS
+from fbeta.linear.problems import MAX_FACTORISED, MIN_CG_STEPS, Problems
 
 #: Sums over rows: losses (m,), ``(X - mean)' r`` (d, m c) and ``1' r`` (m c,).
 Sums: TypeAlias = tuple[Array, Array, Array]
@@ -260,7 +260,7 @@ class HeldRows(Oracle):
         if fold >= 0 and self.fold is not None:
             outside = np.flatnonzero(self.fold != fold)
             design, columns = design.take(outside), columns[outside]
-        problems = learner.problems_of(design, self.objective, sp.csc_array(columns), self.memory)
+        problems = Problems(design, self.objective, sp.csc_array(columns), memory=self.memory)
         budget = np.full(len(names), learner.max_iter - 1)  # passes after the first
         floor = self.objective.floor(float(self.totals[fold]))
         states = []
@@ -275,14 +275,14 @@ class HeldRows(Oracle):
         return states
 
     def _batch(self, state: GroupState) -> ProblemBatch:
-        objective = self.objective.take(state.names, narrow=True)
+        objective = self.objective.take(state.names)
         design, light, _ = self.weighted(state.fold)
         targets = objective.batch_targets(design, self.targets, state.names)
         return ProblemBatch(design, light, objective, targets, state.alpha)
 
     def accept(self, state: GroupState, found: Sums) -> tuple[Evaluation, NDArray[np.bool_]]:
         """Accept trials that are not far beyond the minimum, and no higher than before."""
-        objective, design = self.objective.take(state.names, narrow=True), self.design
+        objective, design = self.objective.take(state.names), self.design
         alpha, (value, gradient, total) = max(state.alpha, objective.min_alpha), found
         penalty, W = design.penalty(alpha, objective.intercept_penalty), state.trial
         gradient = objective.project(design.from_centred(gradient, total) + penalty * W)

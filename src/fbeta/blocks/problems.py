@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import fields
 from functools import partial
 from numbers import Integral
 from operator import add
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 from zipfile import BadZipFile
 
 import numpy as np
@@ -25,11 +26,10 @@ from fbeta.blocks.summary import CheckedRows, Tally, random_bits
 from fbeta.labels.forms import Indicator
 from fbeta.linear.batch import take_problems
 from fbeta.linear.design import check_squares
-from fbeta.linear.driver import check_requirements, minimise, warn_not_converged
+from fbeta.linear.driver import minimise, warn_not_converged
 from fbeta.linear.learner import Model
-from fbeta.linear.objectives import Binary, LinearModel, Objective, round_coefficients
+from fbeta.linear.objectives import Objective, round_coefficients
 from fbeta.linear.problems import BATCH_COLUMNS
-from fbeta.losses import LinearProbabilities
 from fbeta.statistics.codes import Code
 
 WORKING_SHARE = 4  # a quarter of the memory is for work with the held rows
@@ -50,18 +50,18 @@ Score = Callable[[Code, Model, CheckedRows], tuple[float, float]]
 def scan(source: RowSource, learner: Any, make_code: Callable[[Indicator], Code]) -> None:
     """Make the first pass, if the learner and the code of an estimator can do with blocks."""
     trial = make_code(sp.csr_array(np.ones((1, source.form().n_labels), np.int8)))
-    check_requirements(BlockProblems, learner=learner, code=trial)
+    needed = (("learner", learner, "make_objective"), ("code", trial, "column_sums"))
+    for role, part, name in needed:
+        if not hasattr(part, name):
+            raise TypeError(
+                f"a fit to blocks of rows requires a {role} with {name}, and "
+                f"{type(part).__name__} has none"
+            )
     source.scan(by_size=trial.by_size)
 
 
 class BlockProblems:
     """The problems of a code over the rows of a source, in ``cv`` folds where that is given."""
-
-    purpose = "a fit to blocks of rows"
-    requires: ClassVar[dict[str, tuple[str, ...]]] = {
-        "learner": ("make_objective", "problems_of"),
-        "code": ("column_sums",),
-    }
 
     def __init__(self, source: RowSource, code: Code, learner: Any, cv: Any = None) -> None:
         self.source, self.code, self.learner, self.summary = source, code, learner, source.summary
@@ -196,7 +196,7 @@ class BlockProblems:
         points, draw = [], None
         for state in states:
             coef, offset = self.design.centred_coefficients(state.trial)
-            own = (self.objective.take(state.names, narrow=True), state.names, coef, offset)
+            own = (self.objective.take(state.names), state.names, coef, offset)
             points.append(TrialPoint(*own, self.design.mean, state.curvature_sum, state.fold))
         if self.used in REDRAW_AFTER or REDRAW_SHARE * n_open <= self.drawn_for:
             self.drawn_for = n_open
@@ -232,7 +232,7 @@ class BlockProblems:
 
     def _model(
         self, states: Sequence[GroupState], fold: int, alpha: float, describe: Callable[[int], str]
-    ) -> LinearProbabilities | LinearModel:
+    ) -> Any:
         """Return the models of a fold and an alpha, and warn of those that are not certified."""
         separate = self.objective.separates_columns
         m = len(self.distinct) if separate else 1
@@ -253,16 +253,13 @@ class BlockProblems:
                 "max_iter, memory or alpha",
                 stacklevel=5,
             )
-        coef, offset = self.design.coefficients(W)
+        limits = self.summary.dtype, self.summary.max_abs
+        coef, offset = round_coefficients(*self.design.coefficients(W), *limits)
+        objective: Any = copy(self.objective)
         if separate:
-            constant, loss = self.constant[fold], cast(Binary, self.objective).loss
-            offset = np.where(np.isnan(constant), offset, loss.link(constant))
-        summary = self.summary
-        coef, offset = round_coefficients(coef, offset, summary.dtype, summary.max_abs)
-        if not separate:
-            return LinearModel(coef, offset, n_iter, converged, self.objective)
-        model = LinearProbabilities(coef, offset, self.problem, n_iter, converged, loss)
-        return model.unfold() if getattr(self.learner, "unfold", False) else model
+            objective.problem, objective.constant = self.problem, self.constant[fold]
+        model = objective.model(coef, offset, n_iter, converged)
+        return model.unfold() if self.learner.unfold else model
 
 
 def distinct_targets(Y: Indicator, code: Code, distinct: NDArray[np.intp]) -> sp.csr_array:

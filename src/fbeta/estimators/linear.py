@@ -21,7 +21,7 @@ from fbeta.estimators.statistics_base import (
     StatisticsClassifier,
 )
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Cardinality, LabelSets, LinearLearner, LinearProbabilities, SolverLearner
+from fbeta.linear import Cardinality, LabelSets, LinearLearner, LinearProbabilities
 from fbeta.linear.design import Design
 from fbeta.linear.learner import Names, Weight
 from fbeta.losses import Loss
@@ -136,8 +136,8 @@ class CardinalityClassifier(LinearParameters, StatisticsClassifier):
     def _make_code(self, Y: Indicator) -> CardinalityCode:
         return CardinalityCode.of(Y)
 
-    def _make_learner(self) -> SolverLearner:
-        return SolverLearner(self.fit_intercept, self.tol, self.max_iter, objective=Cardinality)
+    def _make_learner(self) -> LinearLearner:
+        return LinearLearner(self.fit_intercept, self.tol, self.max_iter, objective=Cardinality)
 
 
 @dataclass(eq=False, repr=False)
@@ -186,8 +186,8 @@ class LabelSetClassifier(LinearParameters, StatisticsClassifier):
     def _make_code(self, Y: Indicator) -> LabelSetCode:
         return LabelSetCode.of(Y)
 
-    def _make_learner(self) -> SolverLearner:
-        return SolverLearner(self.fit_intercept, self.tol, self.max_iter, objective=LabelSets)
+    def _make_learner(self) -> LinearLearner:
+        return LinearLearner(self.fit_intercept, self.tol, self.max_iter, objective=LabelSets)
 
 
 @dataclass(frozen=True)
@@ -268,12 +268,7 @@ def fit_listed_models(
 
     def solve(columns: NDArray[np.intp]) -> Any:
         some = targets[:, columns]
-        problems = solver.problems_of(design, solver.make_objective(some), some)
-        solution = problems.solve(alpha, tol=solver.tol, max_iter=solver.max_iter)
-        problems.warn_if_not_converged(
-            solution, alpha, solver.max_iter, lambda column: name(int(columns[column]))
-        )
-        return problems.model(solution)
+        return solver.fit_design(design, some, alpha, lambda column: name(int(columns[column])))
 
     smallest = MAX_SCORE_CHANGE / max(float(abs(X).sum(axis=1).max()), 1e-300)
     coef, intercept, most = [], np.full(s, -np.inf), 0

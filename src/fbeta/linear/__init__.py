@@ -7,22 +7,21 @@ from fbeta.linear.cardinality import Cardinality
 from fbeta.linear.design import Design
 from fbeta.linear.learner import solve_path
 from fbeta.linear.multinomial import LabelSets, Multinomial
-from fbeta.linear.objectives import LinearModel, LinearScores
-from fbeta.linear.problems import LinearLearner, LinearProblems, Problems, Solution, SolverLearner
+from fbeta.linear.objectives import Binary, LinearModel, LinearScores
+from fbeta.linear.problems import LinearLearner, Problems, Solution
 from fbeta.losses import LinearProbabilities
 
 __all__ = [
+    "Binary",
     "Cardinality",
     "Design",
     "LabelSets",
     "LinearLearner",
     "LinearModel",
     "LinearProbabilities",
-    "LinearProblems",
     "LinearScores",
     "Multinomial",
     "Problems",
     "Solution",
-    "SolverLearner",
     "solve_path",
 ]

@@ -194,6 +194,11 @@ class Design:
         matrix = xp.concat([Z, ones], axis=1)
         return replace(self, matrix=matrix, weight=weight, mean=None), V
 
+    def rotate(self, W: Array, *, to: bool) -> Array:
+        """Bring coefficients, (p, m), to the coordinates of :attr:`orthogonal`, or back."""
+        V, last = self.orthogonal[1], -1 if self.intercept else W.shape[0]
+        return self.xp.concat([(V.T if to else V) @ W[:last, :], W[last:, :]], axis=0)
+
     @cached_property
     def moments(self) -> tuple[Array, Array]:
         """The weighted means of the columns of ``matrix`` and of their squares, (p, 1) each."""

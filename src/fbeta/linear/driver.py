@@ -31,7 +31,6 @@ __all__ = [
     "Oracle",
     "State",
     "StepRule",
-    "check_requirements",
     "effective_tol",
     "minimise",
     "warn_not_converged",
@@ -48,20 +47,6 @@ MAX_SHORTENED = 30  # trials along one direction
 def effective_tol(tol: float) -> float:
     """Return a tolerance that double precision can resolve."""
     return max(tol, MIN_TOL_ULPS * float(np.finfo(np.float64).eps))
-
-
-def check_requirements(solver: Any, **parts: Any) -> None:
-    """Raise a TypeError where a part lacks an attribute that ``solver.requires`` lists for it."""
-    for role, names in solver.requires.items():
-        part = parts[role]
-        for name in names:
-            if not hasattr(part, name):
-                own = part.__name__ if isinstance(part, type) else type(part).__name__
-                article = "an" if role[0] in "aeiou" else "a"
-                needs = getattr(solver, "purpose", solver.__name__)
-                raise TypeError(
-                    f"{needs} requires {article} {role} with {name}, and {own} has none"
-                )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,38 +24,30 @@ from fbeta.losses import Loss
 MAX_FOLDED_SCORES = 1 << 29  # scores beyond which kernels take longer than their launches
 
 
-class FoldedProblems(Problems):
-    """Binary problems of several folds, those of a fold side by side.
+def folded_problems(
+    design: Design, targets: Sequence[sp.csc_array], rows: Sequence[Rows], loss: Loss
+) -> tuple[Problems, list[Binary]]:
+    """Return the binary problems of several folds, those of a fold side by side.
 
-    ``targets`` has a matrix for each fold, (rows, M); ``rows`` are their places in the design.
+    ``targets`` has a matrix for each fold, (rows, M); ``rows`` are their places in the design. The
+    objectives of the folds are the second result.
     """
-
-    def __init__(
-        self, design: Design, targets: Sequence[sp.csc_array], rows: Sequence[Rows], loss: Loss
-    ) -> None:
-        weight = np.ones((design.shape[0], 1)) if design.weight is None else to_numpy(design.weight)
-        parts, self.objectives = [], list[Binary]()
-        for own, columns in zip(rows, targets, strict=True):
-            plain = Binary(loss)
-            objective, matrix = plain.of_distinct(columns, weight[own], design.intercept)
-            entries = (matrix.data, own[matrix.indices], matrix.indptr)
-            parts.append(sp.csc_array(entries, shape=(design.shape[0], matrix.shape[1])))
-            self.objectives.append(objective)
-        every = Binary(loss, rows)
-        every.mean, every.constant, every.problem = (
-            np.concatenate([getattr(own, name) for own in self.objectives])
-            for name in ("mean", "constant", "problem")
-        )
-        every.fold = np.repeat(np.arange(len(rows)), [len(own.mean) for own in self.objectives])
-        super().__init__(design, every, sp.hstack(parts, format="csc"))
-        self.fold = every.fold
-        self.floor = every.floor(min(float(weight[own].sum()) for own in rows))
-
-    def of_fold(self, fold: int) -> Problems:
-        """Return the problems of a fold: all that their solutions need."""
-        out = copy(self)
-        out.objective = out.bound = self.objectives[fold]
-        return out
+    weight = np.ones((design.shape[0], 1)) if design.weight is None else to_numpy(design.weight)
+    parts, objectives = [], list[Binary]()
+    for own, columns in zip(rows, targets, strict=True):
+        objective, matrix = Binary(loss).of_distinct(columns, weight[own], design.intercept)
+        entries = (matrix.data, own[matrix.indices], matrix.indptr)
+        parts.append(sp.csc_array(entries, shape=(design.shape[0], matrix.shape[1])))
+        objectives.append(objective)
+    every = Binary(loss, rows)
+    every.mean, every.constant, every.problem = (
+        np.concatenate([getattr(own, name) for own in objectives])
+        for name in ("mean", "constant", "problem")
+    )
+    every.fold = np.repeat(np.arange(len(rows)), [len(own.mean) for own in objectives])
+    problems = Problems(design, every, sp.hstack(parts, format="csc"))
+    problems.floor = every.floor(min(float(weight[own].sum()) for own in rows))
+    return problems, objectives
 
 
 def folded_paths(
@@ -71,22 +63,24 @@ def folded_paths(
     many = shared.shape[0] * columns > MAX_FOLDED_SCORES
     if not is_accelerator(shared.device) or many or len(rows) < 2 or not columns:
         return None
-    problems = FoldedProblems(shared, targets, rows, loss)
+    problems, objectives = folded_problems(shared, targets, rows, loss)
+    fold_of = cast(Binary, problems.objective).fold
     steps, known = solve_path(problems, alphas, **settings), dict[float, Solution]()
 
     def path(fold: int) -> Iterator[tuple[float, Any]]:
-        own = np.flatnonzero(problems.fold == fold)
-        part = slice(own[0], own[-1] + 1) if len(own) else slice(0, 0)
+        part = slice(*np.searchsorted(fold_of, [fold, fold + 1]).tolist())
+        own = copy(problems)  # all that solutions of the fold need
+        own.objective = own.bound = objectives[fold]
         try:
             for alpha in sorted(set(alphas), reverse=True):
                 if alpha not in known:
                     known[alpha] = next(steps)[1]
                 every = known[alpha]
                 results = every.W[:, part], every.n_iter[part], every.converged[part]
-                solution = Solution(*results, problems.of_fold(fold))
-                solution.problems.warn_if_not_converged(solution, alpha, settings["max_iter"])
+                solution = Solution(*results, own)
+                own.warn_if_not_converged(solution, alpha, settings["max_iter"])
                 yield alpha, solution
         finally:
-            problems.unsolved = problems.unsolved[problems.fold[problems.unsolved] != fold]
+            problems.unsolved = problems.unsolved[fold_of[problems.unsolved] != fold]
 
     return [path(fold) for fold in range(len(rows))]

@@ -9,7 +9,7 @@ how they change along a direction, without another product with Z.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -177,85 +177,73 @@ def solve_batch(
     return W, n_iter, converged, abandoned
 
 
-@dataclass
-class ArrayRun:
-    """One solve of problems on arrays, and what is known of each so far."""
+def solve_on_arrays(
+    own: Problems,
+    left: NDArray[np.intp],
+    W: Array,
+    results: tuple[NDArray[np.intp], NDArray[np.bool_], NDArray[np.bool_]],
+    *,
+    max_iter: int,
+    cold: bool,
+    **settings: float,
+) -> None:
+    """Solve some problems, and those that are abandoned again by factorised Hessians.
 
-    problems: Problems
-    W: Array  # (p, M), is written to, as are the next three, (m,)
-    n_iter: NDArray[np.intp]
-    converged: NDArray[np.bool_]
-    abandoned: NDArray[np.bool_]  # problems that need their Hessians factorised
-    alpha: float
-    tol: float
-    max_iter: int
-    cold_start: bool  # whether W is far from the optimum
+    W, (p, M), is where to start, and is written to; so are the ``results``, (m,) each: iterations,
+    whether problems have converged, and whether they need their Hessians factorised. ``settings``
+    are ``alpha`` and ``tol``.
+    """
+    xp, there, (n_iter, converged, abandoned) = own.design.xp, own.design.device, results
+    for factorised in (False, True) if own.factorises else (False,):
+        batches = own.batches(left[abandoned[left] == factorised], factorised)
+        options: Any = {"factorised": factorised, "cold": cold, **settings}
+        run = partial(_solve_batch, own=own, W=W, budget=max_iter - n_iter, **options)
+        found = run_threaded(run, batches, small=own.is_small())
+        for names, (solved, *more) in zip(batches, found, strict=True):
+            source = np.arange(W.shape[1])
+            source[own.columns_of(names)] = W.shape[1] + np.arange(solved.shape[1])
+            index = xp.asarray(source, device=there)
+            W[...] = take(xp, xp.concat([W, solved], axis=1), index, axis=1)
+            taken, certified, hard = map(to_numpy, more)
+            n_iter[names], converged[names] = n_iter[names] + taken, certified
+            abandoned[names] = hard & own.inverts[names]
+        left, cold = left[~converged[left]], False
 
-    def solve(self, names: NDArray[np.intp]) -> None:
-        """Solve some problems, and those that are abandoned again by factorised Hessians."""
-        own, xp = self.problems, self.problems.design.xp
-        for factorised in (False, True) if own.factorises else (False,):
-            batches = own.batches(names[self.abandoned[names] == factorised], factorised)
-            rotate = factorised and bool(batches) and own.rotates
-            run = partial(self._solve_batch, factorised=factorised, rotate=rotate)
-            results = run_threaded(run, batches, small=own.is_small())
-            for batch, (W, n_iter, converged, abandoned) in zip(batches, results, strict=True):
-                places, used = self._places(batch, W.shape[1] // len(batch))
-                source = np.arange(self.W.shape[1])
-                source[places[used]] = len(source) + np.flatnonzero(used)
-                index = xp.asarray(source, device=own.design.device)
-                self.W[...] = take(xp, xp.concat([self.W, W], axis=1), index, axis=1)
-                self.n_iter[batch] += to_numpy(n_iter)
-                self.converged[batch] = to_numpy(converged)
-                self.abandoned[batch] = to_numpy(abandoned) & own.inverts[batch]
-            names, self.cold_start = names[~self.converged[names]], False
 
-    @np.errstate(all="ignore")  # trial points may overflow; they are not accepted
-    def _solve_batch(
-        self, names: NDArray[np.intp], factorised: bool, rotate: bool
-    ) -> tuple[Array, ...]:
-        """Solve a batch, on accelerators in single precision first."""
-        own, xp = self.problems, self.problems.design.xp
-        design, light = own.design, own.light
-        objective = own.bound.take(names, narrow=True)
-        targets = objective.batch_targets(design, own.targets, names)
-        there = {"device": design.device}
-        places, used = self._places(names, design.columns(objective.width))
-        index = xp.asarray(np.minimum(places, self.W.shape[1] - 1), **there)
-        start = take(xp, self.W, index, axis=1)
-        # a stage before that diverged leaves nothing to start from
-        usable = xp.isfinite(start) & xp.asarray(used, **there)
-        start = xp.where(usable, start, xp.zeros_like(start))
-        if rotate:
-            light = design = own.design.orthogonal[0]
-            start = self._rotate(start, to=True)
-        budget = xp.asarray(self.max_iter - self.n_iter[names], **there)
-        steps = own.max_steps(objective.width, factorised)
-        solve = partial(solve_batch, floor=own.floor, max_steps=steps, factorised=factorised)
-        cold, taken = self.cold_start, 0 * budget
-        # on processors the compiled part runs in single precision first
-        single = light.matrix.dtype == xp.float32 and is_accelerator(design.device)
-        if single and not factorised:
-            batch = ProblemBatch(light, light, objective, targets, self.alpha, light.matrix.dtype)
-            tol = SINGLE_SHARE * self.tol
-            start, taken, *_ = solve(batch, start, tol=tol, budget=budget, cold_start=cold)
-            cold = cold and not bool(xp.any(taken > 0))
-        batch = ProblemBatch(design, light, objective, targets, self.alpha)
-        left = budget - taken
-        found = solve(batch, start, tol=self.tol, budget=left, cold_start=cold)
-        W, n_iter, converged, abandoned = found
-        W = self._rotate(W, to=False) if rotate else W
-        return W, n_iter + taken, converged, abandoned
-
-    def _rotate(self, W: Array, *, to: bool) -> Array:
-        """Bring coefficients to the orthogonal coordinates, or back."""
-        design = self.problems.design
-        V, last = design.orthogonal[1], -1 if design.intercept else W.shape[0]
-        turned = (V.T if to else V) @ W[:last, :]
-        return design.xp.concat([turned, W[last:, :]], axis=0)
-
-    def _places(self, names: NDArray[np.intp], width: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the columns of some problems, filled up to a width, and which of them exist."""
-        own, place = self.problems, np.arange(width)
-        used = place < np.diff(own.first)[names, None]
-        return (own.first[names, None] + place).ravel(), used.ravel()
+@np.errstate(all="ignore")  # trial points may overflow; they are not accepted
+def _solve_batch(
+    names: NDArray[np.intp],
+    *,
+    own: Problems,
+    W: Array,
+    budget: NDArray[np.intp],
+    alpha: float,
+    tol: float,
+    factorised: bool,
+    cold: bool,
+) -> tuple[Array, ...]:
+    """Solve a batch from its columns of W, on accelerators in single precision first."""
+    design, light, xp = own.design, own.light, own.design.xp
+    there, objective = {"device": design.device}, own.bound.take(names)
+    targets = objective.batch_targets(design, own.targets, names)
+    start = take(xp, W, xp.asarray(own.columns_of(names), **there), axis=1)
+    # a stage before that diverged leaves nothing to start from
+    start = xp.where(xp.isfinite(start), start, xp.zeros_like(start))
+    rotate = factorised and own.rotates
+    if rotate:
+        light = design = own.design.orthogonal[0]
+        start = own.design.rotate(start, to=True)
+    steps = own.max_steps(objective.width, factorised)
+    solve = partial(solve_batch, floor=own.floor, max_steps=steps, factorised=factorised)
+    left = xp.asarray(budget[names], **there)
+    taken = 0 * left
+    # on processors the compiled part runs in single precision first
+    single = light.matrix.dtype == xp.float32 and is_accelerator(design.device)
+    if single and not factorised:
+        batch = ProblemBatch(light, light, objective, targets, alpha, light.matrix.dtype)
+        rough = solve(batch, start, tol=SINGLE_SHARE * tol, budget=left, cold_start=cold)
+        start, taken, *_ = rough
+        cold = cold and not bool(xp.any(taken > 0))
+    batch = ProblemBatch(design, light, objective, targets, alpha)
+    found, n_iter, *ended = solve(batch, start, tol=tol, budget=left - taken, cold_start=cold)
+    return own.design.rotate(found, to=False) if rotate else found, n_iter + taken, *ended

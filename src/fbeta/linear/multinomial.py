@@ -30,17 +30,16 @@ class Multinomial(Objective):
     """The logarithm of the softmax of a problem's scores; y holds class numbers, (rows, m).
 
     The curvature is kept as the probabilities p of the classes: each row's Hessian is ``diag(p) - p
-    p'``. Problems with fewer classes (``class_counts``, (m,)) than the widest are filled up with
-    classes of probability 0.
+    p'``. ``class_counts``, (m,), are the classes of each problem; what is evaluated together has as
+    many.
     """
 
     kind = "multinomial"
     always_rotates = True
     outcome_distance = 2.0
 
-    def __init__(self, class_counts: NDArray[np.intp], width: int | None = None) -> None:
-        self.class_counts = class_counts
-        self.width = int(class_counts.max(initial=1)) if width is None else width
+    def __init__(self, class_counts: NDArray[np.intp]) -> None:
+        self.class_counts, self.width = class_counts, int(class_counts.max(initial=1))
 
     @classmethod
     def of(cls, targets: NDArray[np.intp]) -> Self:
@@ -61,8 +60,7 @@ class Multinomial(Objective):
     def evaluate(self, y: Array, u: Array, cautious: Array | None) -> tuple[Array, Array, Array]:
         """Return the negative log-likelihood, its gradient and probabilities for its curvature."""
         xp, there = array_namespace(u), {"device": u.device}
-        none = xp.asarray(-xp.inf, dtype=u.dtype, **there)
-        logs = xp.where(self._used(u) > 0, self._split(u), none)
+        logs = self._split(u)
         logs = logs - xp.max(logs, axis=-1, keepdims=True)
         logs = logs - xp.log(xp.sum(xp.exp(logs), axis=-1, keepdims=True))
         true = y[:, :, None] == xp.arange(self.width, dtype=y.dtype, **there)
@@ -95,30 +93,19 @@ class Multinomial(Objective):
         """Return ``p (1 - p)``."""
         return curvature * (1 - curvature)
 
-    def _used(self, like: Array) -> Array:
-        """Return 1 for the classes that a problem has and 0 for those that fill it up, (m, c)."""
-        xp = array_namespace(like)
-        counts = xp.asarray(self.class_counts[:, None], device=like.device)
-        return xp.astype(xp.arange(self.width, device=like.device) < counts, like.dtype)
-
     def regular(self, c: Array) -> Array:
-        """Make Hessians regular along shifts of all classes, and for classes that fill up."""
-        xp, used = array_namespace(c), self._used(c)
-        size = xp.sum(xp.linalg.diagonal(c), axis=-1)[:, None, None] + TINY
-        eye = xp.eye(self.width, dtype=c.dtype, device=c.device)
-        return c + size * (used[:, :, None] * used[:, None, :] + eye * (1 - used)[:, None, :])
+        """Make Hessians regular along shifts of all classes."""
+        xp = array_namespace(c)
+        return c + (xp.sum(xp.linalg.diagonal(c), axis=-1)[:, None, None] + TINY)
 
     def project(self, values: Array) -> Array:
         """Make the columns of each problem sum to 0."""
-        xp, used = array_namespace(values), self._used(values)
-        split = self._split(values) * used
-        mean = xp.sum(split, axis=-1, keepdims=True) / xp.sum(used, axis=-1, keepdims=True)
-        return self._join(split - mean * used)
+        split = self._split(values)
+        return self._join(split - array_namespace(values).mean(split, axis=-1, keepdims=True))
 
-    def take(self, problems: Any, narrow: bool = False) -> Multinomial:
-        """Return the objective of some problems; if ``narrow``, as wide as the widest of them."""
-        counts = self.class_counts[np.asarray(problems)]
-        return Multinomial(counts, None if narrow else self.width)
+    def take(self, problems: Any) -> Multinomial:
+        """Return the objective of some problems."""
+        return Multinomial(self.class_counts[np.asarray(problems)])
 
     def order(self, targets: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the problems with two classes or more; rows of the first class tell the time."""
@@ -305,7 +292,7 @@ class LabelSets(Multinomial):
         """Return the one problem."""
         return np.zeros(1, np.intp)
 
-    def take(self, problems: Any, narrow: bool = False) -> LabelSets:
+    def take(self, problems: Any) -> LabelSets:
         """Return itself: there is one problem only."""
         return self
 

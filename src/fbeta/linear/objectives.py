@@ -121,8 +121,8 @@ class Objective(ABC):
         """Remove from gradients or directions, (p, m c), what no loss depends on."""
         return values
 
-    def take(self, problems: Any, narrow: bool = False) -> Objective:
-        """Return the objective of some problems; if ``narrow``, as wide as the widest of them."""
+    def take(self, problems: Any) -> Objective:
+        """Return the objective of some problems."""
         return self
 
     def of_distinct(self, targets: Any, weight: Any, intercept: bool) -> tuple[Objective, Any]:
@@ -182,10 +182,11 @@ class Objective(ABC):
 class Binary(Objective):
     """A binary loss phi(y, u) for each column; y holds targets in [0, 1].
 
-    For a solve, ``problem``, (M,), is the distinct problem of each column; ``mean``, (m,), has the
-    means of these, and ``constant``, (m,), the value of constant ones, NaN elsewhere. Where they
-    are of several folds, ``rows`` are those of each fold, and ``fold``, (m,), is that of each
-    problem; targets of other rows are NaN.
+    Columns with equal targets are one problem: ``problem``, (M,), is that of each column. With an
+    intercept, a constant target q has the solution ``w = 0``, intercept ``link(q)``, and is not
+    solved. For a solve ``mean``, (m,), has the means of the targets, and ``constant``, (m,), the
+    value of constant ones, NaN elsewhere. Where problems are of several folds, ``rows`` are those
+    of each fold, and ``fold``, (m,), is that of each problem; targets of other rows are NaN.
     """
 
     kind = "binary"

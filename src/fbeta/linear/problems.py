@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,11 +15,11 @@ from fbeta._threads import n_threads, one_blas_thread
 from fbeta.linear.compiled import Compiled
 from fbeta.linear.design import Design, rotation_pays
 from fbeta.linear.driver import warn_not_converged
-from fbeta.linear.in_memory import ArrayRun
+from fbeta.linear.in_memory import solve_on_arrays
 from fbeta.linear.learner import Alphas, Learner, Names, Path, Rows, Weight, solve_path
 from fbeta.linear.objectives import Binary, Objective
 from fbeta.linear.preconditioners import PRECONDITIONERS
-from fbeta.losses import MIN_PARALLEL_SCORES, LinearProbabilities, LogisticLoss, Loss, take_along
+from fbeta.losses import MIN_PARALLEL_SCORES, LogisticLoss, Loss, take_along
 
 MEMORY_BYTES = 1 << 30  # of working memory, for the batches that are solved at the same time
 BATCH_COLUMNS = 160  # columns of a batch: enough for matrix products at full speed
@@ -44,13 +44,20 @@ class Solution:
     converged: NDArray[np.bool_]
     problems: Problems = field(repr=False)
 
+    def scores(self, design: Design) -> Array:
+        """Return the scores of n rows in the same coordinates; of constant targets, infinite."""
+        own = self.problems
+        with one_blas_thread(design.shape[0] * len(own) < MIN_PARALLEL_SCORES):
+            scores = own.objective.bind(design)[1].scores(self.W)
+        return own.objective.with_constants(scores)
+
     def probabilities(self, design: Design) -> Array:
         """Return the probabilities of the targets for n rows in the same coordinates, (n, M)."""
-        return self.problems.probabilities(self, design)
+        return self.problems.objective.probabilities(self.scores(design))
 
     def log_odds(self, design: Design) -> Array:
         """Return the log-odds of the targets, (n, M), of problems with logistic loss."""
-        return take_along(self.problems.scores(self, design), self.problems.problem, axis=1)
+        return take_along(self.scores(design), self.problems.problem, axis=1)
 
 
 class Problems:
@@ -116,7 +123,8 @@ class Problems:
             left, cold = left[~converged[left]], False
         if len(left):
             results = n_iter, converged, abandoned & self.inverts
-            ArrayRun(self, W, *results, alpha, tol, max_iter, cold).solve(left)
+            own: dict[str, Any] = {"alpha": alpha, "tol": tol, "max_iter": max_iter, "cold": cold}
+            solve_on_arrays(self, left, W, results, **own)
         matrix = self.design.matrix
         if not sp.issparse(matrix) and matrix.dtype != xp.float64 and len(self):
             # large X in single precision was centred or rotated: that must hardly change scores
@@ -141,23 +149,29 @@ class Problems:
         """Tell whether a second thread does not pay."""
         return self.design.shape[0] * len(self.unsolved) < MIN_PARALLEL_SCORES
 
+    def columns_of(self, problems: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the columns of problems that have as many each, side by side."""
+        width = np.arange(self.bound.counts[problems[0]])
+        return np.asarray(self.first[problems, None] + width).ravel()
+
     def batches(self, problems: NDArray[np.intp], factorised: bool) -> list[NDArray[np.intp]]:
-        """Deal problems into batches of like composition, which take about as long."""
-        if not len(problems):
-            return []
+        """Deal problems with as many columns into batches that take about as long."""
         n, p = self.design.shape
-        threads = 1 if self.is_small() else n_threads()
-        width = int(np.diff(self.first)[problems].max())
-        # scores, their changes, targets, curvatures and a share of the tiles, for each column
-        per_problem = 8 * width * (6 * n + 16 * p) + 24 * factorised * (p * width) ** 2
-        room, most = self.memory, BATCH_COLUMNS // width
-        if is_accelerator(self.design.device):
-            threads, most = 1, len(problems)
-            free = device_memory(self.design.xp, self.design.device)
-            room = int(FREE_MEMORY_SHARE * (free or room))
-        size = max(1, min(most, room // (threads * per_problem)))
-        count = min(len(problems), threads * -(-len(problems) // (threads * size)))
-        return [problems[i::count] for i in range(count)]
+        threads, out = 1 if self.is_small() else n_threads(), []
+        counts = self.bound.counts[problems]
+        for width in np.unique(counts).tolist():
+            own = problems[counts == width]
+            # scores, their changes, targets, curvatures and a share of the tiles, for each column
+            per_problem = 8 * width * (6 * n + 16 * p) + 24 * factorised * (p * width) ** 2
+            room, most = self.memory, BATCH_COLUMNS // width
+            if is_accelerator(self.design.device):
+                threads, most = 1, len(own)
+                free = device_memory(self.design.xp, self.design.device)
+                room = int(FREE_MEMORY_SHARE * (free or room))
+            size = max(1, min(most, room // (threads * per_problem)))
+            count = min(len(own), threads * -(-len(own) // (threads * size)))
+            out += [own[i::count] for i in range(count)]
+        return out
 
     def warn_if_not_converged(
         self, solution: Solution, alpha: float, max_iter: int, describe: Callable[[int], str] = str
@@ -187,16 +201,6 @@ class Problems:
             W[-1, unknown] = own.loss.link(mean[unknown])
         return np.where(np.isfinite(W), W, 0.0)
 
-    def scores(self, solution: Solution, design: Design) -> Array:
-        """Return the scores of n rows in the same coordinates; of constant targets, infinite."""
-        with one_blas_thread(design.shape[0] * len(self) < MIN_PARALLEL_SCORES):
-            own = self.objective.bind(design)[1].scores(solution.W)
-        return self.objective.with_constants(own)
-
-    def probabilities(self, solution: Solution, design: Design) -> Array:
-        """Return what the objective makes of the scores of n rows in the same coordinates."""
-        return self.objective.probabilities(self.scores(solution, design))
-
     def model(self, solution: Solution) -> Any:
         """Return the model in the coordinates of X."""
         with one_blas_thread(self.is_small()):
@@ -204,40 +208,36 @@ class Problems:
         return self.objective.model(coef, intercept, solution.n_iter, solution.converged)
 
 
-class LinearProblems(Problems):
-    """The binary problems whose targets are the columns of a matrix, (n, M), in [0, 1].
-
-    Columns with equal targets are one problem. With an intercept, a constant target q has the
-    solution ``w = 0``, intercept ``link(q)``, and is not solved.
-    """
-
-    objective: Binary
-
-    def __init__(
-        self, design: Design, targets: sp.csc_array, loss: Loss, *, memory: int = MEMORY_BYTES
-    ) -> None:
-        super().__init__(design, Binary(loss), targets, memory=memory)
-
-
 def independent_start(
     design: Design, targets: Any, alpha: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return rough logistic regressions, (p, M), of targets, and the constant ones or NaN, (M,)."""
-    problems = LinearProblems(design, sp.csc_array(targets), LogisticLoss())
+    problems = Problems(design, Binary(LogisticLoss()), sp.csc_array(targets))
     W = to_numpy(problems.solve(alpha, tol=START_TOL).W)[:, problems.problem]
-    return W, problems.objective.constant[problems.problem]
+    return W, cast(Binary, problems.objective).constant[problems.problem]
 
 
 @dataclass(frozen=True)
-class SolverLearner(Learner):
-    """Models that :mod:`fbeta.linear` solves for.
+class LinearLearner(Learner):
+    """Models that :mod:`fbeta.linear` solves for: by default one for each column of 0/1 targets.
 
-    ``objective`` is a type of :class:`Objective` with a class method ``of`` from targets to it.
+    ``objective`` is a type of :class:`Objective` with a class method ``of`` from targets to it. The
+    binary one has a ``loss``; with ``unfold``, coefficients are kept for each target, also where
+    targets are equal.
+
+    Examples
+    --------
+    >>> X, targets = np.array([[-1.0], [0.0], [1.0], [2.0]]), sp.csc_array([[0], [1], [0], [1]])
+    >>> model = LinearLearner().fit(X, targets, None, alpha=1.0)
+    >>> model.probabilities(X).ravel().round(2).tolist()
+    [0.34, 0.44, 0.56, 0.66]
     """
 
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 100
+    loss: Loss = LogisticLoss()  # noqa: RUF009 - it has no state
+    unfold: bool = False
     objective: Any = field(default=Binary, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -245,23 +245,26 @@ class SolverLearner(Learner):
 
     def make_objective(self, targets: Any) -> Objective:
         """Return the objective of targets as a code makes them."""
-        made: Objective = self.objective.of(targets)
-        return made
-
-    def problems_of(
-        self, design: Design, objective: Objective, targets: Any, memory: int = MEMORY_BYTES
-    ) -> Problems:
-        """Return the problems of an objective and its targets over a design."""
-        return Problems(design, objective, getattr(targets, "values", targets), memory=memory)
+        made: Objective = Binary(self.loss)
+        return made if self.objective is Binary else self.objective.of(targets)
 
     def fit(self, X: Any, targets: Any, weight: Weight, alpha: float, name: Names = str) -> Any:
         """Fit to the targets of n rows."""
         alpha, objective = check_number("alpha", alpha), self.make_objective(targets)
         columns = targets.shape[1] if objective.separates_columns else objective.n_linear
-        problems = self.problems_of(self._design(X, weight, columns), objective, targets)
+        model = self.fit_design(self._design(X, weight, columns), targets, alpha, name)
+        return model.unfold() if self.unfold else model
+
+    def fit_design(self, design: Design, targets: Any, alpha: float, name: Names = str) -> Any:
+        """Fit to the targets of the rows of a design."""
+        problems = self._problems(design, targets)
         solution = problems.solve(alpha, tol=self.tol, max_iter=self.max_iter)
         problems.warn_if_not_converged(solution, alpha, self.max_iter, name)
         return problems.model(solution)
+
+    def _problems(self, design: Design, targets: Any) -> Problems:
+        values = getattr(targets, "values", targets)
+        return Problems(design, self.make_objective(targets), values)
 
     def share(self, X: Any, weight: Weight) -> Design:
         """Return X in coordinates in which the problems are easy."""
@@ -274,43 +277,18 @@ class SolverLearner(Learner):
 
     def path(self, shared: Any, targets: Any, weight: Weight, rows: Rows, alphas: Alphas) -> Path:
         """Solve from the strongest alpha to the weakest, each from the solutions before."""
-        problems = self.problems_of(shared.take(rows), self.make_objective(targets), targets)
+        problems = self._problems(shared.take(rows), targets)
         for alpha, solution in solve_path(problems, alphas, tol=self.tol, max_iter=self.max_iter):
             problems.warn_if_not_converged(solution, alpha, self.max_iter)
             yield alpha, solution
 
-
-@dataclass(frozen=True)
-class LinearLearner(SolverLearner):
-    """One linear model for each column of 0/1 targets.
-
-    Examples
-    --------
-    >>> X, targets = np.array([[-1.0], [0.0], [1.0], [2.0]]), sp.csc_array([[0], [1], [0], [1]])
-    >>> model = LinearLearner().fit(X, targets, None, alpha=1.0)
-    >>> model.probabilities(X).ravel().round(2).tolist()
-    [0.34, 0.44, 0.56, 0.66]
-    """
-
-    loss: Loss = LogisticLoss()  # noqa: RUF009 - it has no state
-    unfold: bool = False  # keep coefficients for each target, also where targets are equal
-
-    def make_objective(self, targets: Any) -> Binary:
-        """Return the binary loss of each column."""
-        return Binary(self.loss)
-
-    def fit(
-        self, X: Any, targets: sp.csc_array, weight: Weight, alpha: float, name: Names = str
-    ) -> LinearProbabilities:
-        """Fit to targets of shape (n, M)."""
-        model: LinearProbabilities = super().fit(X, targets, weight, alpha, name)
-        return model.unfold() if self.unfold else model
-
     def paths(
         self, shared: Any, targets: Sequence[Any], rows: Sequence[Rows], alphas: Alphas
     ) -> list[Path] | None:
-        """Solve the problems of all folds together, on accelerators."""
+        """Solve the binary problems of all folds together, on accelerators."""
         from fbeta.linear.folded import folded_paths
 
         settings = {"tol": self.tol, "max_iter": self.max_iter}
+        if self.objective is not Binary:
+            return None
         return folded_paths(shared, targets, rows, alphas, self.loss, **settings)

@@ -18,7 +18,7 @@ from fbeta.decoding.expected import ScoreThresholds
 from fbeta.estimators.base import MultiLabelClassifier, views
 from fbeta.estimators.statistics_base import LinearParameters
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Design, LinearLearner, LinearProbabilities, LinearProblems, LinearScores
+from fbeta.linear import Binary, Design, LinearLearner, LinearProbabilities, LinearScores, Problems
 from fbeta.linear.learner import Weight
 from fbeta.losses import LogisticLoss, Loss
 from fbeta.metrics import AVERAGES, averaged_fbeta, best_thresholds
@@ -278,7 +278,7 @@ class CostSensitiveRelevance(HeldOutClassifier):
         alpha, start, targets = check_number("alpha", self.alpha), None, Y.tocsc()
         models: list[LinearProbabilities] = []
         for t in grid:  # from the solution for the t before
-            problems = LinearProblems(design, targets, CostedLogistic(1 + self.beta**2 - t, t))
+            problems = Problems(design, Binary(CostedLogistic(1 + self.beta**2 - t, t)), targets)
             solution = problems.solve(alpha, start=start, tol=solver.tol, max_iter=solver.max_iter)
             problems.warn_if_not_converged(solution, alpha, solver.max_iter)
             start = solution.W

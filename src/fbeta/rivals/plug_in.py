@@ -17,7 +17,7 @@ from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.base import views
 from fbeta.estimators.statistics_base import LinearParameters, StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear import Design, LinearLearner, Multinomial, SolverLearner
+from fbeta.linear import Design, LinearLearner, Multinomial
 from fbeta.linear.learner import Alphas, Learner, Names, Path, Rows, Weight
 from fbeta.losses import Loss, get_loss
 from fbeta.statistics.codes import Code, MarginalCode
@@ -200,7 +200,7 @@ class PlugInLearner(Learner):
     """A logistic regression of "no labels", and multinomial ones of the sizes."""
 
     empty: LinearLearner
-    sizes: SolverLearner
+    sizes: LinearLearner
 
     def fit(
         self, X: Any, targets: PlugInTargets, weight: Weight, alpha: float, name: Names = str
@@ -280,4 +280,4 @@ class ExactFPlugIn(LinearParameters, StatisticsClassifier):
     def _make_learner(self) -> PlugInLearner:
         check_choice("rows", self.rows, ("nonempty", "all"))
         solver = self.fit_intercept, self.tol, self.max_iter
-        return PlugInLearner(LinearLearner(*solver), SolverLearner(*solver, objective=Multinomial))
+        return PlugInLearner(LinearLearner(*solver), LinearLearner(*solver, objective=Multinomial))

@@ -145,11 +145,14 @@ class IndependentLaw:
 
 @dataclass(frozen=True)
 class ConditionalLaw:
-    """Labels that are independent given their number, whose distribution is given."""
+    """Labels that are independent given their number, whose distribution is given.
+
+    There may be ``others``, which are independent of them.
+    """
 
     xp: Any  # namespace of the arrays
-    weights: Array  # (K, n), P(|y| = k) for k in 1..K
-    empty: Array  # (n,), P(no labels)
+    given: Array  # (K, n), P(k of the labels) for k in 1..K
+    none: Array  # (n,), P(none of the labels)
     inverses: Array  # (K' >= K, n), R_{k-1} / R_k, times w_(k) where `base` is there
     # (K', n), the k-th largest log-odds, where labels are given by log-odds that are far apart
     base: Array | None = None
@@ -159,15 +162,41 @@ class ConditionalLaw:
     certain: Array | None = None
     possible: Array | None = None
     traced: bool = False  # whether no decision may depend on the numbers
+    others: Array | None = None  # (1 + U, n), P(k of the others)
     first = 1
 
+    @property
+    def empty(self) -> Array:
+        """``P(no labels)``, of shape (n,)."""
+        return self.none if self.others is None else self.none * self.others[0, :]
+
+    @cached_property
+    def weights(self) -> Array:
+        """``P(|y| = k)`` for the sizes 1, 2, ..., of shape (K + U, n)."""
+        if self.others is None:
+            return self.given
+        pmf = self.xp.concat([self.none[None, :], self.given], axis=0)
+        return _convolved(self.xp, pmf, self.others)[1:, :]
+
     def joint(self, labels: Array, at_once: int) -> Iterator[tuple[slice, Array]]:
-        """Yield ``q_jk = P(|y| = k) P(y_j = 1 | |y| = k)``, as :meth:`IndependentLaw.joint` does.
+        """Yield ``P(|y| = k, y_j = 1)`` as :meth:`IndependentLaw.joint`; in one piece with others.
+
+        ``q_jk = P(|y| = k) P(y_j = 1 | |y| = k)``, and the sum of it over the number of others.
+        """
+        if self.others is None:
+            yield from self._own_joint(labels, at_once)
+            return
+        parts = [q for _, q in self._own_joint(labels, max(self.given.shape[0], 1))]
+        if parts:
+            yield slice(0, len(self.weights)), _convolved(self.xp, sum(parts), self.others)
+
+    def _own_joint(self, labels: Array, at_once: int) -> Iterator[tuple[slice, Array]]:
+        """Yield as :meth:`joint`, without others.
 
         With ``c_k = w R_{k-1} / R_k``, which grows with k, ``pi_k = c_k (1 - pi_{k-1})``: upwards
         for the sizes with ``c_k <= 1``, and downwards for the others, errors shrink.
         """
-        xp, K = self.xp, self.weights.shape[0]
+        xp, K = self.xp, self.given.shape[0]
         if not K:
             return
         given = self.odds(labels) if self.base is None else labels
@@ -179,14 +208,14 @@ class ConditionalLaw:
             nonlocal last
             c = self._c(given, i)
             last = _product(xp, 1 - last, xp.where(c <= 1, c, zero) if mixed else c)
-            return last * self.weights[i, :]
+            return last * self.given[i, :]
 
         def down(i: int) -> Array:
             nonlocal last
             c = self._c(given, i)
             present = xp.where(c > 1, 1 - last, zero)
             last = present / xp.where(c > 1, c, one)
-            return present * self.weights[i, :] if i < K else zero
+            return present * self.given[i, :] if i < K else zero
 
         for sizes, q in _sweep(xp, given, K, at_once, up):
             yield sizes, self._possible(labels, sizes, q)
@@ -234,38 +263,6 @@ class ConditionalLaw:
         return xp.stack(out, axis=1)
 
 
-@dataclass(frozen=True)
-class LawWithOthers:
-    """Labels that are independent given their number, and others that are independent of them."""
-
-    law: ConditionalLaw
-    others: Array  # (1 + U, n), P(k of the others)
-    first = 1
-
-    @property
-    def xp(self) -> Any:
-        """Namespace of the arrays."""
-        return self.law.xp
-
-    @property
-    def empty(self) -> Array:
-        """``P(no labels)``, of shape (n,)."""
-        return self.law.empty * self.others[0, :]
-
-    @cached_property
-    def weights(self) -> Array:
-        """``P(|y| = k)`` for the sizes 1, 2, ..., of shape (K + U, n)."""
-        pmf = self.xp.concat([self.law.empty[None, :], self.law.weights], axis=0)
-        return _convolved(self.xp, pmf, self.others)[1:, :]
-
-    def joint(self, labels: Array, at_once: int) -> Iterator[tuple[slice, Array]]:
-        """Yield ``P(|y| = k, y_j = 1)`` of labels (C, n), in one piece (C, K + U, n)."""
-        K = max(self.law.weights.shape[0], 1)
-        parts = [q for _, q in self.law.joint(labels, K)]
-        if parts:
-            yield slice(0, len(self.weights)), _convolved(self.xp, sum(parts), self.others)
-
-
 def _convolved(xp: Any, law: Array, others: Array) -> Array:
     """Return the law of all numbers of labels, (..., K + U, n), from that of some, (..., K, n)."""
     K, n = law.shape[-2:]
@@ -276,7 +273,7 @@ def _convolved(xp: Any, law: Array, others: Array) -> Array:
     return out
 
 
-Law: TypeAlias = IndependentLaw | ConditionalLaw | LawWithOthers
+Law: TypeAlias = IndependentLaw | ConditionalLaw
 
 
 def probabilities(xp: Any, labels: Array, log_odds: bool) -> tuple[Array, Array]:

@@ -25,7 +25,6 @@ from fbeta._threads import chunk_and_tile, map_rows, row_tasks
 from fbeta.statistics.conditional_bernoulli import (
     INFINITE_LOG_ODDS,
     Law,
-    LawWithOthers,
     conditional_law,
     independent_law,
     largest_sizes,
@@ -179,7 +178,7 @@ class Factored(Storage):
         seen = xp.nonzero(xp.any(sizes > 0, axis=1))[0]
         weights = sizes[1 : (int(xp.max(seen)) if seen.shape[0] else 0) + 1, :]
         law = conditional_law(xp, ascending, sizes[0, :], weights, self.log_odds)
-        return law if others is None else LawWithOthers(law, others), ascending
+        return replace(law, others=others), ascending
 
     def order(self) -> Array:
         """Return where the labels of :meth:`law` are among all of P's numbers, of shape (s, n)."""
