@@ -236,7 +236,7 @@ MIXED = {
 
 
 @pytest.mark.parametrize("repeats", [1, 50])
-def test_numbers_of_many_shapes_in_one_column(repeats: int) -> None:
+def test_numbers_of_many_forms_in_one_column(repeats: int) -> None:
     found = parsed("numeric", pa.array([*MIXED] * repeats), ".")
     expected = np.array([*MIXED.values()] * repeats)
     np.testing.assert_array_equal(found, expected)

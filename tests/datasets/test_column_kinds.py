@@ -137,7 +137,7 @@ def test_days_and_months_have_one_order_among_dates_of_several_forms() -> None:
 
 
 def test_words_between_numbers_are_no_months() -> None:
-    """Nor does a column of them take long, though each word is a shape of its own."""
+    """Nor does a column of them take long, though all words differ."""
     words = ["".join(letters) for letters in itertools.product("abcdefghij", repeat=4)]
     start = time.process_time()
     assert infer("x", [f"{1 + i % 28} {word} 2024" for i, word in enumerate(words)]).kind == "text"
@@ -145,7 +145,7 @@ def test_words_between_numbers_are_no_months() -> None:
     assert time.process_time() - start < 0.6
 
 
-LONG = 12_000  # more than the rows that show how often values are repeated
+LONG = 12_000
 
 
 def test_long_columns() -> None:
@@ -166,7 +166,7 @@ def test_long_columns() -> None:
 
 
 def test_gaps_are_no_values() -> None:
-    """Gaps among repeated values and among many shapes count for no report."""
+    """Gaps among repeated values count for no report."""
     comma = infer("x", ["NaN", "3992,60", "NaN"])
     assert (comma.gaps, comma.note) == (2, "'3992,60' is read as 3992.6")
     codes = [f"A{i % 25}" for i in range(100)]
