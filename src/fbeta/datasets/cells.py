@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date
 from decimal import Decimal
@@ -20,6 +21,8 @@ from fbeta._array import optional_import
 
 Cells: TypeAlias = Any
 FloatArray: TypeAlias = NDArray[np.float64]
+#: Text with 1 for each digit, every shape once, and the place of the shape of each cell, or -1.
+Shapes: TypeAlias = tuple[Any, NDArray[np.intp]]
 #: How cells were read, their values (NaN where there is none), and which cells cannot be read.
 Reading: TypeAlias = tuple[str, FloatArray, NDArray[np.bool_]]
 
@@ -47,6 +50,7 @@ _NUMBER = {
 }
 _NUMBER["plain"] = _PLAIN["."]  # without units and groups
 _TRUTH = ("false", "true")
+_DIGITS_TO_1 = bytes.maketrans(b"023456789", b"1" * 9)
 #: Marks that may stand before the fraction of a number, and patterns of what is read with them.
 DECIMALS = {mark: rf"{_NUMBER[mark]}|^(?i:true|false)$" for mark in _UNSIGNED}
 _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
@@ -265,13 +269,43 @@ def _bytes_of(text: Any) -> tuple[NDArray[np.int32], bytes]:
     return ends - ends[0], data.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
 
 
+def text_shapes(text: Any) -> Shapes:
+    """Return the shapes of Arrow strings."""
+    ends, data = _bytes_of(text)
+    parts = map(arrow.py_buffer, (ends, data.translate(_DIGITS_TO_1)))
+    coded = arrow.StringArray.from_buffers(len(text), *parts).dictionary_encode()
+    codes = np.asarray(coded.indices)
+    return coded.dictionary, np.where(text.is_valid(), codes, -1) if text.null_count else codes
+
+
 def is_plain(text: Any, decimal: str) -> NDArray[np.bool_]:
     """Return which text is a number without units and groups, or a truth value."""
     return _matches(text, f"{_PLAIN[decimal]}|^(?i:true|false)$")
 
 
+def _by_shape(text: Any, shapes: Shapes, pattern: str) -> Iterator[tuple[Any, str, Any]]:
+    """Yield the places of each shape that fits, the shape, and their bytes, (places, length)."""
+    forms, codes = shapes
+    for shape in np.flatnonzero(_matches(forms, pattern)):
+        places = np.flatnonzero(codes == shape)
+        data = _bytes_of(text.take(places))[1]
+        yield places, forms[shape].as_py(), np.frombuffer(data, np.uint8).reshape(len(places), -1)
+
+
 def _matches(text: Any, pattern: str) -> NDArray[np.bool_]:
     return np.asarray(compute.match_substring_regex(text, pattern).fill_null(False))
+
+
+def _digits(form: bytes, data: NDArray[np.uint8], span: Any = (None,)) -> Any:
+    """Return the whole numbers that the digits in a span of cells of one shape make."""
+    places = [place for place in range(len(form))[slice(*span)] if form[place] == ord("1")]
+    if not places:
+        return 0.0
+    value = np.zeros(len(data))
+    for place in places:
+        value *= 10
+        value += data[:, place]
+    return value - ord("0") * (10 ** len(places) // 9)
 
 
 def parse_numbers(text: Any, way: str) -> FloatArray:
@@ -294,37 +328,28 @@ def parse_numbers(text: Any, way: str) -> FloatArray:
     return found
 
 
-def parse_days(text: Any, order: str) -> FloatArray:
+def parse_days(text: Any, shapes: Shapes, order: str) -> FloatArray:
     """Return trimmed text as days since 1970, NaN where it is no date of that order."""
     found = np.full(len(text), np.nan)
-    parts = compute.extract_regex(text, DATE_ORDERS[order])
-    fits = np.asarray(parts.is_valid())
-    words = {name: parts.filter(fits).field(name) for name in "ymdHMSz"}
-    if "b" in order:
-        places = compute.index_in(compute.utf8_lower(words["m"]), value_set=arrow.array(_MONTHS))
-        words["m"] = compute.add(places, 1)
-    is_short = np.asarray(compute.equal(compute.utf8_length(words["y"]), 2))
-    words["S"] = compute.replace_substring(words["S"], ",", ".")
-    for mark in "Z:+":
-        words["z"] = compute.replace_substring(words["z"], mark, "")
-    year, month, day, hour, minute, second, zone = map(_to_numbers, words.values())
-    year += np.where(is_short, np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0), 0.0)
-    sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
-    sound &= (hour < 24) & (minute < 60) & (second < 60)
-    months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype(np.int64)
-    first, last = (
-        (months + more).astype("datetime64[M]").astype("datetime64[D]").astype(np.float64)
-        for more in (0, 1)
-    )
-    ahead = np.trunc(zone / 100)  # hours of the clocks of a time zone, and minutes behind them
-    minute += second / 60 - (zone - 100 * ahead)
-    clock = (minute / 60 + hour - ahead) / 24
-    found[fits] = np.where(sound & (first + day <= last), first + day - 1 + clock, np.nan)
+    for cells, form, data in _by_shape(text, shapes, DATE_ORDERS[order]):
+        spans: Any = re.match(DATE_ORDERS[order], form)
+        numbers = (_digits(form.encode(), data, spans.span(name)) for name in "ymdHMSz")
+        year, month, day, hour, minute, second, zone = numbers
+        if "b" in order:
+            month = 1 + _MONTHS.index(spans["m"].lower())
+        if len(spans["y"]) == 2:
+            year += np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
+        second = second / 10.0 ** max(len(spans["S"] or "") - len("00."), 0)
+        sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
+        sound &= (hour < 24) & (minute < 60) & (second < 60)
+        months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype(np.intp)
+        start = months.min(initial=0)
+        firsts = np.arange(start, months.max(initial=0) + 2).astype("datetime64[M]")
+        starts = firsts.astype("datetime64[D]").astype(np.float64)
+        first, last = starts[months - start], starts[months - start + 1]
+        ahead, minutes = np.divmod(zone, 100)  # of the clocks of a time zone
+        sign = -1 if (spans["z"] or "").startswith("-") else 1
+        clock = ((second / 60 + minute) / 60 + hour) / 24
+        clock = clock - sign * (ahead + minutes / 60) / 24
+        found[cells] = np.where(sound & (first + day <= last), first + day - 1 + clock, np.nan)
     return found
-
-
-def _to_numbers(digits: Any) -> FloatArray:
-    """Return Arrow strings of digits as numbers, 0 where they are empty."""
-    if is_text(digits):
-        digits = compute.if_else(compute.equal(digits, ""), "0", digits)
-    return to_floats(digits.cast(arrow.float64()))

@@ -21,6 +21,7 @@ from fbeta.datasets.cells import (
     Cells,
     FloatArray,
     Reading,
+    Shapes,
     arrow,
     cast_numbers,
     categories,
@@ -33,6 +34,7 @@ from fbeta.datasets.cells import (
     pandas,
     parse_days,
     parse_numbers,
+    text_shapes,
     to_floats,
     without_gaps,
 )
@@ -108,6 +110,11 @@ class ColumnValues:
         self.gaps = len(cells) - self.count
 
     @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes of text."""
+        return text_shapes(self.known)
+
+    @cached_property
     def numbers(self) -> tuple[str, FloatArray]:
         """The decimal mark with which most cells are numbers, and the numbers, (k,)."""
         return self.read("numeric", ".")
@@ -136,7 +143,9 @@ class ColumnValues:
     def parse(self, kind: str, way: str) -> FloatArray:
         """Return values as numbers or dates (days since 1970), (k,); NaN where they are none."""
         if not self.is_parsed:
-            return (parse_numbers if kind == "numeric" else parse_days)(self.known, way)
+            if kind == "numeric":
+                return parse_numbers(self.known, way)
+            return parse_days(self.known, self.shapes, way)
         if self.plain is not None and kind == "numeric":
             return self.plain
         cells, found = self.known, np.full(len(self.known), np.nan)
@@ -261,12 +270,9 @@ def _number_note(column: ColumnValues) -> str:
     if column.is_parsed:
         return ""
     decimal, values = column.numbers
-    for size in (_WORD_SAMPLE_ROWS, len(values)):  # most columns have one among the first
-        odd = ~is_plain(column.known[:size], decimal) & ~np.isnan(values[:size])
-        if odd.any():
-            break
-    else:
-        odd = values % 1 > 0 if decimal == "," else odd
+    odd = ~is_plain(column.known, decimal) & ~np.isnan(values)
+    if decimal == "," and not odd.any():
+        odd = values % 1 > 0
     place = int(np.argmax(odd))
     return f"{_example(column.known, place)} is read as {values[place]:g}" if odd.any() else ""
 
