@@ -29,10 +29,12 @@
 
 namespace fbeta {
 
-// A vector fills a register of 64 bytes, or several smaller ones; wide problems need more.
+// A vector has 64 bytes; wide problems need more. Registers of 32 bytes make it up: compilers keep
+// what is wider than a register in memory, and many processors have none of 64 bytes.
 template <class S> constexpr int lanes = 64 / sizeof(S);
+template <class S> constexpr int register_lanes = 32 / sizeof(S);
 
-// Compilers keep larger vectors in memory; this is two that they keep in registers.
+// Two vectors as one.
 template <class V> struct Pair {
     V a, b;
     using S = std::decay_t<decltype(std::declval<V &>()[0])>;
@@ -41,7 +43,9 @@ template <class V> struct Pair {
     INLINE S operator[](int l) const { return l < HALF ? a[l] : b[l - HALF]; }
     INLINE Pair &operator+=(Pair v) { return *this = *this + v; }
     INLINE Pair &operator-=(Pair v) { return *this = *this - v; }
-    INLINE Pair &operator|=(Pair v) { return *this = {a | v.a, b | v.b}; }
+    INLINE Pair &operator|=(Pair v) { return *this = *this | v; }
+    INLINE Pair &operator&=(Pair v) { return *this = *this & v; }
+    INLINE Pair &operator+=(S s) { return *this = *this + s; }
     INLINE Pair operator-() const { return {-a, -b}; }
     friend INLINE Pair operator+(Pair u, Pair v) { return {u.a + v.a, u.b + v.b}; }
     friend INLINE Pair operator-(Pair u, Pair v) { return {u.a - v.a, u.b - v.b}; }
@@ -54,20 +58,31 @@ template <class V> struct Pair {
     friend INLINE auto operator>(Pair u, Pair v) {
         return Pair<decltype(u.a > v.a)>{u.a > v.a, u.b > v.b};
     }
+    friend INLINE auto operator<(Pair u, Pair v) { return v > u; }
+    friend INLINE auto operator<(Pair u, S s) {
+        return Pair<decltype(u.a < s)>{u.a < s, u.b < s};
+    }
+    friend INLINE auto operator>(Pair u, S s) {
+        return Pair<decltype(u.a > s)>{u.a > s, u.b > s};
+    }
+    friend INLINE auto operator<=(Pair u, S s) {
+        return Pair<decltype(u.a <= s)>{u.a <= s, u.b <= s};
+    }
     friend INLINE Pair operator&(Pair u, Pair v) { return {u.a & v.a, u.b & v.b}; }
+    friend INLINE Pair operator|(Pair u, Pair v) { return {u.a | v.a, u.b | v.b}; }
 };
 
 template <class S, int L> struct lanes_of {
     using vec = Pair<typename lanes_of<S, L / 2>::vec>;
     using mask = Pair<typename lanes_of<S, L / 2>::mask>;
 };
-template <> struct lanes_of<float, 16> {
-    typedef float vec __attribute__((vector_size(64)));
-    typedef int32_t mask __attribute__((vector_size(64)));
+template <> struct lanes_of<float, 8> {
+    typedef float vec __attribute__((vector_size(32)));
+    typedef int32_t mask __attribute__((vector_size(32)));
 };
-template <> struct lanes_of<double, 8> {
-    typedef double vec __attribute__((vector_size(64)));
-    typedef int64_t mask __attribute__((vector_size(64)));
+template <> struct lanes_of<double, 4> {
+    typedef double vec __attribute__((vector_size(32)));
+    typedef int64_t mask __attribute__((vector_size(32)));
 };
 template <class S, int L> using vec = typename lanes_of<S, L>::vec;
 template <class S, int L> using mask = typename lanes_of<S, L>::mask;
@@ -82,9 +97,9 @@ template <class M, class V> INLINE Pair<V> choose(Pair<M> m, Pair<V> u, Pair<V> 
 
 // Each lane gets what the lane at a distance has, which is a power of 2.
 template <int distance, class S, int L> INLINE vec<S, L> exchanged(vec<S, L> v) {
-    if constexpr (L > lanes<S> && 2 * distance == L) {
+    if constexpr (L > register_lanes<S> && 2 * distance == L) {
         return {v.b, v.a};
-    } else if constexpr (L > lanes<S>) {
+    } else if constexpr (L > register_lanes<S>) {
         return {exchanged<distance, S, L / 2>(v.a), exchanged<distance, S, L / 2>(v.b)};
     } else {
 #ifdef __clang__
