@@ -45,11 +45,15 @@ _GROUPED = {
 _PLAIN = {mark: rf"^[+-]?(?:{form})$" for mark, form in _UNSIGNED.items()}
 _SIGN = rf"(?:[+-]|[+-]?(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*[+-])?"
 _UNIT = rf"(?:\s*(?:%|{_CURRENCY}))?"
+_UNGROUPED = {mark: rf"^{_SIGN}(?:{form}){_UNIT}$" for mark, form in _UNSIGNED.items()}
 _NUMBER = {
     mark: rf"^{_SIGN}(?:{form}|{_GROUPED[mark]}){_UNIT}$" for mark, form in _UNSIGNED.items()
 }
 _NUMBER["plain"] = _PLAIN["."]  # without units and groups
 _TRUTH = ("false", "true")
+_EXPONENT = "[eE][+-]?1"  # in a shape
+_LONG_EXPONENT = f"{_EXPONENT}{{6}}"  # leading zeros do not count, which a shape does not tell
+_MAX_EXACT_DIGITS = 15  # whole numbers and powers of ten up to there are floats, and so divided
 _DIGITS_TO_1 = bytes.maketrans(b"023456789", b"1" * 9)
 #: Marks that may stand before the fraction of a number, and patterns of what is read with them.
 DECIMALS = {mark: rf"{_NUMBER[mark]}|^(?i:true|false)$" for mark in _UNSIGNED}
@@ -278,9 +282,10 @@ def text_shapes(text: Any) -> Shapes:
     return coded.dictionary, np.where(text.is_valid(), codes, -1) if text.null_count else codes
 
 
-def is_plain(text: Any, decimal: str) -> NDArray[np.bool_]:
-    """Return which text is a number without units and groups, or a truth value."""
-    return _matches(text, f"{_PLAIN[decimal]}|^(?i:true|false)$")
+def is_plain(shapes: Shapes, decimal: str) -> NDArray[np.bool_]:
+    """Return which text has the shape of a number without units and groups."""
+    pattern = f"{_PLAIN[decimal]}|{_LONG_EXPONENT}|^(?i:true|false)$"
+    return _matches(shapes[0], pattern)[shapes[1]]
 
 
 def _by_shape(text: Any, shapes: Shapes, pattern: str) -> Iterator[tuple[Any, str, Any]]:
@@ -293,7 +298,7 @@ def _by_shape(text: Any, shapes: Shapes, pattern: str) -> Iterator[tuple[Any, st
 
 
 def _matches(text: Any, pattern: str) -> NDArray[np.bool_]:
-    return np.asarray(compute.match_substring_regex(text, pattern).fill_null(False))
+    return np.asarray(compute.match_substring_regex(text, pattern), dtype=np.bool_)
 
 
 def _digits(form: bytes, data: NDArray[np.uint8], span: Any = (None,)) -> Any:
@@ -308,23 +313,30 @@ def _digits(form: bytes, data: NDArray[np.uint8], span: Any = (None,)) -> Any:
     return value - ord("0") * (10 ** len(places) // 9)
 
 
-def parse_numbers(text: Any, way: str) -> FloatArray:
+def parse_numbers(text: Any, shapes: Shapes, way: str) -> FloatArray:
     """Return trimmed text as numbers, NaN where it is none."""
-    fits = _matches(text, _NUMBER[way])
-    lower = compute.utf8_lower(text.filter(~fits))
-    found = np.full(len(text), np.nan)
-    found[~fits] = to_floats(compute.index_in(lower, value_set=arrow.array(_TRUTH)))
-    # without marks of units and groups; the E of EUR is no exponent
-    ends, data = _bytes_of(text.filter(fits))
-    marks = np.frombuffer(data.replace(b"EUR", b"   "), np.uint8)
-    is_kept = np.zeros(256, dtype=np.bool_)
-    is_kept[list(b"0123456789eE-," if way == "," else b"0123456789eE-.")] = True
-    kept = is_kept[marks]
-    ends = np.append(0, np.cumsum(kept))[ends].astype(np.int32)
-    parts = map(arrow.py_buffer, (ends, marks[kept].tobytes().replace(b",", b".")))
-    bare = arrow.StringArray.from_buffers(len(ends) - 1, *parts)
-    values = to_floats(bare.cast(arrow.float64()))
-    found[fits] = np.where(np.abs(values) <= MAX_MAGNITUDE, values, np.nan)
+    pattern, decimal = _NUMBER[way], "," if way == "," else "."
+    forms, codes = shapes
+    words = compute.index_in(compute.utf8_lower(forms), value_set=arrow.array(_TRUTH))
+    found = np.append(to_floats(words), np.nan)[codes]
+    others = np.zeros(len(text), dtype=np.bool_)
+    for cells, form, data in _by_shape(text, shapes, f"{pattern}|{_LONG_EXPONENT}"):
+        if re.search(_EXPONENT, form) or form.count("1") > _MAX_EXACT_DIGITS:
+            others[cells] = _matches(text.take(cells), pattern)
+            continue
+        fraction = form.rpartition(decimal)[2].count("1") if decimal in form else 0
+        values = _digits(form.encode(), data) / 10.0**fraction
+        if not re.match(_UNGROUPED[decimal], form, re.ASCII):  # digits in groups begin with no 0
+            values[data[:, form.encode().index(b"1")] == ord("0")] = np.nan
+        found[cells] = -values if "-" in form else values
+    if others.any():
+        rest = text.filter(others)
+        values = cast_numbers(rest) if decimal == "." else None
+        if values is None:
+            marks = re.compile(rf"EUR|[^0-9eE{decimal}-]")  # the E of EUR is no exponent
+            bare = [marks.sub("", cell).replace(",", ".") for cell in rest.to_pylist()]
+            values = np.array(bare, dtype=np.float64)
+        found[others] = np.where(np.abs(values) <= MAX_MAGNITUDE, values, np.nan)
     return found
 
 

@@ -143,9 +143,9 @@ class ColumnValues:
     def parse(self, kind: str, way: str) -> FloatArray:
         """Return values as numbers or dates (days since 1970), (k,); NaN where they are none."""
         if not self.is_parsed:
-            if kind == "numeric":
-                return parse_numbers(self.known, way)
-            return parse_days(self.known, self.shapes, way)
+            return (parse_numbers if kind == "numeric" else parse_days)(
+                self.known, self.shapes, way
+            )
         if self.plain is not None and kind == "numeric":
             return self.plain
         cells, found = self.known, np.full(len(self.known), np.nan)
@@ -270,7 +270,7 @@ def _number_note(column: ColumnValues) -> str:
     if column.is_parsed:
         return ""
     decimal, values = column.numbers
-    odd = ~is_plain(column.known, decimal) & ~np.isnan(values)
+    odd = ~is_plain(column.shapes, decimal) & ~np.isnan(values)
     if decimal == "," and not odd.any():
         odd = values % 1 > 0
     place = int(np.argmax(odd))
