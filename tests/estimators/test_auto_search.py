@@ -377,6 +377,28 @@ def test_a_forest_has_as_many_trees_as_there_is_time_for():
         search._limit_trees(("raw", name))
         assert search.models[name].n_estimators == trees
         assert search._seconds(("raw", name)) == pytest.approx(seconds * trees / 200)
+    boosted = auto.auto_models(1.0, 0, X)[searching.BOOSTED]
+    for seconds, trees in ((30.0, 100), (40.0, 75), (1000.0, 50)):
+        search.models = {searching.BOOSTED: boosted}
+        search.expected = {searching.BOOSTED: seconds}
+        search._limit_trees(("raw", searching.BOOSTED))
+        assert search.models[searching.BOOSTED].n_estimators == trees
+
+
+def test_the_time_of_neighbours_grows_with_training_rows_and_held_out_rows(monkeypatch):
+    X, Y, _, _ = make_calibrated(2000, n_labels=2, n_features=6)
+    now = [0.0]
+    search = prepared(X, Y, Clock(lambda: now[0], 100.0))
+    search.models = auto.auto_models(1.0, 0, X)
+
+    def try_out(own, *args, **options):
+        now[0] += 0.5
+        return []
+
+    monkeypatch.setattr(Trial, "try_out", try_out)
+    for name in searching.NEIGHBOUR_NAMES:  # 400 rows, of which half are held out; two folds of all
+        assert average.probed_seconds(search, "raw", name) == 0.5 * (2000 / 200) * (1000 / 200)
+    assert average.probed_seconds(search, "raw", "joint") == 0.5 * average.PROBE_ALPHAS * 10
 
 
 def test_a_kernel_has_as_many_columns_as_there_is_time_for():

@@ -305,6 +305,8 @@ def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str,
         "label sets": LabelSetClassifier(beta, **rough),
         "neighbours": NeighboursClassifier(beta),
     }
+    if X.shape[0] >= FEW_ROWS:
+        models["five neighbours"] = NeighboursClassifier(beta, n_neighbours=5)
     if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
         return models
     forest = FBetaForest(beta, max_features=drawn, random_state=seed, n_jobs=threads)

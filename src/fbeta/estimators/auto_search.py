@@ -32,7 +32,7 @@ JOINT = "joint"  # the paper's model
 SLOW_NAMES = ("label sets", "cardinality")
 LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
 FOREST_NAMES = ("forest, leaves of 1", "forest, leaves of 3")
-BOOSTED = "boosted trees"
+BOOSTED, NEIGHBOUR_NAMES = "boosted trees", ("neighbours", "five neighbours")
 TRIALS_SHARE = 0.9  # of the time limit, after which nothing new is begun
 CANDIDATE_SHARE = 0.6  # of the time left that a candidate of unknown cost may take
 MAX_SHORTFALL = 0.05  # expected, of a score, with which a candidate may still add to an average
@@ -57,7 +57,7 @@ KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
 KERNELS_SHARE = 0.4  # of the time limit that all kernels may take, by the number of their columns
 LATE_SHARE = 0.8  # of the time left that such a kernel may take, with fewer columns if need be
 EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
-ONE_KIND_SHARE, ONE_KINDS = 0.45, ("neighbours", BOOSTED)  # share of the time limit of each
+ONE_KIND_SHARE = 0.45  # of the time limit that each model of neighbours or boosting may take
 MIN_PROBED_ROWS = 500  # rows of data whose models have an expected time
 
 
@@ -81,6 +81,7 @@ class Search:
     gram: Any = None  # products of the candidates so far, of Trial.weights
     expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
     fallback: Search | None = None  # of some rows, where there are many
+    narrow: bool = False  # whether that one chooses alphas and the first map: X is large
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -122,6 +123,7 @@ class Search:
         except ValueError:
             return
         self.fallback, quick = small, small.candidates[0]
+        self.narrow = self.fewer_folds and len(trial.folds) == 1 and not self.on_accelerator
         (some, _), (train, test) = small.trial.folds[0], trial.folds[0]
         seconds = quick.seconds * (1.0 if self.on_accelerator else len(train) / len(some))
         count, folds = QUICK_SHARE * limit / max(1e-9, seconds), trial.folds
@@ -135,12 +137,6 @@ class Search:
             self.trial = replace(trial, folds=[(train[evenly_spaced(len(train), most)], test)])
             seconds *= most / len(train)
         self.expected[QUICK] = len(folds) * seconds
-
-    @property
-    def narrow(self) -> bool:
-        """Whether alphas are chosen on some rows: there is time for one split only."""
-        piloted = self.fallback is not None and not self.on_accelerator
-        return piloted and self.fewer_folds and len(self.trial.folds) == 1
 
     def _by_pilot(self, pair: Pair) -> float:
         """Return the expected time of a pair with the alphas that were best on some rows."""
@@ -188,7 +184,8 @@ class Search:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
         names = self._ranked_maps()
         yield (names[0] if self.narrow else next(iter(self.maps)), QUICK)
-        built_in = {"neighbours", BOOSTED, *LINEAR_NAMES, *FOREST_NAMES}
+        one_kinds = {BOOSTED, *NEIGHBOUR_NAMES}
+        built_in = {*one_kinds, *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
         if 0 < self._seconds((RAW, JOINT)) <= EARLY_SHARE * (self.clock.limit or 0):
             yield (RAW, JOINT)
@@ -198,7 +195,8 @@ class Search:
         yield from (pair for pair in quick if pair not in late)
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once: one that is behind alone may still add to the average
-        once = [(scaled, "neighbours"), *((RAW, name) for name in TREES_SHARES), *late]
+        once = [(scaled, name) for name in NEIGHBOUR_NAMES]
+        once += [*((RAW, name) for name in TREES_SHARES), *late]
         for pair in (some for some in once if some[1] in self.models):
             if self.found and self.clock.elapsed >= self._end_of_trials():
                 return
@@ -207,7 +205,7 @@ class Search:
                 self._limit_columns(pair, LATE_SHARE * left / (1 + self._refit_share(pair)))
             elif pair[1] in TREES_SHARES:
                 self._limit_trees(pair)
-            if pair[1] in ONE_KINDS and self._seconds(pair) > ONE_KIND_SHARE * limit:
+            if pair[1] in one_kinds and self._seconds(pair) > ONE_KIND_SHARE * limit:
                 self._leave_out(pair, "it would take too long")
             yield pair
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))

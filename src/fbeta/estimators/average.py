@@ -134,7 +134,7 @@ def probed_seconds(search: Any, name: str, kind: str, trees: int | None = None) 
     seconds, (few, held) = search.clock.now() - begin, small.trial.folds[0]
     trained = sum(len(train) for train, _ in search.trial.folds)
     growth = max(1.0, trained / ACCELERATOR_ROWS) if search.on_accelerator else trained / len(few)
-    if kind == "neighbours":  # every held-out row has a distance to each training row
+    if kind.endswith("neighbours"):  # every held-out row has a distance to each training row
         growth *= len(search.trial.folds[0][1]) / len(held)
     if kind == "label sets":  # every row has a score for each of them
         all_sets, some = (LabelSetCode.of(t.Y).sets for t in (search.trial, small.trial))
