@@ -21,7 +21,7 @@ from fbeta import (
     decode,
 )
 from fbeta.datasets import make_calibrated
-from fbeta.estimators import auto, members
+from fbeta.estimators import auto, average, members
 from fbeta.estimators import auto_search as searching
 from fbeta.estimators import folds as folding
 from fbeta.estimators.auto import feature_maps
@@ -91,7 +91,7 @@ def test_a_step_that_goes_on_too_long_is_ended(data, monkeypatch):
 
 def test_nothing_is_begun_that_is_expected_to_end_too_late(monkeypatch):
     monkeypatch.setattr(searching, "MIN_PROBED_ROWS", 100)
-    monkeypatch.setattr(searching, "PROBE_ROWS", 60)
+    monkeypatch.setattr(average, "PROBE_ROWS", 60)
     X, Y, _, _ = make_calibrated(120, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, 10.0))
     assert search._try(("standardised", "sized"))
@@ -102,7 +102,7 @@ def test_nothing_is_begun_that_is_expected_to_end_too_late(monkeypatch):
     (quick,) = search.candidates
     expected = quick.seconds * searching.JOINT_SHARE * 5 / 4
     assert search._seconds(("raw", "joint")) == pytest.approx(expected)
-    assert search._probe(("raw", "label sets")) == 0.0
+    assert average.probed_seconds(search, "raw", "label sets") == 0.0
 
 
 def test_an_interruption_ends_the_search_and_keeps_the_average(data):
@@ -258,19 +258,52 @@ class TimedPilot:
 
 
 def test_the_first_trial_has_as_many_rows_as_there_is_time_for(monkeypatch):
-    # 25 rows of training take 1 s, and as many that are held out 0.25 s; a fit to all rows 20 s
+    # 0.01 s for each row of a fit, and 0.25 s for 25 rows that are held out; all rows take 20 s
     seconds = {"seconds": 1.25, "path_seconds": 1.0, "row_seconds": 0.01}
-    for limit, count in ((200.0, 1600), (70.0, 650), (25.0, 50)):
+    for limit in (200.0, 30.0, 20.5):
         search = TimedPilot(monkeypatch, limit, **seconds).search
         search._pilot()
         ((train, test),) = search.trial.folds
+        end = min(0.9 * limit, limit - 20.0)
+        assert search._end_of_trials() == pytest.approx(end)
+        # the one alpha that was best is tried, and 16 times as many rows are held out
+        row = 0.01 * (25 / 2000) ** searching.ROWS_POWER
+        full = 1600 * row + 16 * 0.25
+        count = max(50, int(min(1.0, 0.6 * end / full) * 1600))
         assert (len(train), len(test)) == (count, 400)
         assert len(np.unique(train)) == count
         assert train.min() >= 400
-        # 16 times as many rows are held out
-        assert search.expected["sized"] == pytest.approx(count / 25 + 4.0)
-        assert search._end_of_trials() == pytest.approx(min(0.9 * limit, limit - 20.0))
+        assert search.expected["sized"] == pytest.approx(full * count / 1600)
         monkeypatch.undo()
+
+
+def test_one_split_takes_the_alphas_and_the_map_that_are_best_on_some_rows(monkeypatch):
+    monkeypatch.setattr(searching, "PILOT_ROWS", 400)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 2))
+    Y = np.stack([X[:, 0] * X[:, 1] > 0, X[:, 0] * X[:, 1] < 0.5], axis=1).astype(int)
+    search = prepared(X, Y, Clock(lambda: 0.0, 100.0), fewer_folds=True, kinds=True)
+    search.trial = replace(search.trial, folds=search.trial.folds[:1])
+    tried, plain = [], Trial.try_out
+
+    def try_out(own, name, estimator, Z, alphas, **options):
+        found = plain(own, name, estimator, Z, alphas, **options)
+        tried.append((own.Y.shape[0], name, alphas, {c.estimator.alpha for c in found}))
+        return found
+
+    monkeypatch.setattr(Trial, "try_out", try_out)
+    search._pilot()
+    order = search._order()
+    first = next(order)
+    # no line parts the labels: a kernel is better, and comes first
+    assert "kernel" in first[0]
+    assert {name for _, name, *_ in tried} == {f"{name}: sized" for name in search.maps}
+    assert search._try(first)
+    (best,) = [found for n, name, _, found in tried if n == 400 and name.startswith(f"{first[0]}:")]
+    n, name, alphas, _ = tried[-1]
+    assert (n, name, alphas) == (1200, ": ".join(first), sorted(best))
+    assert search._try((first[0], "joint"))
+    assert [(n, len(alphas)) for n, _, alphas, _ in tried[-2:]] == [(400, 8), (1200, 1)]
 
 
 @pytest.mark.parametrize(("row_seconds", "rows"), [(0.002, 2000), (0.009999, 1000), (1.0, 50)])
@@ -361,6 +394,28 @@ def test_a_forest_has_as_many_trees_as_there_is_time_for():
         search._limit_trees(("raw", name))
         assert search.models[name].n_estimators == trees
         assert search._seconds(("raw", name)) == pytest.approx(seconds * trees / 200)
+    boosted = auto.auto_models(1.0, 0, X)[searching.BOOSTED]
+    for seconds, trees in ((30.0, 100), (40.0, 75), (1000.0, 50)):
+        search.models = {searching.BOOSTED: boosted}
+        search.expected = {searching.BOOSTED: seconds}
+        search._limit_trees(("raw", searching.BOOSTED))
+        assert search.models[searching.BOOSTED].n_estimators == trees
+
+
+def test_the_time_of_neighbours_grows_with_training_rows_and_held_out_rows(monkeypatch):
+    X, Y, _, _ = make_calibrated(2000, n_labels=2, n_features=6)
+    now = [0.0]
+    search = prepared(X, Y, Clock(lambda: now[0], 100.0))
+    search.models = auto.auto_models(1.0, 0, X)
+
+    def try_out(own, *args, **options):
+        now[0] += 0.5
+        return []
+
+    monkeypatch.setattr(Trial, "try_out", try_out)
+    for name in searching.NEIGHBOUR_NAMES:  # 400 rows, of which half are held out; two folds of all
+        assert average.probed_seconds(search, "raw", name) == 0.5 * (2000 / 200) * (1000 / 200)
+    assert average.probed_seconds(search, "raw", "joint") == 0.5 * average.PROBE_ALPHAS * 10
 
 
 def test_a_kernel_has_as_many_columns_as_there_is_time_for():
@@ -391,13 +446,13 @@ def test_a_late_kernel_has_fewer_columns_instead_of_being_left_out():
     search.found = {("raw", "sized"): [replace(candidate, seconds=6.0, row_seconds=0.0)]}
     pair = (next(name for name in search.maps if search._landmarks(name) == 600), "sized")
     assert search._seconds(pair) > 90  # of the time limit: it would not be tried
-    search._limit_late_kernel(pair)
+    search._limit_columns(pair, 0.8 * 90)
     assert search._seconds(pair) == pytest.approx(0.8 * 90, rel=0.01)
     columns = search._landmarks(pair[0])
-    search._limit_late_kernel(pair)
+    search._limit_columns(pair, 0.8 * 90)
     assert search._landmarks(pair[0]) == columns
     search.found = {("raw", "sized"): [replace(candidate, seconds=1e3, row_seconds=0.0)]}
-    search._limit_late_kernel(pair)
+    search._limit_columns(pair, 0.8 * 90)
     assert search._landmarks(pair[0]) == 300
 
 
@@ -405,7 +460,7 @@ def test_probes_of_kernels_do_not_warn(recwarn):
     X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(limit=100.0))
     name = next(name for name in search.maps if (search._landmarks(name) or 0) > 400)
-    assert 0 < search._probe((name, "cardinality")) < np.inf
+    assert 0 < average.probed_seconds(search, name, "cardinality") < np.inf
     assert not recwarn.list
 
 

@@ -105,6 +105,31 @@ def test_what_is_certified_has_converged(name, sparse):
     assert (0.5 * decrement <= 1.001 * tol * (point.value + floor))[certified].all()
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("alpha", [1e-3, 0.3, 30.0])
+def test_a_loose_tolerance_is_reached_in_single_precision(sparse, alpha, monkeypatch):
+    """Against the array solver; the certificate would take a solution that is far more accurate."""
+    precisions, plain = [], compiled.Compiled._run
+
+    def count(own, numbers, *args):
+        precisions.append(numbers["single"])
+        plain(own, numbers, *args)
+
+    monkeypatch.setattr(compiled.Compiled, "_run", count)
+    loss, tol = LogisticLoss(), compiled.UNCERTIFIED_TOL
+    design, T = make(403, 11, 37, sparse=sparse, weighted=True)
+    W, _, done = run(design, T, loss, alpha, tol=tol)
+    assert done.all()
+    assert precisions == [True]
+    problems = LinearProblems(design, T, loss)
+    problems.compiled = None
+    best = objectives(design, T, problems.solve(alpha, tol=1e-12).W, loss, alpha)
+    gap = objectives(design, T, W, loss, alpha) - best
+    assert (gap <= tol * (best + problems.floor)).all()
+    run(design, T, loss, alpha, tol=0.9 * tol)
+    assert precisions == [True, True, False]
+
+
 def test_nothing_is_certified_before_it_has_converged():
     design, T = make(150, 9, 20)
     _, n_iter, certified = run(design, T, LogisticLoss(), 1e-3, max_iter=1)

@@ -50,6 +50,7 @@ LANDMARKS, MAX_LANDMARKS, EXACT_ROWS = 800, 1000, 2000
 # a dense matrix with a smaller share of nonzero numbers, and at least so many columns, is sparse
 SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
 LARGE_ELEMENTS = 4_000_000  # of X: single precision, one held-out split, kernels by products
+LARGE_TOL = 1e-3  # of linear models of large data: no difference that held-out rows could show
 RBF_GAMMAS = (0.3, 1.0)  # of the RBF kernel, over the number of features
 # labels from which on models list the likely ones of each row, and how many they list
 MANY_LABELS, MAX_LISTED = 2000, 50
@@ -296,13 +297,16 @@ def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str,
         return {QUICK: SizedClassifier(beta, max_listed=MAX_LISTED)}
     n_features, threads = X.shape[1], n_threads()
     drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
+    rough: Any = {"tol": LARGE_TOL} if is_large(X) and not is_tensor(X) else {}
     models: dict[str, Any] = {
-        QUICK: SizedClassifier(beta),
-        JOINT: FBetaClassifier(beta),
-        "cardinality": CardinalityClassifier(beta),
-        "label sets": LabelSetClassifier(beta),
+        QUICK: SizedClassifier(beta, **rough),
+        JOINT: FBetaClassifier(beta, **rough),
+        "cardinality": CardinalityClassifier(beta, **rough),
+        "label sets": LabelSetClassifier(beta, **rough),
         "neighbours": NeighboursClassifier(beta),
     }
+    if X.shape[0] >= FEW_ROWS:
+        models["five neighbours"] = NeighboursClassifier(beta, n_neighbours=5)
     if hasattr(X, "nnz") and n_features > MAX_FOREST_FEATURES:
         return models
     forest = FBetaForest(beta, max_features=drawn, random_state=seed, n_jobs=threads)

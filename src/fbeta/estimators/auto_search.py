@@ -14,14 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fbeta._array import is_accelerator, is_tensor, namespace_and_device
 from fbeta._threads import check_cancelled, periodic_check
-from fbeta.estimators import members
+from fbeta.estimators import average, members
 from fbeta.estimators.average import AverageModel, Clock, Progress, Report
 from fbeta.estimators.folds import ALPHAS
-from fbeta.estimators.members import Candidate, Trial, at_most, evenly_spaced, fit_member
-from fbeta.labels.forms import Indicator
+from fbeta.estimators.members import Candidate, Trial, at_most, evenly_spaced
 from fbeta.linear.learner import take_rows
-from fbeta.statistics import LabelStatistics, observed_cardinalities
-from fbeta.statistics.codes import LabelSetCode
+from fbeta.statistics import observed_cardinalities
 
 __all__ = ["BOOSTED", "FEW_ROWS", "JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Search"]
 
@@ -34,38 +32,32 @@ JOINT = "joint"  # the paper's model
 SLOW_NAMES = ("label sets", "cardinality")
 LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
 FOREST_NAMES = ("forest, leaves of 1", "forest, leaves of 3")
-BOOSTED = "boosted trees"
-# share of the time limit after which nothing new is begun
-TRIALS_SHARE = 0.9
-# share of the time left that a candidate of unknown cost may take before it is ended
-CANDIDATE_SHARE = 0.6
-# expected score below the best by which a candidate is tried at least: it may add to an average
-MAX_SHORTFALL = 0.05
+BOOSTED, NEIGHBOUR_NAMES = "boosted trees", ("neighbours", "five neighbours")
+TRIALS_SHARE = 0.9  # of the time limit, after which nothing new is begun
+CANDIDATE_SHARE = 0.6  # of the time left that a candidate of unknown cost may take
+MAX_SHORTFALL = 0.05  # expected, of a score, with which a candidate may still add to an average
 # gain of the average that counts, and candidates without one after which the search ends
 MIN_GAIN, PATIENCE = 5e-4, 10
 FEW_ROWS = 200  # below, noise hides small gains: fewer maps, alphas, trees and candidates
 MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PILOT_ROWS = 2000  # of the first model, where there are more and time is short
 QUICK_SHARE = 0.06  # of the time limit that the quickest model may take on all folds
-WIDTH_POWER = 0.7  # of the number of columns in the time of a model
+# of the number of columns in the time of a model, and of one of a kernel of many rows with its map
+WIDTH_POWER, KERNEL_POWER = 0.7, 1.5
+PILOTS_SHARE = 0.1  # of the time limit, after which no map is tried on some rows
+FIRST_SHARE = 0.35  # of the time limit that the first trial may take, with fewer columns if need be
 ROWS_POWER = 0.1  # of the number of rows in the time of a fit for each row: more leave the caches
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
-PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
 ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
-# of the time limit that a probe may take; on accelerators the first one compiles kernels
-PROBE_SHARE, PROBE_SHARE_ACCELERATOR = 0.03, 0.15
-ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
-# share of the time limit that a forest may take; with fewer trees if need be, but no fewer than so
-FOREST_SHARE, MIN_TREES = 0.15, 50
-# the same for columns of a kernel over dense rows; what takes longer is tried after the forests
-KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300
+# share of the time limit that trees may take; with fewer of them if need be, but no fewer than so
+TREES_SHARES = {**dict.fromkeys(FOREST_NAMES, 0.15), BOOSTED: 0.3}
+MIN_TREES, PROBE_TREES = 50, {**dict.fromkeys(FOREST_NAMES, 4), BOOSTED: 20}
+KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300  # the same for columns of a kernel; others come later
 KERNELS_SHARE = 0.4  # of the time limit that all kernels may take, by the number of their columns
 LATE_SHARE = 0.8  # of the time left that such a kernel may take, with fewer columns if need be
 EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
-ONE_KIND_SHARE = 0.45  # of the time limit that neighbours or boosting may take
-# trees of a forest, and of boosting, that predict its time; the others take as long
-PROBE_TREES, PROBE_ROUNDS = 4, 20
-PROBE_ROWS, MIN_PROBED_ROWS = 400, 500  # rows that predict the time of a model; rows that need it
+ONE_KIND_SHARE = 0.45  # of the time limit that each model of neighbours or boosting may take
+MIN_PROBED_ROWS = 500  # rows of data whose models have an expected time
 
 
 @dataclass
@@ -84,10 +76,11 @@ class Search:
     fewer_folds: bool = False  # whether time may be too short for all of the folds
     found: dict[Pair, list[Candidate]] = field(default_factory=dict)
     failed: dict[Pair, str] = field(default_factory=dict)
-    seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # the features of the last map
+    seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # of the last map and the best
     gram: Any = None  # products of the candidates so far, of Trial.weights
     expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
     fallback: Search | None = None  # of some rows, where there are many
+    narrow: bool = False  # whether that one chooses alphas and the first map: X is large
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -120,33 +113,65 @@ class Search:
 
     def _pilot(self) -> None:
         """Try a first model that is not too large on some rows, and see how many can be used."""
-        small, trial, limit = self._part(PILOT_ROWS), self.trial, self.clock.limit or np.inf
+        small, trial, limit = self.part(PILOT_ROWS), self.trial, self.clock.limit or np.inf
+        few = {name: at_most(m, "n_components", MIN_LANDMARKS) for name, m in self.maps.items()}
+        small, pairs = replace(small, clock=self.clock, maps=few), [(m, QUICK) for m in self.maps]
         try:
-            next(name for name in self.maps if small._try((name, QUICK)) and small.found)
+            first = next(pair for pair in pairs if small._try(pair) and small.found)
         except (ValueError, StopIteration):
             return
         self.fallback, quick = small, small.candidates[0]
-        (some, held), (train, test) = small.trial.folds[0], trial.folds[0]
-        share = 1.0 if self._on_accelerator else len(train) / len(some)
-        # fits take time by their rows, and decoding by the rows that are held out
-        fits = max(1e-9, share * quick.path_seconds)
-        reads = len(test) / len(held) * (quick.seconds - quick.path_seconds)
-        left = CANDIDATE_SHARE * (self._end_of_trials() - self.clock.elapsed) - reads
-        count, folds = QUICK_SHARE * limit / max(1e-9, share * quick.seconds), trial.folds
+        self.narrow = self.fewer_folds and len(trial.folds) == 1 and not self.on_accelerator
+        (some, _), (train, test) = small.trial.folds[0], trial.folds[0]
+        seconds = quick.seconds * (1.0 if self.on_accelerator else len(train) / len(some))
+        count, folds = QUICK_SHARE * limit / max(1e-9, seconds), trial.folds
         if self.fewer_folds and count < len(folds):
             folds = folds[: max(1, int(count))]
-        most = max(PILOT_ROWS, int(min(1.0, left / fits) * len(train)))
-        if self.fewer_folds and len(folds) == 1 and most < len(train):
-            folds = [(train[evenly_spaced(len(train), most)], test)]
-            fits *= most / len(train)
         self.trial = replace(trial, folds=folds)
-        self.expected[QUICK] = len(folds) * (fits + reads)
+        seconds = max(1e-9, self._by_pilot(first) if self.narrow else seconds)
+        share = CANDIDATE_SHARE * (self._end_of_trials() - self.clock.elapsed) / seconds
+        most = max(PILOT_ROWS, int(min(1.0, share) * len(train)))
+        if self.fewer_folds and len(folds) == 1 and most < len(train):
+            self.trial = replace(trial, folds=[(train[evenly_spaced(len(train), most)], test)])
+            seconds *= most / len(train)
+        self.expected[QUICK] = len(folds) * seconds
+
+    def _by_pilot(self, pair: Pair) -> float:
+        """Return the expected time of a pair with the alphas that were best on some rows."""
+        small: Any = self.fallback
+        some, (train, test), held = small.found[pair], self.trial.folds[0], small.trial.folds[0][1]
+        fits = sum({getattr(c.estimator, "alpha", 0): c.row_seconds for c in some}.values())
+        share = (self._width(pair[0]) / small._width(pair[0])) ** KERNEL_POWER
+        rest = some[0].seconds - some[0].path_seconds
+        return float(share * fits * len(train) + rest * len(test) / len(held))
+
+    def _alphas(self, pair: Pair) -> Any:
+        """Return the alphas to try, None for a model without."""
+        if not hasattr(self.models[pair[1]], "alpha"):
+            return None
+        if self.fallback is None or not self.narrow:
+            return self.alphas
+        self.fallback._try(pair)
+        return sorted({c.estimator.alpha for c in self.fallback.found.get(pair, ())}) or self.alphas
+
+    def _ranked_maps(self) -> list[str]:
+        """Return the maps, narrow ones first; or those that are best on some rows."""
+        names, small, limit = sorted(self.maps, key=self._width), self.fallback, self.clock.limit
+        if small is None or limit is None or not self.narrow:
+            return names
+        for pair in ((name, QUICK) for name in self.maps):  # likely ones first
+            if self.clock.elapsed < PILOTS_SHARE * limit:
+                small._try(pair)
+        names.sort(key=lambda name: -small._score((name, QUICK)))
+        self._limit_columns((names[0], QUICK), FIRST_SHARE * limit)
+        return names
 
     @property
-    def _on_accelerator(self) -> bool:
+    def on_accelerator(self) -> bool:
+        """Whether X is a tensor on one."""
         return is_tensor(self.X) and is_accelerator(self.X.device)
 
-    def _part(self, count: int) -> Search:
+    def part(self, count: int) -> Search:
         """Return the same search over evenly spaced rows, of which up to half are held out."""
         rows, clock = evenly_spaced(self.trial.Y.shape[0], count), Clock(self.clock.now)
         X, trial = take_rows(self.X, rows), self.trial.take(rows)
@@ -155,26 +180,35 @@ class Search:
 
     def _order(self) -> Iterator[Pair]:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
-        yield (next(iter(self.maps)), QUICK)
-        built_in = {"neighbours", BOOSTED, *LINEAR_NAMES, *FOREST_NAMES}
+        names = self._ranked_maps()
+        yield (names[0] if self.narrow else next(iter(self.maps)), QUICK)
+        one_kinds = {BOOSTED, *NEIGHBOUR_NAMES}
+        built_in = {*one_kinds, *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
         if 0 < self._seconds((RAW, JOINT)) <= EARLY_SHARE * (self.clock.limit or 0):
             yield (RAW, JOINT)
         self._limit_landmarks()
-        quick = [(name, QUICK) for name in sorted(self.maps, key=self._width)]
-        late = [p for p in quick if self._seconds(p) > KERNEL_SHARE * (self.clock.limit or np.inf)]
-        yield from (pair for pair in quick if pair not in late)
+        quick, limit = [(name, QUICK) for name in names], self.clock.limit or np.inf
+        late = [p for p in quick if p not in self.found and self._seconds(p) > KERNEL_SHARE * limit]
+        timely = [pair for pair in quick if pair not in late]
+        kernels = [pair for pair in timely if self._landmarks(pair[0]) and not self.narrow]
+        yield from (pair for pair in timely if pair not in kernels)
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
-        # every kind of model once: one that is behind alone may still add to the average
-        trees = ((RAW, name) for name in (*FOREST_NAMES, BOOSTED))
-        once = [(scaled, "neighbours"), *trees, *late]
-        for pair in (some for some in once if some[1] in self.models):
-            if pair[1] in FOREST_NAMES:
-                self._limit_trees(pair)
-            elif pair in late:
-                self._limit_late_kernel(pair)
-            elif self._seconds(pair) > ONE_KIND_SHARE * (self.clock.limit or np.inf):
+        # every kind of model once, the quickest first: one that is behind may add to the average
+        trees = [(RAW, name) for name in TREES_SHARES if name in self.models]
+        for pair in trees:
+            self._limit_trees(pair)
+        near = [(scaled, name) for name in NEIGHBOUR_NAMES if name in self.models]
+        for pair in sorted([*kernels[:1], *near, *trees], key=self._seconds):
+            if pair[1] in one_kinds and self._seconds(pair) > ONE_KIND_SHARE * limit:
                 self._leave_out(pair, "it would take too long")
+            yield pair
+        yield from kernels[1:]
+        for pair in late:
+            if self.found and self.clock.elapsed >= self._end_of_trials():
+                return
+            left = self._end_of_trials() - self.clock.elapsed
+            self._limit_columns(pair, LATE_SHARE * left / (1 + self._refit_share(pair)))
             yield pair
         best = max(self.maps, key=lambda name: self._score((name, QUICK)))
         yield from [(RAW, JOINT), *((best, name) for name in (JOINT, *SLOW_NAMES))]
@@ -185,25 +219,24 @@ class Search:
         """Take fewer columns of kernels where a model over them would take too long."""
         quick = next((pair for pair in self.found if pair[1] == QUICK), None)
         many = self.trial.Y.shape[0] >= MIN_PROBED_ROWS and not hasattr(self.X, "nnz")
-        if quick and many and self.clock.limit:
+        if quick and many and self.clock.limit and not self.narrow:
             kernels = max(1, sum(self._landmarks(name) is not None for name in self.maps))
             share = KERNELS_SHARE / kernels * self.clock.limit / max(self._spent(quick), 1e-9)
             most = max(MIN_LANDMARKS, int(share * self._width(quick[0])))
             self.maps = {name: at_most(m, "n_components", most) for name, m in self.maps.items()}
 
-    def _limit_late_kernel(self, pair: Pair) -> None:
-        """Take fewer columns of a kernel that would not be ready in the time left."""
-        left = max(0.0, self._end_of_trials() - self.clock.elapsed)
-        share, columns = LATE_SHARE * left / self._seconds(pair), self._landmarks(pair[0])
+    def _limit_columns(self, pair: Pair, seconds: float) -> None:
+        """Take fewer columns of a kernel that would take longer."""
+        share, columns = seconds / max(self._seconds(pair), 1e-9), self._landmarks(pair[0])
         if columns and share < 1:
-            most = max(MIN_LANDMARKS, int(columns * share ** (1 / WIDTH_POWER)))
-            mapping = at_most(self.maps[pair[0]], "n_components", most)
-            self.maps = {**self.maps, pair[0]: mapping}
+            power = KERNEL_POWER if self.narrow else WIDTH_POWER
+            most = max(MIN_LANDMARKS, int(columns * max(0.0, share) ** (1 / power)))
+            self.maps = self.maps | {pair[0]: at_most(self.maps[pair[0]], "n_components", most)}
 
     def _limit_trees(self, pair: Pair) -> None:
-        """Take fewer trees where a forest would take too long: they are nearly as good."""
+        """Take fewer trees where all would take too long: they are nearly as good."""
         seconds, model = self._seconds(pair), self.models[pair[1]]
-        share = FOREST_SHARE * (self.clock.limit or np.inf) / max(seconds, 1e-9)
+        share = TREES_SHARES[pair[1]] * (self.clock.limit or np.inf) / max(seconds, 1e-9)
         if share < 1 and np.isfinite(seconds):
             trees = max(MIN_TREES, int(share * model.n_estimators))
             self.expected[pair[1]] *= trees / model.n_estimators
@@ -247,14 +280,17 @@ class Search:
         name, model = pair
         if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
             return 0.0
+        if self.fallback is not None and self.narrow and pair in self.fallback.found:
+            return self._by_pilot(pair)
         for known in (JOINT, QUICK) if model == JOINT else (model,):
             for base in (pair for pair in self.found if pair[1] == known):
-                share = (self._width(name) / self._width(base[0])) ** WIDTH_POWER
+                power = KERNEL_POWER if self.narrow else WIDTH_POWER
+                share = (self._width(name) / self._width(base[0])) ** power
                 if known != model:
                     share *= JOINT_SHARE * self._problems(model) / self._problems(known)
                 return float(self._spent(base) * share)
         if model not in self.expected:
-            self.expected[model] = self._probe(pair)
+            self.expected[model] = average.probed_seconds(self, *pair, PROBE_TREES.get(model))
         return self.expected[model]
 
     def _landmarks(self, name: str) -> int | None:
@@ -266,34 +302,12 @@ class Search:
         n, d = self.X.shape
         return float(self._landmarks(name) or (self.X.nnz / n if hasattr(self.X, "nnz") else d))
 
-    def _probe(self, pair: Pair) -> float:
-        """Return the seconds that a pair will take, by those of a fit to a few rows."""
-        model, small = self.models[pair[1]], self._part(PROBE_ROWS)
-        repeats = PROBE_ALPHAS if hasattr(model, "alpha") else 1.0
-        mapping = at_most(self.maps[pair[0]], "n_components", PROBE_ROWS)
-        trees = [n for key, n in model.get_params().items() if key.endswith("n_estimators")]
-        if trees:  # all trees take the same time: a few of them, on all rows of a fold
-            count = PROBE_ROUNDS if pair[1] == BOOSTED else PROBE_TREES
-            model, repeats = at_most(model, "n_estimators", count), max(1.0, trees[0] / count)
-            one = replace(self.trial, folds=self.trial.folds[:1])
-            small, mapping = replace(small, X=self.X, trial=one, seen=self.seen), self.maps[pair[0]]
-        small.maps = {pair[0]: mapping}
-        begin = self.clock.now()
-        most = PROBE_SHARE_ACCELERATOR if self._on_accelerator else PROBE_SHARE
-        small.clock.deadline = most * float(self.clock.limit or np.inf)
-        try:
-            with periodic_check(small.clock.check):
-                small.trial.try_out("", model, small._features(pair[0])[1], (1.0,))
-        except (TimeoutError, ValueError, ArithmeticError, MemoryError):
-            return np.inf
+    def _refit_share(self, pair: Pair) -> float:
+        """Return the time of a fit to all rows over that of a trial, as an estimate."""
         trained = sum(len(train) for train, _ in self.trial.folds)
-        share = trained / len(small.trial.folds[0][0])
-        if self._on_accelerator:
-            share = max(1.0, trained / ACCELERATOR_ROWS)
-        if pair[1] == "label sets":  # every row has a score for each of them
-            all_sets, some = (LabelSetCode.of(t.Y).sets for t in (self.trial, small.trial))
-            share *= all_sets.shape[0] / some.shape[0]
-        return repeats * (self.clock.now() - begin) * share
+        path = hasattr(self.models[pair[1]], "alpha") and not self.narrow
+        share = ALPHA_SHARE if path else 1.0
+        return float(share * members.REFIT_MARGIN * self.trial.Y.shape[0] / trained)
 
     def _refits(self, places: Iterable[int], n: int) -> float:
         """Return the expected seconds of fits of some candidates to n rows."""
@@ -310,7 +324,8 @@ class Search:
     def _end_of_trials(self) -> float:
         """Return when the fits to all rows have to begin, by what those of the best will take."""
         limit, own = self.clock.limit or np.inf, self._scored()
-        best = np.argsort([-c.score for c in own.candidates])[: 6 if own is self else 1]
+        count = 6 if own is self and not self.narrow else 1
+        best = np.argsort([-c.score for c in own.candidates])[:count]
         return float(min(TRIALS_SHARE * limit, limit - own._refits(best, self.trial.Y.shape[0])))
 
     def _bytes(self, pair: Pair) -> float:
@@ -341,13 +356,12 @@ class Search:
         end = self._end_of_trials() if safe else np.inf
         if self.clock.elapsed >= end:
             return False
-        expected = self._seconds(pair) if self.found else self.expected.get(pair[1], 0.0)
+        known = self.found or self.narrow
+        expected = self._seconds(pair) if known else self.expected.get(pair[1], 0.0)
         left = end - self.clock.elapsed
-        trained = sum(len(train) for train, _ in self.trial.folds)
-        refit = ALPHA_SHARE if hasattr(self.models[pair[1]], "alpha") else 1.0
-        refit *= members.REFIT_MARGIN * self.trial.Y.shape[0] / trained
-        if expected * (1 + refit if self.found else CANDIDATE_SHARE) > left:
+        if expected * (1 + self._refit_share(pair) if self.found else CANDIDATE_SHARE) > left:
             return self._leave_out(pair, "it would take too long") and bool(self.found)
+        alphas = self._alphas(pair)
         share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected)) if self.found else left
         self.clock.deadline = self.clock.elapsed + share
         name = ": ".join(filter(None, pair))
@@ -355,8 +369,8 @@ class Search:
         try:
             with periodic_check(self.clock.check):
                 check_cancelled()
-                model, Z = self.models[pair[1]], self._features(pair[0])[1]
-                alphas = self.alphas if hasattr(model, "alpha") else None
+                begin, model, Z = self.clock.now(), self.models[pair[1]], self.features(pair[0])[1]
+                spent = self.clock.now() - begin  # for the map
                 more = {"kinds": self.kinds, "refine": self.refine and pair[1] not in SLOW_NAMES}
                 some = self.trial.try_out(name, model, Z, alphas, **more)
         except TimeoutError:
@@ -365,12 +379,12 @@ class Search:
             if keep_errors or not safe:
                 raise
             return self._leave_out(pair, str(error))
-        self.found[pair] = some
+        self.found[pair] = [replace(some[0], seconds=some[0].seconds + spent), *some[1:]]
         for candidate in some:
             self._tell(candidate.name, "scored", score=candidate.score)
         return True
 
-    def _features(self, name: str) -> tuple[Any, Any]:
+    def features(self, name: str) -> tuple[Any, Any]:
         """Return the fitted map of a name, and the features it makes; the last are remembered."""
         if self.maps[name] is None:
             return None, self.X
@@ -380,41 +394,27 @@ class Search:
             if weight is not None and "standardscaler" in mapping.named_steps:
                 xp, device = namespace_and_device(X=self.X)
                 weights["standardscaler__sample_weight"] = xp.asarray(weight, device=device)
-            self.seen.clear()
+            best, *_ = max(self.found, key=self._score, default=("",))
+            self.seen = {key: pair for key, pair in self.seen.items() if key == best}
             self.seen[name] = (mapping, mapping.fit_transform(self.X, **weights))
         return self.seen[name]
 
     def average(self) -> AverageModel:
         """Choose weights, and fit what has one to all rows, or to those that there is time for."""
         own, n, limit = self._scored(), self.trial.Y.shape[0], self.clock.limit or np.inf
+        self.maps = own.maps  # those of some rows have fewer columns
         left, seconds = limit - self.clock.elapsed, lambda some: own._refits(some, n)
         weights = members.affordable(own.weights()[0], seconds, left)
-        mixture = LabelStatistics.mixture([c.statistics for c in own.candidates], weights)
-        calibration, score = own.trial.calibration(mixture)
-        board = members.leaderboard(own.candidates, weights)
-        names = [pair[0] for pair in own._pairs()]
-        chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: names[i])
-        maps, fits, Y = self._fit_members(chosen, weights)
-        places = [list(maps).index(names[i]) for i in chosen]
-        fitted = list(maps.values()), fits, places, [float(weights[i]) for i in chosen]
-        return AverageModel(*fitted, calibration, score, board, observed_cardinalities(Y))
-
-    def _fit_members(
-        self, chosen: list[int], weights: NDArray[np.float64]
-    ) -> tuple[dict[str, Any], list[Any], Indicator]:
-        """Return the maps and models of candidates, and the labels of the rows of their fits."""
-        own, n, limit = self._scored(), self.trial.Y.shape[0], self.clock.limit or np.inf
+        chosen = np.flatnonzero(weights).tolist()
         share = (limit - self.clock.elapsed) / max(own._refits(chosen, n), 1e-9)
         most = max(PILOT_ROWS, int(min(1.0, share) * n))
         rows = evenly_spaced(n, most) if most < n else None
         trial = self.trial if rows is None else self.trial.take(rows)
-        pairs, maps, fits, fitted = own._pairs(), {}, list[Any](), dict[Pair, Any]()
-        for i in chosen:
-            maps[pairs[i][0]], Z = self._features(pairs[i][0])
-            words = f"to {f'{most} of {n}' if most < n else 'all'} rows, weight {weights[i]:.2f}"
-            self._tell(own.candidates[i].name, "fit", words)
-            Z, one = Z if rows is None else take_rows(Z, rows), fitted.get(pairs[i])
-            member = fit_member(own.candidates[i].estimator, Z, trial.Y, trial.weight, one)
-            fitted[pairs[i]] = member
-            fits.append(member)
-        return maps, fits, trial.Y
+        pairs, words = own._pairs(), f"to {f'{most} of {n}' if most < n else 'all'} rows"
+
+        def features(i: int) -> tuple[Any, Any]:
+            mapping, Z = self.features(pairs[i][0])
+            self._tell(own.candidates[i].name, "fit", f"{words}, weight {weights[i]:.2f}")
+            return mapping, Z if rows is None else take_rows(Z, rows)
+
+        return average.fit_average(own.trial, trial, own.candidates, pairs, weights, features)

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn import config_context
 
 from fbeta._array import host_copy, is_tensor, optional_import
+from fbeta._threads import periodic_check
 from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
 from fbeta.estimators.folds import Calibration
-from fbeta.estimators.members import split_pipeline
+from fbeta.estimators.members import (
+    Candidate,
+    Trial,
+    at_most,
+    fit_member,
+    leaderboard,
+    split_pipeline,
+)
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
-from fbeta.statistics.codes import Estimates
+from fbeta.statistics import observed_cardinalities
+from fbeta.statistics.codes import Estimates, LabelSetCode
 from fbeta.statistics.label_statistics import LabelStatistics
 
 __all__ = ["AverageClassifier", "AverageModel", "Clock", "Progress"]
 
+PROBE_ALPHAS = 6.0  # alphas of a path, about, each of which takes as long as a probe
+# of the time limit that a probe may take; on accelerators the first one compiles kernels
+PROBE_SHARE, PROBE_SHARE_ACCELERATOR = 0.03, 0.15
+ACCELERATOR_ROWS = 30_000  # fewer rows take as long on accelerators
+PROBE_ROWS = 400  # rows that predict the time of a model
 MAX_ROW_BYTES = 1 << 17  # of the statistics of all members for one row, as an estimate
 
 
@@ -93,6 +107,67 @@ class AverageModel:
             Z = seen[place] if steps is None else steps.transform(seen[place])
             parts.append(last.predict_statistics(Z))
         return LabelStatistics.mixture(parts, self.weights)
+
+
+def probed_seconds(search: Any, name: str, kind: str, trees: int | None = None) -> float:
+    """Return the seconds that a model will take over a map, by those of a fit to a few rows.
+
+    Of models with so many ``trees`` or more, a few of them are fitted to all rows of a fold.
+    """
+    model, mapping, small = search.models[kind], search.maps[name], search.part(PROBE_ROWS)
+    repeats = PROBE_ALPHAS if hasattr(model, "alpha") and not search.narrow else 1.0
+    if trees is None:
+        mapping = at_most(mapping, "n_components", PROBE_ROWS)
+    else:  # all trees take the same time
+        repeats, model = model.n_estimators / trees, at_most(model, "n_estimators", trees)
+        one = replace(search.trial, folds=search.trial.folds[:1])
+        small = replace(small, X=search.X, trial=one, seen=search.seen)
+    small.maps, begin, share = {name: mapping}, search.clock.now(), PROBE_SHARE
+    if search.on_accelerator:
+        share = PROBE_SHARE_ACCELERATOR
+    small.clock.deadline = share * float(search.clock.limit or np.inf)
+    try:
+        with periodic_check(small.clock.check):
+            small.trial.try_out("", model, small.features(name)[1], (1.0,))
+    except (TimeoutError, ValueError, ArithmeticError, MemoryError):
+        return np.inf
+    seconds, (few, held) = search.clock.now() - begin, small.trial.folds[0]
+    trained = sum(len(train) for train, _ in search.trial.folds)
+    growth = max(1.0, trained / ACCELERATOR_ROWS) if search.on_accelerator else trained / len(few)
+    if kind.endswith("neighbours"):  # every held-out row has a distance to each training row
+        growth *= len(search.trial.folds[0][1]) / len(held)
+    if kind == "label sets":  # every row has a score for each of them
+        all_sets, some = (LabelSetCode.of(t.Y).sets for t in (search.trial, small.trial))
+        growth *= all_sets.shape[0] / some.shape[0]
+    return float(max(1.0, repeats) * seconds * growth)
+
+
+def fit_average(
+    judged: Trial,
+    trial: Trial,
+    candidates: Sequence[Candidate],
+    pairs: Sequence[tuple[str, str]],
+    weights: NDArray[np.float64],
+    features: Callable[[int], tuple[Any, Any]],
+) -> AverageModel:
+    """Fit the candidates that have a weight, by pairs of a map and a model, to a trial's rows.
+
+    ``judged`` is the trial that they were scored in; ``features`` returns the fitted map of a
+    candidate, and its features of the rows.
+    """
+    mixture = LabelStatistics.mixture([c.statistics for c in candidates], weights)
+    calibration, score = judged.calibration(mixture)
+    chosen = sorted(np.flatnonzero(weights).tolist(), key=lambda i: pairs[i][0])
+    maps, fits, fitted = dict[str, Any](), list[Any](), dict[Any, Any]()
+    for i in chosen:
+        maps[pairs[i][0]], Z = features(i)
+        estimator, one = candidates[i].estimator, fitted.get(pairs[i])
+        fitted[pairs[i]] = fit_member(estimator, Z, trial.Y, trial.weight, one)
+        fits.append(fitted[pairs[i]])
+    places = [list(maps).index(pairs[i][0]) for i in chosen]
+    average = list(maps.values()), fits, places, [float(weights[i]) for i in chosen]
+    sizes, board = observed_cardinalities(trial.Y), leaderboard(candidates, weights)
+    return AverageModel(*average, calibration, score, board, sizes)
 
 
 class AverageClassifier(StatisticsClassifier):

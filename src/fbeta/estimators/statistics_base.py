@@ -229,8 +229,8 @@ class FBetaClassifier(LinearParameters, StatisticsClassifier):
     fit_intercept : bool
         Whether the models have an intercept.
     tol : float > 0
-        A problem has converged once a further step promises to decrease its objective by less than
-        ``tol`` times the objective.
+        A problem has converged once what there is left to gain is certified to be at most ``tol``
+        times the objective; from 1e-3 on it is estimated.
     max_iter : int
         Largest number of Newton iterations.
 

@@ -27,6 +27,8 @@ try:
 except ImportError:  # built without a compiler
     _engine = None  # type: ignore[assignment]
 
+# from this tolerance on, single precision estimates what is left to gain, and nothing certifies it
+UNCERTIFIED_TOL = 1e-3
 FINEST = 1e-8  # relative decrease that single precision can resolve
 MAX_ENTRIES = 2**31 - 1  # of a sparse matrix
 CHECK_OPERATIONS = 1 << 30  # between two checks for an interruption by the user
@@ -170,7 +172,7 @@ class Compiled:
             "objective_floor": floor,
             "max_iter": max_iter,
         }
-        for single in (True, False):
+        for single in (True,) if tol >= UNCERTIFIED_TOL else (True, False):
             aim = conjugate.CERTIFIED_SHARE
             if single:
                 aim = max(in_memory.SINGLE_SHARE, FINEST / tol)
