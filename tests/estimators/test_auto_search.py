@@ -199,6 +199,12 @@ def test_fits_to_all_rows_are_expected_once_for_both_kinds_of_a_forest(data):
     every = 100 * growth * (forest + sized + independent)
     assert search._refits(range(4), 100) == pytest.approx(every)
     assert search._refits([1], 100) == pytest.approx(100 * growth * forest)
+    # and so is a map whose features are not at hand any more, or not those of all rows
+    search.map_seconds = {"raw": 5.0}
+    assert search._refits([1], 100) == pytest.approx(100 * growth * forest)
+    assert search._refits([1], 200) == pytest.approx(200 * 4**searching.ROWS_POWER * forest + 10.0)
+    search.seen.clear()
+    assert search._refits([0, 1], 100) == pytest.approx(100 * growth * forest + 5.0)
 
 
 def test_the_time_of_a_fit_to_all_rows_is_that_of_the_best_alpha(data, monkeypatch):
