@@ -121,7 +121,7 @@ def test_a_loose_tolerance_is_reached_in_single_precision(sparse, alpha, monkeyp
     W, _, done = run(design, T, loss, alpha, tol=tol)
     assert done.all()
     assert precisions == [True]
-    problems = LinearProblems(design, T, loss)
+    problems = Problems(design, Binary(loss), T)
     problems.compiled = None
     best = objectives(design, T, problems.solve(alpha, tol=1e-12).W, loss, alpha)
     gap = objectives(design, T, W, loss, alpha) - best

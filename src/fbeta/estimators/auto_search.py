@@ -21,42 +21,38 @@ from fbeta.estimators.members import Candidate, Trial, at_most, evenly_spaced
 from fbeta.linear.learner import take_rows
 from fbeta.statistics import observed_cardinalities
 
-__all__ = ["BOOSTED", "FEW_ROWS", "JOINT", "LINEAR_NAMES", "QUICK", "RAW", "Search"]
-
 Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
 RAW = "raw"  # the map that only fills gaps
 QUICK = "sized"  # the model that every map is tried with first: the fewest problems
 JOINT = "joint"  # the paper's model
-# linear models that take tens of times as long as the others: the last to be tried
-SLOW_NAMES = ("label sets", "cardinality")
+SLOW_NAMES = ("label sets", "cardinality")  # linear, tens of times as long: the last to be tried
 LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
-FOREST_NAMES = ("forest, leaves of 1", "forest, leaves of 3")
-BOOSTED, NEIGHBOUR_NAMES = "boosted trees", ("neighbours", "five neighbours")
+FOREST_NAMES, BOOSTED = ("forest, leaves of 1", "forest, leaves of 3"), "boosted trees"
+NEIGHBOUR_NAMES = ("neighbours", "five neighbours")
 TRIALS_SHARE = 0.9  # of the time limit, after which nothing new is begun
 CANDIDATE_SHARE = 0.6  # of the time left that a candidate of unknown cost may take
 MAX_SHORTFALL = 0.05  # expected, of a score, with which a candidate may still add to an average
-# gain of the average that counts, and candidates without one after which the search ends
-MIN_GAIN, PATIENCE = 5e-4, 10
+MIN_GAIN, PATIENCE = 5e-4, 10  # gain of the average that counts; candidates without that end it
 FEW_ROWS = 200  # below, noise hides small gains: fewer maps, alphas, trees and candidates
 MAX_MODEL_BYTES = 1 << 30  # of the coefficients of a model that is tried
 PILOT_ROWS = 2000  # of the first model, where there are more and time is short
 QUICK_SHARE = 0.06  # of the time limit that the quickest model may take on all folds
 # of the number of columns in the time of a model, and of one of a kernel of many rows with its map
 WIDTH_POWER, KERNEL_POWER = 0.7, 1.5
-PILOTS_SHARE = 0.1  # of the time limit, after which no map is tried on some rows
-FIRST_SHARE = 0.35  # of the time limit that the first trial may take, with fewer columns if need be
+# of the time limit, after which no map is tried on some rows; that the first trial may take
+PILOTS_SHARE, FIRST_SHARE = 0.1, 0.35
 ROWS_POWER = 0.1  # of the number of rows in the time of a fit for each row: more leave the caches
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
 # share of the time limit that trees may take; with fewer of them if need be, but no fewer than so
 TREES_SHARES = {**dict.fromkeys(FOREST_NAMES, 0.15), BOOSTED: 0.3}
 MIN_TREES, PROBE_TREES = 50, {**dict.fromkeys(FOREST_NAMES, 4), BOOSTED: 20}
-KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300  # the same for columns of a kernel; others come later
+KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300  # of a kernel; what takes longer is tried last
 KERNELS_SHARE = 0.4  # of the time limit that all kernels may take, by the number of their columns
 LATE_SHARE = 0.8  # of the time left that such a kernel may take, with fewer columns if need be
 EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
-ONE_KIND_SHARE = 0.45  # of the time limit that each model of neighbours or boosting may take
+KIND_SHARE = 0.45  # of the time limit that each model of neighbours or boosting may take
 MIN_PROBED_ROWS = 500  # rows of data whose models have an expected time
 
 
@@ -77,6 +73,7 @@ class Search:
     found: dict[Pair, list[Candidate]] = field(default_factory=dict)
     failed: dict[Pair, str] = field(default_factory=dict)
     seen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # of the last map and the best
+    map_seconds: dict[str, float] = field(default_factory=dict)  # of the features of a map
     gram: Any = None  # products of the candidates so far, of Trial.weights
     expected: dict[str, float] = field(default_factory=dict)  # seconds of models, by probes
     fallback: Search | None = None  # of some rows, where there are many
@@ -175,15 +172,15 @@ class Search:
         """Return the same search over evenly spaced rows, of which up to half are held out."""
         rows, clock = evenly_spaced(self.trial.Y.shape[0], count), Clock(self.clock.now)
         X, trial = take_rows(self.X, rows), self.trial.take(rows)
-        nothing: dict[Any, Any] = {"found": {}, "failed": {}, "seen": {}, "gram": None}
-        return replace(self, X=X, trial=trial, clock=clock, report=lambda event: None, **nothing)
+        nothing: Any = {name: {} for name in ("found", "failed", "seen", "map_seconds")}
+        nothing |= {"gram": None, "clock": clock, "report": lambda event: None}
+        return replace(self, X=X, trial=trial, **nothing)
 
     def _order(self) -> Iterator[Pair]:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
         names = self._ranked_maps()
         yield (names[0] if self.narrow else next(iter(self.maps)), QUICK)
-        one_kinds = {BOOSTED, *NEIGHBOUR_NAMES}
-        built_in = {*one_kinds, *LINEAR_NAMES, *FOREST_NAMES}
+        built_in = {BOOSTED, *NEIGHBOUR_NAMES, *LINEAR_NAMES, *FOREST_NAMES}
         yield from ((RAW, name) for name in self.models if name not in built_in)
         if 0 < self._seconds((RAW, JOINT)) <= EARLY_SHARE * (self.clock.limit or 0):
             yield (RAW, JOINT)
@@ -193,20 +190,20 @@ class Search:
         timely = [pair for pair in quick if pair not in late]
         kernels = [pair for pair in timely if self._landmarks(pair[0]) and not self.narrow]
         yield from (pair for pair in timely if pair not in kernels)
+        if self.found and self.clock.elapsed >= self._end_of_trials():
+            return
         scaled = next((m for m in ("standardised", "TF-IDF", "length 1") if m in self.maps), RAW)
         # every kind of model once, the quickest first: one that is behind may add to the average
         trees = [(RAW, name) for name in TREES_SHARES if name in self.models]
+        near = [(scaled, name) for name in NEIGHBOUR_NAMES if name in self.models]
         for pair in trees:
             self._limit_trees(pair)
-        near = [(scaled, name) for name in NEIGHBOUR_NAMES if name in self.models]
         for pair in sorted([*kernels[:1], *near, *trees], key=self._seconds):
-            if pair[1] in one_kinds and self._seconds(pair) > ONE_KIND_SHARE * limit:
+            if pair[1] not in (QUICK, *FOREST_NAMES) and self._seconds(pair) > KIND_SHARE * limit:
                 self._leave_out(pair, "it would take too long")
             yield pair
         yield from kernels[1:]
         for pair in late:
-            if self.found and self.clock.elapsed >= self._end_of_trials():
-                return
             left = self._end_of_trials() - self.clock.elapsed
             self._limit_columns(pair, LATE_SHARE * left / (1 + self._refit_share(pair)))
             yield pair
@@ -235,9 +232,9 @@ class Search:
 
     def _limit_trees(self, pair: Pair) -> None:
         """Take fewer trees where all would take too long: they are nearly as good."""
-        seconds, model = self._seconds(pair), self.models[pair[1]]
-        share = TREES_SHARES[pair[1]] * (self.clock.limit or np.inf) / max(seconds, 1e-9)
-        if share < 1 and np.isfinite(seconds):
+        model, limit = self.models[pair[1]], self.clock.limit or np.inf
+        share = TREES_SHARES[pair[1]] * limit / max(self._seconds(pair), 1e-9)
+        if 0 < share < 1:  # zero where the time is not known
             trees = max(MIN_TREES, int(share * model.n_estimators))
             self.expected[pair[1]] *= trees / model.n_estimators
             self.models = {**self.models, pair[1]: at_most(model, "n_estimators", trees)}
@@ -250,8 +247,7 @@ class Search:
         new = [p for p in rest if p not in self.found and p not in self.failed]
         # what a model adds over one map it adds over others; unknown scores are minus infinity
         added = {m: self._score((best, m)) - self._score((best, QUICK)) for m in LINEAR_NAMES}
-        # three standard errors of a score, about, are the square root of 1 / n
-        least = top - max(MAX_SHORTFALL, n**-0.5)
+        least = top - max(MAX_SHORTFALL, n**-0.5)  # three standard errors of a score, about
         gain = {p: self._score((p[0], QUICK)) + added[p[1]] - least for p in new}
         hopeful = [p for p in new if gain[p] > 0]
         reached = self.weights()[1] if hopeful else 0.0
@@ -265,7 +261,7 @@ class Search:
                 reached = max(score, reached)
 
     def _spent(self, pair: Pair) -> float:
-        return sum(candidate.seconds for candidate in self.found[pair])
+        return sum(c.seconds for c in self.found[pair])
 
     def _score(self, pair: Pair) -> float:
         return max((c.score for c in self.found.get(pair, ())), default=-np.inf)
@@ -306,8 +302,8 @@ class Search:
         """Return the time of a fit to all rows over that of a trial, as an estimate."""
         trained = sum(len(train) for train, _ in self.trial.folds)
         path = hasattr(self.models[pair[1]], "alpha") and not self.narrow
-        share = ALPHA_SHARE if path else 1.0
-        return float(share * members.REFIT_MARGIN * self.trial.Y.shape[0] / trained)
+        share = members.REFIT_MARGIN * (ALPHA_SHARE if path else 1.0)
+        return float(share * self.trial.Y.shape[0] / trained)
 
     def _refits(self, places: Iterable[int], n: int) -> float:
         """Return the expected seconds of fits of some candidates to n rows."""
@@ -316,7 +312,10 @@ class Search:
             # one fit serves both kinds of a model without alphas
             kind = i if hasattr(self.candidates[i].estimator, "alpha") else -1
             fits[kind, pairs[i]] = self.candidates[i].row_seconds
-        return float(sum(fits.values()) * n * (n / len(self.trial.folds[0][0])) ** ROWS_POWER)
+        own, trained = self.trial.Y.shape[0], len(self.trial.folds[0][0])
+        new = {pair[0] for _, pair in fits} - {*(self.seen if n == own else ())}
+        maps = sum(self.map_seconds.get(name, 0.0) for name in new) * n / own
+        return float(sum(fits.values()) * n * (n / trained) ** ROWS_POWER + maps)
 
     def _scored(self) -> Search:
         return self if self.found or self.fallback is None else self.fallback
@@ -351,26 +350,24 @@ class Search:
             return True
         if self._bytes(pair) > MAX_MODEL_BYTES:
             return self._leave_out(pair, "its coefficients would need too much memory")
-        # something has to be there in the end, however short the time
-        safe = bool(self.found) or self.fallback is not None
+        safe = bool(self.found) or self.fallback is not None  # else no time is too short
         end = self._end_of_trials() if safe else np.inf
         if self.clock.elapsed >= end:
             return False
-        known = self.found or self.narrow
-        expected = self._seconds(pair) if known else self.expected.get(pair[1], 0.0)
-        left = end - self.clock.elapsed
+        expected, left = self.expected.get(pair[1], 0.0), end - self.clock.elapsed
+        if self.found or self.narrow:
+            expected = self._seconds(pair)
         if expected * (1 + self._refit_share(pair) if self.found else CANDIDATE_SHARE) > left:
             return self._leave_out(pair, "it would take too long") and bool(self.found)
         alphas = self._alphas(pair)
         share = max(CANDIDATE_SHARE * left, min(left, 1.5 * expected)) if self.found else left
         self.clock.deadline = self.clock.elapsed + share
-        name = ": ".join(filter(None, pair))
+        name, fresh = ": ".join(filter(None, pair)), pair[0] not in self.seen
         self._tell(name, "begin")
         try:
             with periodic_check(self.clock.check):
                 check_cancelled()
-                begin, model, Z = self.clock.now(), self.models[pair[1]], self.features(pair[0])[1]
-                spent = self.clock.now() - begin  # for the map
+                model, Z = self.models[pair[1]], self.features(pair[0])[1]
                 more = {"kinds": self.kinds, "refine": self.refine and pair[1] not in SLOW_NAMES}
                 some = self.trial.try_out(name, model, Z, alphas, **more)
         except TimeoutError:
@@ -379,7 +376,8 @@ class Search:
             if keep_errors or not safe:
                 raise
             return self._leave_out(pair, str(error))
-        self.found[pair] = [replace(some[0], seconds=some[0].seconds + spent), *some[1:]]
+        spent = some[0].seconds + (self.map_seconds.get(pair[0], 0.0) if fresh else 0.0)
+        self.found[pair] = [replace(some[0], seconds=spent), *some[1:]]
         for candidate in some:
             self._tell(candidate.name, "scored", score=candidate.score)
         return True
@@ -394,17 +392,19 @@ class Search:
             if weight is not None and "standardscaler" in mapping.named_steps:
                 xp, device = namespace_and_device(X=self.X)
                 weights["standardscaler__sample_weight"] = xp.asarray(weight, device=device)
-            best, *_ = max(self.found, key=self._score, default=("",))
+            best = max(self.found, key=self._score, default=("",))[0]
             self.seen = {key: pair for key, pair in self.seen.items() if key == best}
+            begin = self.clock.now()
             self.seen[name] = (mapping, mapping.fit_transform(self.X, **weights))
+            self.map_seconds[name] = self.clock.now() - begin
         return self.seen[name]
 
     def average(self) -> AverageModel:
         """Choose weights, and fit what has one to all rows, or to those that there is time for."""
         own, n, limit = self._scored(), self.trial.Y.shape[0], self.clock.limit or np.inf
-        self.maps = own.maps  # those of some rows have fewer columns
-        left, seconds = limit - self.clock.elapsed, lambda some: own._refits(some, n)
-        weights = members.affordable(own.weights()[0], seconds, left)
+        weights, self.maps = own.weights()[0], own.maps  # those of some rows have fewer columns
+        left = limit - self.clock.elapsed
+        weights = members.affordable(weights, lambda some: own._refits(some, n), left)
         chosen = np.flatnonzero(weights).tolist()
         share = (limit - self.clock.elapsed) / max(own._refits(chosen, n), 1e-9)
         most = max(PILOT_ROWS, int(min(1.0, share) * n))
