@@ -88,6 +88,12 @@ def test_boosted_trees_are_read_as_sized_and_as_independent_labels():
         assert shared.cardinalities.tolist() == own.cardinalities.tolist()
 
 
+def test_an_average_behind_a_candidate_is_explained():
+    board = [{"score": 0.6874}, {"score": 0.61}]
+    assert "two standard errors" in members.note_on_average(board, 0.679)
+    assert members.note_on_average(board, 0.6874) == members.note_on_average([], 0.5) == ""
+
+
 def test_members_are_dropped_by_their_weight_if_that_saves_time():
     weights, cost = np.array([0.05, 0.3, 0.0, 0.25, 0.4]), np.array([0.01, 1.0, 9.0, 2.0, 5.0])
 

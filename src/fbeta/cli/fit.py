@@ -29,6 +29,7 @@ from fbeta.datasets.model_data import (
 )
 from fbeta.datasets.table_files import TABLE_FORMATS
 from fbeta.datasets.tables import column_kinds
+from fbeta.estimators.members import note_on_average
 from fbeta.methods import METHODS, make_method, method_title
 from fbeta.report.evaluation import MEASURES, measure
 from fbeta.storage.model_files import StoredModel, save_model
@@ -104,6 +105,8 @@ def _print_tried(rows: list[dict[str, Any]], score: float, *, err: bool) -> None
         shown.append([str(row["name"]), f"{row['score']:.4f}", f"{row['seconds']:.1f}", weight])
     head = ["features: model", "F", "seconds", "weight"]
     app.print_table("What was tried, by cross-validation", head, shown, err=err)
+    if note := note_on_average(rows, score):
+        typer.echo(note, err=err)
 
 
 def _fit_whole(

@@ -28,7 +28,12 @@ from fbeta.estimators.base import validate_features
 from fbeta.estimators.folds import ALPHAS, make_folds
 from fbeta.estimators.forest import BoostedClassifier, FBetaForest, NeighboursClassifier
 from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
-from fbeta.estimators.members import MAX_DECODED_NUMBERS, Trial, as_candidates
+from fbeta.estimators.members import (
+    MAX_DECODED_NUMBERS,
+    Trial,
+    as_candidates,
+    note_on_average,
+)
 from fbeta.estimators.reduction import SizedClassifier
 from fbeta.estimators.statistics_base import FBetaClassifier
 from fbeta.labels.forms import Indicator
@@ -288,7 +293,8 @@ class FBetaAuto(AverageClassifier):
             weight = f"{row['weight']:.2f}" if row["weight"] else ""
             numbers = f"{weight:>6}  {row['score']:>6.4f}  {row['seconds']:>7.1f}"
             lines.append(f"{numbers}  {row['name']}")
-        return "\n".join(lines)
+        lines.append(note_on_average(rows, self.best_score_))
+        return "\n".join(lines).rstrip()
 
 
 def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str, Any]:

@@ -266,6 +266,16 @@ def leaderboard(candidates: Sequence[Candidate], weights: Any) -> list[dict[str,
     ]
 
 
+def note_on_average(board: Sequence[dict[str, Any]], score: float) -> str:
+    """Return why an average is kept that a candidate of its leaderboard is ahead of, or nothing."""
+    if not board or board[0]["score"] <= score:
+        return ""
+    return (
+        "A candidate above the average is less than two standard errors ahead of it (the best of "
+        "many is often only the luckiest), or its fit to all rows would have ended too late."
+    )
+
+
 def affordable(
     weights: NDArray[np.float64], seconds: Callable[[list[int]], float], left: float
 ) -> NDArray[np.float64]:
