@@ -92,7 +92,7 @@ def test_every_format_gives_the_same(tmp_path: Path, run: Run) -> None:
     other = evaluate(run, tmp_path / "m.skops", write(tmp_path / "b.csv", messy(80, 1, ",")))
     assert plain == (other[0], "")
     assert "'price' is written with a decimal ','" in other[1]
-    assert "'when' is written with dates in the order dby" in other[1]
+    assert "'when' is written with dates such as '" in other[1]
 
 
 def test_bad_cells_count_as_missing_and_are_told(tmp_path: Path, run: Run) -> None:

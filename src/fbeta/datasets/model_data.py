@@ -307,7 +307,8 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
         parsed = arrow.array(values)
     else:
         what = f"dates{ORDER_WORDS.get(how, '')}"
-        other = f"dates in the order {how}" if how != part.order else ""
+        example = cell_at(cells, int(np.argmax(~np.isnan(values)))) if len(values) else ""
+        other = f"dates such as {example!r}" if how != part.order else ""
         micro = np.nan_to_num(values * MICROSECONDS_PER_DAY).round().astype("datetime64[us]")
         parsed = arrow.array(micro, mask=np.isnan(values))
     notes = [f"column {name!r} is written with {other} here"] if other and is_text(cells) else []
@@ -326,4 +327,5 @@ def _check_names(
     known = set(found)
     absent = [name for name in wanted if name not in known]
     if absent:
+        what += "s" * (len(absent) > 1)
         raise DatasetError(f"{path}: lacks the {what} {quoted(absent)} of the model")
