@@ -105,7 +105,7 @@ def test_jobs_run_what_developers_run():
 
 def test_the_checks_are_the_commands_of_the_readme():
     commands = re.findall(r"^make (.*)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
-    assert commands == ["lint", "docs", "test COVER=1", "test-slow"]
+    assert commands == ["lint", "docs", "test", "test-slow"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.search(r"^make demo .*\nmake test ", readme, re.MULTILINE)
 
