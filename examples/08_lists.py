@@ -1,7 +1,7 @@
 """Label sets from the short lists of a tool for thousands of labels: napkinXC.
 
-It needs ``pip install ".[many-labels]"`` in the source tree. Lists of PECOS, LibMultiLabel or fastText go the same
-way, as a sparse matrix with a row of scores for each text.
+It needs ``pip install ".[many-labels]"`` in the source tree. Lists of PECOS, LibMultiLabel or
+fastText go the same way, as a sparse matrix with a row of scores for each text.
 """
 
 import sys
