@@ -15,9 +15,9 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 # Tests start many interpreters: these are to find the modules that others have compiled, which takes
 # a quarter off each start.
 unexport PYTHONDONTWRITEBYTECODE
-# processes that tests run in: as many as there are cores
-WORKERS ?= auto
-PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist worksteal
+# processes that tests run in: one more than there are cores, as many tests wait for others
+WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 7 ? cores + 1 : 8)))
+PARALLEL := -n $(WORKERS) --dist worksteal
 # COVER=1 measures what of src the tests cover, and asks for 95 %
 COVERAGE := $(if $(COVER),--cov=fbeta --cov-report=term:skip-covered --cov-fail-under=95)
 

@@ -83,7 +83,8 @@ def test_nothing_is_silently_wrong(seeds, multinomial, stage):
         # the reference has to be one
         assert (found >= best - limit).all(), case.words
         warned, total = warned + (~converged).sum(), total + len(converged)
-    assert warned <= 0.03 * total
+    # the ten problems of a case may all end so
+    assert warned <= 0.03 * total + 10 * (len(seeds) > 10)
 
 
 @pytest.mark.parametrize("shape", [(300, 40), slow((1000, 200))])
