@@ -38,7 +38,7 @@ BOOSTED_TREES: tuple[dict[str, Any], ...] = (
 )
 LEARNING_RATE, LEAF_PENALTY = 0.1, 1.0
 MAX_SORTED_ROWS = 2000  # beyond, the best splits are searched on histograms
-HISTOGRAMS = {"max_bins": 64, "max_features": 0.3, "early_stopping": False}
+HISTOGRAMS = {"max_leaf_nodes": 7, "early_stopping": False}
 MIN_CURVATURE = 1e-6  # of the loss of a row
 
 
@@ -320,7 +320,7 @@ def _boosted_trees(
     if n > MAX_SORTED_ROWS:
         # gradients are in single precision, whose range a power of two keeps without rounding
         scale = np.ldexp(1.0, np.frexp(own.mean())[1] - 1)
-        more = {"l2_regularization": LEAF_PENALTY / scale, "max_leaf_nodes": 7, **HISTOGRAMS}
+        more = {"l2_regularization": LEAF_PENALTY / scale, **HISTOGRAMS}
         more |= {"learning_rate": LEARNING_RATE, "random_state": rng}
         model = HistGradientBoostingClassifier(max_iter=count, **more)
         with one_openmp_thread():
