@@ -11,7 +11,15 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/fbeta/linear/"
-SOURCES = ("_engine.pyx", "cardinality.cpp", "matrix.cpp", "newton.cpp", "objectives.cpp")
+# the longest to compile first
+SOURCES = (
+    "wide.cpp",
+    "newton.cpp",
+    "matrix.cpp",
+    "_engine.pyx",
+    "objectives.cpp",
+    "cardinality.cpp",
+)
 HEADERS = ("engine.hpp", "matrix.hpp", "objectives.hpp", "vectors.hpp")
 FLAGS = [
     "-std=gnu++17",

@@ -34,6 +34,12 @@ def stage(monkeypatch):
     monkeypatch.setattr(compiled, "SMALLEST", 0)
 
 
+@pytest.fixture(params=[False, True], ids=["32 bytes", "64 bytes"])
+def registers(request, monkeypatch):
+    """Run a test with registers of either size, whatever the processor has."""
+    monkeypatch.setattr(compiled._engine, "WIDE_REGISTERS", request.param)
+
+
 def make(n, d, m, seed=0, *, sparse=False, weighted=False, soft=False, intercept=True):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < (0.3 if sparse else 1))
@@ -76,6 +82,7 @@ def run(design, targets, loss, alpha, start=None, *, tol=1e-6, max_iter=100, col
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.usefixtures("registers")
 def test_solutions_are_those_of_the_array_solver(name, sparse, weighted, intercept):
     """More problems than lanes, and row counts that no block size divides."""
     loss = LOSSES[name]
@@ -92,6 +99,7 @@ def test_solutions_are_those_of_the_array_solver(name, sparse, weighted, interce
 
 @pytest.mark.parametrize("name", sorted(LOSSES))
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.usefixtures("registers")
 def test_what_is_certified_has_converged(name, sparse):
     """By Newton decrements with factorised Hessians, computed on arrays."""
     loss, alpha, tol = LOSSES[name], 0.3, 1e-6
@@ -191,6 +199,7 @@ def test_matrices_in_single_precision(sparse, monkeypatch):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.usefixtures("registers")
 def test_multinomial_problems_reach_their_optimum(sparse, intercept):
     """Classes of every width of a slot, one that is too wide, and more than the slots hold."""
     rng = np.random.default_rng(0)
@@ -282,6 +291,7 @@ def raw(n=3000, p=61, m=400, **changes):
         "n_problems": m,
         "loss": 0,
         "single": 1,
+        "wide": 0,
         "double_entries": 0,
         "intercept": 1,
         "width": 1,
@@ -329,7 +339,7 @@ def test_sizes_are_checked_before_anything_is_read(change, message):
 def test_no_setting_may_be_missing(monkeypatch):
     monkeypatch.delitem(compiled.CONSTANTS, "forcing")
     monkeypatch.delitem(compiled.CONSTANTS, "max_trials")
-    with pytest.raises(ValueError, match="expected 38 settings, got 37"):
+    with pytest.raises(ValueError, match="expected 39 settings, got 38"):
         raw()
 
 

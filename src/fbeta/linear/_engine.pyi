@@ -3,6 +3,7 @@ from typing import Any
 
 LOSSES: dict[str, int]
 WIDEST: int
+WIDE_REGISTERS: bool
 
 class Problems:
     def __init__(self, numbers: Mapping[str, float], arrays: Mapping[str, Any]) -> None: ...

@@ -21,6 +21,7 @@ cdef extern from "engine.hpp" namespace "fbeta" nogil:
     cbool set_number(CProblems &problems, const char *name, double value)
     cbool set_array(CProblems &problems, const char *name, void *address)
     Solver *make_solver(CProblems &problems) except +
+    cbool c_has_wide "fbeta::has_wide_registers"()
     void c_evaluate "fbeta::evaluate_sizes"(int s, int C, const int *size, int n, const double *u,
                                             double *log_total, double *kept) except +
     void c_multiply "fbeta::multiply_sizes"(int s, int C, const int *size, int n, const double *kept,
@@ -29,6 +30,7 @@ cdef extern from "engine.hpp" namespace "fbeta" nogil:
 
 LOSSES = {"logistic": 0, "exponential": 1, "squared": 2, "softmax": 3}
 WIDEST = 16  # columns of a problem
+WIDE_REGISTERS = c_has_wide()  # whether the processor has registers of 64 bytes
 
 
 cdef void *address(str name, values, str format, Py_ssize_t length, list views) except NULL:

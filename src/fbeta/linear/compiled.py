@@ -200,6 +200,7 @@ class Compiled:
             "certified_radius": conjugate.CERTIFIED_RADIUS / concordance if concordance else np.inf,
             "intercept": self.design.intercept,
             "double_entries": double_entries,
+            "wide": _engine.WIDE_REGISTERS,
         }
         penalty = {"penalty": _flat(alpha * self.design.penalised)}
         values = self.values["double" if double_entries else "float"]

@@ -4,6 +4,11 @@
 #include <atomic>
 #include <cstring>
 
+// whether there are versions for several kinds of processors, and for registers of 64 bytes
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define FBETA_WIDE
+#endif
+
 namespace fbeta {
 
 enum class Loss { LOGISTIC, EXPONENTIAL, SQUARED, SOFTMAX };
@@ -13,6 +18,7 @@ enum Status { OPEN, CERTIFIED, HARD }; // HARD: the Hessian has to be factorised
 #define FBETA_NUMBERS(DO)                                                                          \
     DO(int, n_rows) DO(int, n_columns) DO(int, n_problems) DO(int, loss)                           \
     DO(int, single)                /* 1: compute in single precision */                            \
+    DO(int, wide)                  /* 1: registers of 64 bytes, not of 32, if it was so compiled */ \
     DO(int, double_entries)        /* 1: the entries of the matrix are doubles, not floats */      \
     DO(int, intercept)             /* 1: the last column of the matrix is the intercept's */       \
     DO(int, width)                 /* columns of a problem, filled up to a power of 2 */           \
@@ -105,7 +111,19 @@ class Solver {
 };
 
 // Make the solver of a thread, for its owner to delete; throws std::bad_alloc where memory is short.
-Solver *make_solver(Problems &problems);
+template <int register_bytes> Solver *make_solver(Problems &problems);
+
+#ifdef FBETA_WIDE
+inline Solver *make_solver(Problems &q) { return q.wide ? make_solver<64>(q) : make_solver<32>(q); }
+inline bool has_wide_registers() { // those of x86-64-v4
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#else
+inline Solver *make_solver(Problems &q) { return make_solver<32>(q); }
+inline bool has_wide_registers() { return false; }
+#endif
 
 // Laws of s labels with scores and potentials of C increasing sizes, over n rows: from scores u,
 // (n, s + C), ln Z, (n,), NaN where numbers are out of range, and what Hessians consist of; and products

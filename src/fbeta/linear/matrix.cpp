@@ -20,7 +20,7 @@ INLINE Vec gather(const int *index, const T *value, int from, int to, const Vec 
     return (a + b) + (c + d);
 }
 
-template <class S, class T, int L> class MatrixProducts final : public Products<S, L> {
+template <class S, class T, int L> class MatrixProducts final : public Products<vec<S, L>> {
     using Vec = vec<S, L>;
     static constexpr int MOST = L / 4, ROWS = 4;
     const Problems &q;
@@ -196,15 +196,15 @@ template <class S, class T, int L> class MatrixProducts final : public Products<
 
 } // namespace
 
-template <class S, int L> std::unique_ptr<Products<S, L>> make_products(const Problems &q) {
+template <class S, int L> std::unique_ptr<Products<vec<S, L>>> make_products(const Problems &q) {
     if constexpr (sizeof(S) == 8)
         if (q.double_entries)
             return std::make_unique<MatrixProducts<S, double, L>>(q);
     return std::make_unique<MatrixProducts<S, float, L>>(q);
 }
 
-template std::unique_ptr<Products<float, 16>> make_products(const Problems &);
-template std::unique_ptr<Products<double, 8>> make_products(const Problems &);
-template std::unique_ptr<Products<double, 16>> make_products(const Problems &);
+template std::unique_ptr<Products<vec<float, 16>>> make_products<float, 16>(const Problems &);
+template std::unique_ptr<Products<vec<double, 8>>> make_products<double, 8>(const Problems &);
+template std::unique_ptr<Products<vec<double, 16>>> make_products<double, 16>(const Problems &);
 
 } // namespace fbeta

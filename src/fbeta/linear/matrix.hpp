@@ -3,15 +3,13 @@
 
 #include <memory>
 
-#include "engine.hpp"
 #include "vectors.hpp"
 
 namespace fbeta {
 
-// Products with vectors of type S on L lanes, whatever the type of the entries.
-template <class S, int L> class Products {
+// Products with vectors on lanes, whatever the type of the entries.
+template <class Vec> class Products {
   public:
-    using Vec = vec<S, L>;
     virtual ~Products() = default;
     // Prepare the products of a pass with V, of which only some lanes are used.
     virtual void begin(const bool *active, const Vec *V, Vec *G) = 0;
@@ -22,6 +20,6 @@ template <class S, int L> class Products {
     virtual void end(Vec *G) = 0;
 };
 
-template <class S, int L> std::unique_ptr<Products<S, L>> make_products(const Problems &q);
+template <class S, int L> std::unique_ptr<Products<vec<S, L>>> make_products(const Problems &q);
 
 } // namespace fbeta

@@ -94,7 +94,7 @@ template <class S, int LANES> class Newton final : public Solver {
     // Classes whose intercepts are eliminated together. Single precision, which certifies nothing,
     // takes each by itself: that needs one pass instead of one for each class.
     const int group;
-    const std::unique_ptr<Products<S, LANES>> matrix;
+    const std::unique_ptr<Products<Vec>> matrix;
     const std::unique_ptr<Objective<S>> objective;
     Buffer<Vec> V, G, W, X, R, inverse, B; // (p,) vectors; B (group, p) of the intercepts
     Buffer<Vec> U, K, score, change;       // (n,)
@@ -891,12 +891,14 @@ template <class S, int LANES> class Newton final : public Solver {
 
 } // namespace
 
-Solver *make_solver(Problems &q) {
+template <int register_bytes> Solver *make_solver(Problems &q) {
     if (q.single)
         return new Newton<float, 16>(q);
     if (q.width <= lanes<double>)
         return new Newton<double, 8>(q);
     return new Newton<double, 16>(q);
 }
+
+template Solver *make_solver<FBETA_REGISTER_BYTES>(Problems &);
 
 } // namespace fbeta

@@ -12,27 +12,33 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine.hpp"
+
 #define INLINE inline __attribute__((always_inline))
 
-// The loader picks the version that suits the processor.
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#if __GNUC__ >= 12
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+// Compilers keep what is wider than a register in memory, and many processors have no registers of
+// 64 bytes: the sources are compiled with those of 32, and by wide.cpp with those of 64.
+#ifndef FBETA_REGISTER_BYTES
+#define FBETA_REGISTER_BYTES 32
 #endif
-#else
+
+// The loader picks the version that suits the processor.
+#ifndef FBETA_WIDE
 #define CLONES
+#elif __GNUC__ < 12
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#elif FBETA_REGISTER_BYTES == 64
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "default")))
+#else
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #endif
 
 #define EIGHT(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 
 namespace fbeta {
 
-// A vector has 64 bytes; wide problems need more. Registers of 32 bytes make it up: compilers keep
-// what is wider than a register in memory, and many processors have none of 64 bytes.
+// A vector has 64 bytes; wide problems need more.
 template <class S> constexpr int lanes = 64 / sizeof(S);
-template <class S> constexpr int register_lanes = 32 / sizeof(S);
 
 // Two vectors as one.
 template <class V> struct Pair {
@@ -72,20 +78,18 @@ template <class V> struct Pair {
     friend INLINE Pair operator|(Pair u, Pair v) { return {u.a | v.a, u.b | v.b}; }
 };
 
-template <class S, int L> struct lanes_of {
-    using vec = Pair<typename lanes_of<S, L / 2>::vec>;
-    using mask = Pair<typename lanes_of<S, L / 2>::mask>;
+// Vectors of L numbers in registers of B bytes.
+template <class S, int L, int B, bool fits = L * sizeof(S) <= B> struct lanes_of {
+    using vec = Pair<typename lanes_of<S, L / 2, B>::vec>;
+    using mask = Pair<typename lanes_of<S, L / 2, B>::mask>;
 };
-template <> struct lanes_of<float, 8> {
-    typedef float vec __attribute__((vector_size(32)));
-    typedef int32_t mask __attribute__((vector_size(32)));
+template <class S, int L, int B> struct lanes_of<S, L, B, true> {
+    using whole = std::conditional_t<sizeof(S) == 4, int32_t, int64_t>;
+    typedef S vec __attribute__((vector_size(L * sizeof(S))));
+    typedef whole mask __attribute__((vector_size(L * sizeof(S))));
 };
-template <> struct lanes_of<double, 4> {
-    typedef double vec __attribute__((vector_size(32)));
-    typedef int64_t mask __attribute__((vector_size(32)));
-};
-template <class S, int L> using vec = typename lanes_of<S, L>::vec;
-template <class S, int L> using mask = typename lanes_of<S, L>::mask;
+template <class S, int L> using vec = typename lanes_of<S, L, FBETA_REGISTER_BYTES>::vec;
+template <class S, int L> using mask = typename lanes_of<S, L, FBETA_REGISTER_BYTES>::mask;
 
 template <class M, class V> INLINE V choose(M m, V a, V b) {
     return (V)(((M)a & m) | ((M)b & ~m));
@@ -97,9 +101,10 @@ template <class M, class V> INLINE Pair<V> choose(Pair<M> m, Pair<V> u, Pair<V> 
 
 // Each lane gets what the lane at a distance has, which is a power of 2.
 template <int distance, class S, int L> INLINE vec<S, L> exchanged(vec<S, L> v) {
-    if constexpr (L > register_lanes<S> && 2 * distance == L) {
+    constexpr bool is_pair = L * sizeof(S) > FBETA_REGISTER_BYTES;
+    if constexpr (is_pair && 2 * distance == L) {
         return {v.b, v.a};
-    } else if constexpr (L > register_lanes<S>) {
+    } else if constexpr (is_pair) {
         return {exchanged<distance, S, L / 2>(v.a), exchanged<distance, S, L / 2>(v.b)};
     } else {
 #ifdef __clang__
