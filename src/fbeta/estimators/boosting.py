@@ -134,14 +134,10 @@ def _best_trees(
     """Return the log-odds of a target without trees, and trees whose splits are the best ones."""
     # gradients are in single precision, whose range a power of two keeps without rounding
     scale = 1.0 if weight is None else np.ldexp(1.0, np.frexp(weight.mean())[1] - 1)
+    leaves = {"max_leaf_nodes": BEST_LEAVES, "min_samples_leaf": MIN_LEAF_ROWS}
+    more = {"l2_regularization": LEAF_PENALTY / scale, "early_stopping": False, "random_state": rng}
     model = HistGradientBoostingClassifier(
-        learning_rate=LEARNING_RATE,
-        max_iter=count,
-        max_leaf_nodes=BEST_LEAVES,
-        min_samples_leaf=MIN_LEAF_ROWS,
-        l2_regularization=LEAF_PENALTY / scale,
-        early_stopping=False,
-        random_state=rng,
+        learning_rate=LEARNING_RATE, max_iter=count, **leaves, **more
     )
     with one_openmp_thread():
         model.fit(X, y, sample_weight=None if weight is None else weight / scale)

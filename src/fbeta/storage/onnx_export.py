@@ -18,12 +18,7 @@ from fbeta.estimators.average import AverageModel
 from fbeta.estimators.boosting import BoostedModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.estimators.features import split_fitted
-from fbeta.estimators.forest import (
-    ForestModel,
-    NeighboursModel,
-    SizedSetsCode,
-    Trees,
-)
+from fbeta.estimators.forest import ForestModel, NeighboursModel, SizedSetsCode, Trees
 from fbeta.estimators.recalibration import Recalibration
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear import LinearModel, LinearProbabilities
