@@ -22,11 +22,9 @@ _PLACES = {
     ),
     # what estimators hold
     "fbeta.estimators.average": "AverageModel",
+    "fbeta.estimators.boosting": "BoostedClassifier BoostedModel",
     "fbeta.estimators.folds": "Calibration",
-    "fbeta.estimators.forest": (
-        "BoostedClassifier BoostedModel ForestModel NeighboursClassifier NeighboursModel "
-        "SizedSetsCode"
-    ),
+    "fbeta.estimators.forest": "ForestModel NeighboursClassifier NeighboursModel SizedSetsCode",
     "fbeta.estimators.linear": "ListedLinearModel",
     "fbeta.estimators.recalibration": "ListedRecalibration Recalibration",
     "fbeta.estimators.reduction": "ClassifierModel SizedModel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 
@@ -391,7 +392,7 @@ def test_kinds_of_models_come_in_the_order_of_their_time():
         forest = order.index(("raw", searching.FOREST_NAMES[0]))
         # one kernel comes first where it takes less time than a forest, which takes a second
         assert (min(places) < forest) == (seconds == 0.01)
-        assert sorted(places)[1] > order.index(("raw", searching.BOOSTED))
+        assert sorted(places)[1] > order.index(("raw", searching.BOOSTED_NAMES[1]))
         assert order.index(("raw", "sized")) < forest
         assert {(name, "sized") for name in kernels} < set(order)
 
@@ -399,18 +400,31 @@ def test_kinds_of_models_come_in_the_order_of_their_time():
 def test_a_forest_has_as_many_trees_as_there_is_time_for():
     X, Y, _, _ = make_calibrated(600, n_labels=2, n_features=6)
     search = prepared(X, Y, Clock(lambda: 0.0, 100.0))
-    name, forest = "forest, leaves of 1", FBetaForest(n_estimators=200)
+    name, forest = "forest, random splits", FBetaForest(n_estimators=200)
     for seconds, trees in ((1.0, 200), (30.0, 100), (1000.0, 50), (np.inf, 200)):
         search.models, search.expected = {name: forest}, {name: seconds}
         search._limit_trees(("raw", name))
         assert search.models[name].n_estimators == trees
         assert search._seconds(("raw", name)) == pytest.approx(seconds * trees / 200)
-    boosted = auto.auto_models(1.0, 0, X)[searching.BOOSTED]
-    for seconds, trees in ((30.0, 100), (40.0, 75), (1000.0, 50)):
-        search.models = {searching.BOOSTED: boosted}
-        search.expected = {searching.BOOSTED: seconds}
-        search._limit_trees(("raw", searching.BOOSTED))
-        assert search.models[searching.BOOSTED].n_estimators == trees
+    for name in searching.BOOSTED_NAMES:
+        boosted = auto.auto_models(1.0, 0, X)[name]
+        for seconds, trees in ((20.0, 100), (40.0, 50), (25.0, 80), (1000.0, 50)):
+            search.models, search.expected = {name: boosted}, {name: seconds}
+            search._limit_trees(("raw", name))
+            assert search.models[name].n_estimators == trees
+
+
+def test_trees_of_few_rows_have_an_expected_time():
+    X, Y, _, _ = make_calibrated(300, n_labels=2, n_features=6)
+    search = prepared(X, Y, Clock(limit=100.0))
+    search.models = auto.auto_models(1.0, 0, X)
+    trees = {*searching.FOREST_NAMES, *searching.BOOSTED_NAMES}
+    assert {name for name in search.models if search._seconds(("raw", name)) > 0} == trees
+    search.clock.limit = 1e-3  # a few trees would take longer
+    search.expected = {}
+    name = searching.BOOSTED_NAMES[0]
+    search._limit_trees(("raw", name))
+    assert search._seconds(("raw", name)) == np.inf
 
 
 def test_the_time_of_neighbours_grows_with_training_rows_and_held_out_rows(monkeypatch):
@@ -506,10 +520,57 @@ def test_statistics_are_kept_of_as_many_rows_as_memory_allows(monkeypatch):
 def test_what_fails_is_left_out(data):
     X, Y = data
     search = prepared(X, Y, Clock(lambda: 0.0, None))
-    search.models = {**search.models, "broken": search.models["sized"].__class__(tol=-1.0)}
+    search.models = {**search.models, "joint": search.models["sized"].__class__(tol=-1.0)}
     search._try(("raw", "sized"))
-    assert search._try(("raw", "broken"))
-    assert "tol" in search.failed["raw", "broken"]
+    assert search._try(("raw", "joint"))
+    assert "tol" in search.failed["raw", "joint"]
+
+
+class Broken(ExtraTreesClassifier):
+    """Trees whose fit fails."""
+
+    def fit(self, X, y, sample_weight=None):
+        raise self.error("the wire is cut")
+
+
+@pytest.mark.parametrize("n", [100, 600])
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, TypeError, KeyError, CancelledError])
+def test_own_candidates_that_fail_are_named(error, n, monkeypatch):
+    monkeypatch.setattr(Broken, "error", error, raising=False)
+    X, Y, _, _ = make_calibrated(n, n_labels=2, n_features=6)
+    events, own = [], [("mine", Broken())]
+    clf = FBetaAuto(cv=2, candidates=own, time_limit=1000, random_state=0)
+    few = {name: model for name, model in auto.auto_models(1.0, 0, X).items() if name == "sized"}
+    monkeypatch.setattr(auto, "auto_models", lambda *args: few)
+    if error is CancelledError:  # not an error of the candidate
+        with pytest.raises(CancelledError):
+            clf.fit(X, Y)
+        return
+    with pytest.warns(UserWarning, match=rf"'raw: mine' is left out: {error.__name__}: .*wire"):
+        clf.fit(X, Y, progress=events.append)
+    (left,) = (e.detail for e in events if e.name == "raw: mine" and e.event == "left out")
+    assert "the wire is cut" in left
+    assert not any("mine" in row["name"] for row in clf.leaderboard_)
+    with pytest.raises(error, match="the wire is cut") as raised:
+        clf.set_params(replace=True).fit(X, Y)
+    assert raised.value.__notes__ == ["the candidate is 'raw: mine'"]
+
+
+def test_own_candidates_that_there_is_no_time_for_are_named(data):
+    events, own = [], [(name, ExtraTreesClassifier(10)) for name in ("mine", "yours")]
+    clf = FBetaAuto(cv=2, candidates=own, time_limit=1e-6, random_state=0)
+    clf.fit(*data, progress=events.append)
+    left = {e.name: e.detail for e in events if e.event == "left out"}
+    assert left == dict.fromkeys(["raw: mine", "raw: yours"], "there is no time left")
+
+
+def test_an_error_in_a_built_in_candidate_is_raised(data):
+    search = prepared(*data, Clock(lambda: 0.0, None))
+    search._try(("raw", "sized"))
+    search.models = {**search.models, "joint": object()}
+    with pytest.raises(TypeError, match="get_params") as raised:
+        search._try(("raw", "joint"))
+    assert raised.value.__notes__ == ["the candidate is 'raw: joint'"]
 
 
 def test_what_needs_too_much_memory_is_left_out(data, monkeypatch):

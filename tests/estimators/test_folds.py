@@ -265,3 +265,12 @@ def test_weights_of_the_rows_count():
     one = search.fit(X, Y, sample_weight=weight).calibration_
     other = search.fit(X[:150], Y[:150]).calibration_
     np.testing.assert_allclose(one.achieved, other.achieved, atol=1e-9)
+
+
+def test_folds_without_rows_are_refused():
+    Y = sp.csr_array(np.eye(4))
+    with pytest.raises(ValueError, match="5 folds need 5 rows of positive weight, got n_samples=4"):
+        make_folds(5, None, Y)
+    with pytest.raises(ValueError, match="2 folds need 2 rows of positive weight, got n_samples=1"):
+        make_folds(2, None, Y, np.array([0.0, 1.0, 0.0, 0.0]))
+    assert len(make_folds(4, None, Y)) == 4

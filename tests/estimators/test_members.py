@@ -8,10 +8,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
 
 from fbeta import FBetaForest, LabelStatistics
 from fbeta.estimators import members
-from fbeta.estimators.forest import BoostedClassifier, NeighboursClassifier
+from fbeta.estimators.boosting import BoostedClassifier
+from fbeta.estimators.forest import NeighboursClassifier
 from fbeta.estimators.members import (
     affordable,
     decoder_products,
@@ -156,3 +158,25 @@ def test_odd_statistics():
     # equal ones share
     assert weights_of([some, some], nothing).sum() == pytest.approx(1)
     assert weights_of([empty], nothing).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"lr": NeighboursClassifier()},
+        [NeighboursClassifier()],
+        [("a", "b", NeighboursClassifier())],
+        [(1, NeighboursClassifier())],
+        ["lr"],
+    ],
+)
+def test_candidates_are_pairs_of_a_name_and_an_estimator(given):
+    with pytest.raises(TypeError, match="candidates must be pairs of a name and an estimator, got"):
+        members.as_candidates(given, "candidates")
+
+
+@pytest.mark.parametrize("kind", [NeighboursClassifier, LogisticRegression])
+def test_a_candidate_is_no_class(kind):
+    with pytest.raises(TypeError, match=r"'mine' is a class: pass .*\(\)"):
+        members.as_candidates([("mine", kind)], "candidates")
+    assert set(members.as_candidates([("mine", kind())], "candidates")) == {"mine"}

@@ -9,9 +9,9 @@ from sklearn import config_context
 from sklearn.model_selection import KFold
 
 from fbeta import AlphaSearchCV, FBetaClassifier
-from fbeta.linear import Design, Problems, folded, solve_path
-from fbeta.linear.folded import folded_paths
+from fbeta.linear import Design, Problems, solve_path
 from fbeta.linear.objectives import Binary
+from fbeta.linear.problems import folded_paths
 from fbeta.losses import LOSSES, LogisticLoss
 from fbeta.rivals import BinaryRelevance
 from tests.linear.fits import linear_problems
@@ -43,7 +43,7 @@ def alone(X, T, rows, weight, intercept, loss):
 @pytest.mark.parametrize("weighted", [slow(False), True])
 @pytest.mark.parametrize("intercept", [slow(False), True])
 def test_every_fold_has_the_solutions_of_its_own_rows(monkeypatch, loss, weighted, intercept):
-    monkeypatch.setattr(folded, "is_accelerator", lambda device: True)
+    monkeypatch.setattr("fbeta.linear.problems.is_accelerator", lambda device: True)
     X, T, rows = make()
     weight = np.random.default_rng(1).uniform(0.2, 3, len(X)) if weighted else None
     shared = Design.of(X, weight, intercept=intercept, rotate=False)
@@ -75,7 +75,7 @@ def test_rows_of_other_folds_have_no_loss():
 
 
 def test_a_fold_that_has_ended_is_solved_no_more(monkeypatch):
-    monkeypatch.setattr(folded, "is_accelerator", lambda device: True)
+    monkeypatch.setattr("fbeta.linear.problems.is_accelerator", lambda device: True)
     X, T, rows = make()
     solved = []
     plain = Problems.solve
@@ -102,8 +102,8 @@ def test_folds_go_one_by_one_where_that_is_not_slower(monkeypatch):
     shared, targets = Design.of(X, None), [sp.csc_array(T[own]) for own in rows]
     options = {"tol": 1e-6, "max_iter": 100}
     assert folded_paths(shared, targets, rows, ALPHAS, LogisticLoss(), **options) is None
-    monkeypatch.setattr(folded, "is_accelerator", lambda device: True)
-    monkeypatch.setattr(folded, "MAX_FOLDED_SCORES", 100)
+    monkeypatch.setattr("fbeta.linear.problems.is_accelerator", lambda device: True)
+    monkeypatch.setattr("fbeta.linear.problems.MAX_FOLDED_SCORES", 100)
     assert folded_paths(shared, targets, rows, ALPHAS, LogisticLoss(), **options) is None
 
 

@@ -35,7 +35,7 @@ from fbeta import (  # noqa: E402
     decode,
 )
 from fbeta.datasets import TableEncoder, load  # noqa: E402
-from fbeta.estimators.forest import BoostedClassifier  # noqa: E402
+from fbeta.estimators.boosting import BoostedClassifier  # noqa: E402
 from fbeta.rivals import BinaryRelevance  # noqa: E402
 from fbeta.storage.onnx_export import to_onnx  # noqa: E402
 

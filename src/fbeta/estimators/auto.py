@@ -22,11 +22,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fbeta._array import array_namespace, astype, check_number, is_accelerator, is_tensor
 from fbeta._threads import n_threads
 from fbeta.estimators.alpha_search import check_grid
-from fbeta.estimators.auto_search import BOOSTED, FEW_ROWS, JOINT, QUICK, RAW, Search
+from fbeta.estimators.auto_search import (
+    BOOSTED_NAMES,
+    FEW_ROWS,
+    FOREST_NAMES,
+    JOINT,
+    QUICK,
+    RAW,
+    Search,
+)
 from fbeta.estimators.average import AverageClassifier, AverageModel, Clock, Progress, Report
 from fbeta.estimators.base import validate_features
+from fbeta.estimators.boosting import BoostedClassifier
 from fbeta.estimators.folds import ALPHAS, make_folds
-from fbeta.estimators.forest import BoostedClassifier, FBetaForest, NeighboursClassifier
+from fbeta.estimators.forest import FBetaForest, NeighboursClassifier
 from fbeta.estimators.linear import CardinalityClassifier, LabelSetClassifier
 from fbeta.estimators.members import (
     MAX_DECODED_NUMBERS,
@@ -45,8 +54,6 @@ __all__ = ["FBetaAuto", "FBetaEnsemble", "auto_models", "feature_maps"]
 # features among which a split of a forest is chosen: a share of all, up to a number
 SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
 MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
-# columns beyond which boosted trees are not tried: embeddings and words, which follow no rules
-MAX_BOOSTED_FEATURES = 500
 # of the one split of large data; fewer are held out where rows have many statistics to decode
 MAX_TRAINING_ROWS, HELD_OUT_ROWS, MIN_HELD_OUT_ROWS = 50_000, 10_000, 2000
 GAMMAS = (0.25, 0.1, 0.5)  # of the Laplacian kernel, over the features; the likeliest first
@@ -317,12 +324,13 @@ def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str,
         return models
     forest = FBetaForest(beta, max_features=drawn, random_state=seed, n_jobs=threads)
     if X.shape[0] < FEW_ROWS:
-        return models | {"forest, leaves of 1": forest.set_params(n_estimators=100)}
-    other = clone(forest).set_params(min_samples_leaf=3)
-    models |= {"forest, leaves of 1": forest, "forest, leaves of 3": other}
-    if n_features > MAX_BOOSTED_FEATURES:
-        return models
-    return models | {BOOSTED: BoostedClassifier(beta, random_state=seed, n_jobs=threads)}
+        return models | {FOREST_NAMES[0]: forest.set_params(n_estimators=100)}
+    best = clone(forest).set_params(splitter="best", min_samples_leaf=3)
+    boosted = BoostedClassifier(beta, random_state=seed, n_jobs=threads)
+    random = clone(boosted).set_params(splitter="random")
+    return models | dict(
+        zip((*FOREST_NAMES, *BOOSTED_NAMES), (forest, best, boosted, random), strict=True)
+    )
 
 
 def is_large(X: Any) -> bool:

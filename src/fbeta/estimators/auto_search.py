@@ -25,11 +25,12 @@ Pair: TypeAlias = tuple[str, str]  # names of a map and of a model
 
 RAW = "raw"  # the map that only fills gaps
 QUICK = "sized"  # the model that every map is tried with first: the fewest problems
-JOINT = "joint"  # the paper's model
-SLOW_NAMES = ("label sets", "cardinality")  # linear, tens of times as long: the last to be tried
+JOINT, SLOW_NAMES = "joint", ("label sets", "cardinality")  # the paper's; linear, the last to try
 LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
-FOREST_NAMES, BOOSTED = ("forest, leaves of 1", "forest, leaves of 3"), "boosted trees"
+FOREST_NAMES = ("forest, random splits", "forest, best splits")
+BOOSTED_NAMES = ("boosted trees, best splits", "boosted trees, random splits")
 NEIGHBOUR_NAMES = ("neighbours", "five neighbours")
+BUILT_IN = {*BOOSTED_NAMES, *NEIGHBOUR_NAMES, *LINEAR_NAMES, *FOREST_NAMES}
 TRIALS_SHARE = 0.9  # of the time limit, after which nothing new is begun
 CANDIDATE_SHARE = 0.6  # of the time left that a candidate of unknown cost may take
 MAX_SHORTFALL = 0.05  # expected, of a score, with which a candidate may still add to an average
@@ -40,20 +41,20 @@ PILOT_ROWS = 2000  # of the first model, where there are more and time is short
 QUICK_SHARE = 0.06  # of the time limit that the quickest model may take on all folds
 # of the number of columns in the time of a model, and of one of a kernel of many rows with its map
 WIDTH_POWER, KERNEL_POWER = 0.7, 1.5
-# of the time limit, after which no map is tried on some rows; that the first trial may take
+# of the time limit, until which maps are tried on some rows; that the first trial may take
 PILOTS_SHARE, FIRST_SHARE = 0.1, 0.35
 ROWS_POWER = 0.1  # of the number of rows in the time of a fit for each row: more leave the caches
 JOINT_SHARE = 0.5  # of the time of a problem of the quickest model that one of the paper's takes
 ALPHA_SHARE = 0.25  # of the time of a path that the fit with the best alpha takes, at most
 # share of the time limit that trees may take; with fewer of them if need be, but no fewer than so
-TREES_SHARES = {**dict.fromkeys(FOREST_NAMES, 0.15), BOOSTED: 0.3}
-MIN_TREES, PROBE_TREES = 50, {**dict.fromkeys(FOREST_NAMES, 4), BOOSTED: 20}
+TREES_SHARES = {**dict.fromkeys(FOREST_NAMES, 0.15), **dict.fromkeys(BOOSTED_NAMES, 0.2)}
+MIN_TREES, PROBE_TREES = 50, dict.fromkeys(FOREST_NAMES, 4) | dict.fromkeys(BOOSTED_NAMES, 20)
 KERNEL_SHARE, MIN_LANDMARKS = 0.2, 300  # of a kernel; what takes longer is tried last
 KERNELS_SHARE = 0.4  # of the time limit that all kernels may take, by the number of their columns
 LATE_SHARE = 0.8  # of the time left that such a kernel may take, with fewer columns if need be
 EARLY_SHARE = 0.05  # of the time limit: if it takes less, the paper's model comes before other maps
 KIND_SHARE = 0.45  # of the time limit that each model of neighbours or boosting may take
-MIN_PROBED_ROWS = 500  # rows of data whose models have an expected time
+MIN_PROBED_ROWS = 500  # rows of data whose models without trees have an expected time
 
 
 @dataclass
@@ -180,8 +181,7 @@ class Search:
         """Yield pairs, by what is known when the next is asked for; the cheap ones first."""
         names = self._ranked_maps()
         yield (names[0] if self.narrow else next(iter(self.maps)), QUICK)
-        built_in = {BOOSTED, *NEIGHBOUR_NAMES, *LINEAR_NAMES, *FOREST_NAMES}
-        yield from ((RAW, name) for name in self.models if name not in built_in)
+        yield from ((RAW, name) for name in self.models if name not in BUILT_IN)
         if 0 < self._seconds((RAW, JOINT)) <= EARLY_SHARE * (self.clock.limit or 0):
             yield (RAW, JOINT)
         self._limit_landmarks()
@@ -274,7 +274,8 @@ class Search:
     def _seconds(self, pair: Pair) -> float:
         """Return the expected time of a pair: by another map, by QUICK (JOINT), or by a probe."""
         name, model = pair
-        if self.trial.Y.shape[0] < MIN_PROBED_ROWS or self.clock.limit is None:
+        few = self.trial.Y.shape[0] < MIN_PROBED_ROWS and model not in PROBE_TREES
+        if few or self.clock.limit is None:
             return 0.0
         if self.fallback is not None and self.narrow and pair in self.fallback.found:
             return self._by_pilot(pair)
@@ -352,8 +353,8 @@ class Search:
             return self._leave_out(pair, "its coefficients would need too much memory")
         safe = bool(self.found) or self.fallback is not None  # else no time is too short
         end = self._end_of_trials() if safe else np.inf
-        if self.clock.elapsed >= end:
-            return False
+        if self.clock.elapsed >= end:  # all candidates of the user are named
+            return pair[1] not in BUILT_IN and self._leave_out(pair, "there is no time left")
         expected, left = self.expected.get(pair[1], 0.0), end - self.clock.elapsed
         if self.found or self.narrow:
             expected = self._seconds(pair)
@@ -372,9 +373,8 @@ class Search:
                 some = self.trial.try_out(name, model, Z, alphas, **more)
         except TimeoutError:
             return self._leave_out(pair, "it took too long") and self.clock.elapsed < end
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
-            if keep_errors or not safe:
-                raise
+        except Exception as error:
+            average.check_may_fail(error, name, pair[1] in BUILT_IN, keep_errors or not safe)
             return self._leave_out(pair, str(error))
         spent = some[0].seconds + (self.map_seconds.get(pair[0], 0.0) if fresh else 0.0)
         self.found[pair] = [replace(some[0], seconds=spent), *some[1:]]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Self, TypeAlias
@@ -109,6 +111,18 @@ class AverageModel:
         return LabelStatistics.mixture(parts, self.weights)
 
 
+def check_may_fail(error: Exception, name: str, built_in: bool, needed: bool) -> None:
+    """Raise the error of a candidate that is needed or has a bug; warn of one of the user."""
+    numerical = ValueError, ArithmeticError, np.linalg.LinAlgError, MemoryError
+    bug = built_in and not isinstance(error, numerical)
+    if needed or bug or isinstance(error, CancelledError):
+        error.add_note(f"the candidate is {name!r}")
+        raise error
+    if not built_in:
+        why = f"{type(error).__name__}: {error}"
+        warnings.warn(f"the candidate {name!r} is left out: {why}", UserWarning, stacklevel=2)
+
+
 def probed_seconds(search: Any, name: str, kind: str, trees: int | None = None) -> float:
     """Return the seconds that a model will take over a map, by those of a fit to a few rows.
 
@@ -129,8 +143,10 @@ def probed_seconds(search: Any, name: str, kind: str, trees: int | None = None) 
     try:
         with periodic_check(small.clock.check):
             small.trial.try_out("", model, small.features(name)[1], (1.0,))
-    except (TimeoutError, ValueError, ArithmeticError, MemoryError):
+    except (TimeoutError, MemoryError):
         return np.inf
+    except Exception:  # the trial on all rows has it too, and says so
+        return 0.0
     seconds, (few, held) = search.clock.now() - begin, small.trial.folds[0]
     trained = sum(len(train) for train, _ in search.trial.folds)
     growth = max(1.0, trained / ACCELERATOR_ROWS) if search.on_accelerator else trained / len(few)

@@ -54,7 +54,11 @@ def make_folds(
     """
     rows = np.arange(Y.shape[0]) if weight is None else np.flatnonzero(weight)
     if isinstance(cv, Integral):
-        splitter = KFold(check_count("cv", cv, low=2), shuffle=True, random_state=0)
+        if len(rows) < check_count("cv", cv, low=2):
+            raise ValueError(
+                f"{cv} folds need {cv} rows of positive weight, got n_samples={len(rows)}"
+            )
+        splitter = KFold(cv, shuffle=True, random_state=0)
         return [(rows[train], rows[test]) for train, test in splitter.split(rows)]
     folds = []
     for fold in check_cv(cv).split(X, Y.toarray(), groups):

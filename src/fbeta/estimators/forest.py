@@ -1,4 +1,4 @@
-"""Models by trees and by neighbours: label sets of training rows that are near, and boosting."""
+"""Models by trees and by neighbours: label sets of training rows that are near."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
 from numpy.typing import NDArray
-from scipy.special import expit
-from sklearn import config_context
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import check_array, check_random_state
 
 from fbeta._array import check_choice, check_count
-from fbeta._threads import check_cancelled, one_openmp_thread, run_threaded
+from fbeta._threads import check_cancelled, run_threaded
 from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
-from fbeta.statistics.codes import LabelSetCode, SizedCode
+from fbeta.statistics.codes import LabelSetCode
 from fbeta.statistics.encoding import Targets
 from fbeta.statistics.label_statistics import LabelStatistics
 
@@ -30,16 +27,6 @@ MAX_VISITS = 1 << 20  # numbers of X, or rows times trees, that are read togethe
 MAX_DISTANCES = 1 << 22  # between rows of X and training rows that are computed together
 MAX_OUTPUTS = 128  # labels beyond which splits are searched on a projection of them
 PROJECTED_OUTPUTS = 64  # dimensions of the projection
-# of gradient boosting: every other tree has random splits, which are better for many noisy
-# features, and the others the best ones among some features, which find rules
-BOOSTED_TREES: tuple[dict[str, Any], ...] = (
-    {"splitter": "random", "max_leaf_nodes": 7, "min_samples_leaf": 5},
-    {"splitter": "best", "max_leaf_nodes": 7, "min_samples_leaf": 20, "max_features": 0.3},
-)
-LEARNING_RATE, LEAF_PENALTY = 0.1, 1.0
-MAX_SORTED_ROWS = 2000  # beyond, the best splits are searched on histograms
-HISTOGRAMS = {"max_leaf_nodes": 7, "early_stopping": False}
-MIN_CURVATURE = 1e-6  # of the loss of a row
 
 
 @dataclass(frozen=True)
@@ -150,32 +137,6 @@ class ForestModel(Trees):
         return out
 
 
-@dataclass(frozen=True)
-class BoostedModel(Trees):
-    """Trees whose leaves add to the log-odds of binary targets."""
-
-    value: NDArray[np.float64]  # (N,), what a leaf adds
-    target: NDArray[np.int32]  # (T,), the one that a tree is of
-    baseline: NDArray[np.float64]  # (M,), log-odds without trees; infinite for a constant target
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = (self.target >= 0) & (self.target < len(self.baseline))
-        sizes = self.value.shape == self.feature.shape, self.target.shape == self.roots.shape
-        numbers = np.isfinite(self.value).all() and not np.isnan(self.baseline).any()
-        if not (all(sizes) and known.all() and numbers):
-            raise ValueError("the arrays of boosted trees do not belong together")
-
-    def probabilities(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities of the targets, of shape (n, M)."""
-        scores, T = np.tile(self.baseline, (X.shape[0], 1)), len(self.roots)
-        entries = np.ones(T), (np.arange(T), self.target)
-        members = sp.csr_array(entries, shape=(T, len(self.baseline)))
-        for rows, leaves in self._parts(X):
-            scores[rows] += self.value[leaves] @ members
-        return np.asarray(expit(scores))
-
-
 def _grown_forest(
     trees: list[tuple[Any, ...]], n_features: int, targets: Targets, weight: Weight
 ) -> ForestModel:
@@ -191,10 +152,11 @@ def _grown_forest(
 
 @dataclass(eq=False, repr=False)
 class FBetaForest(StatisticsClassifier):
-    """Extremely randomised trees for the F_beta-measure.
+    """Randomised trees for the F_beta-measure.
 
-    Each tree is grown on all rows, its splits drawn at random and chosen by how well they part
-    the labels. The leaves that an instance ends in weigh the training rows, and the statistics
+    Each tree is grown on all rows. At each node some features are drawn, with one random threshold
+    each (extremely randomised trees) or with all thresholds, and the split that parts the labels
+    best is taken. The leaves that an instance ends in weigh the training rows, and the statistics
     are the weighted mean of what their label sets say: they belong to a distribution over sets
     that were seen, and labels depend on each other as they do there.
 
@@ -207,6 +169,9 @@ class FBetaForest(StatisticsClassifier):
     labels : {"sets", "sized"}
         Whether labels depend on each other as in the label sets of the leaves, or are independent
         given their number.
+    splitter : {"random", "best"}
+        Whether each drawn feature has one random threshold, or the best one. The best ones find
+        rules, such as those of a category and a price.
     n_jobs : int, optional
         Trees that are grown at the same time, on threads.
 
@@ -229,6 +194,7 @@ class FBetaForest(StatisticsClassifier):
     min_samples_leaf: float = 1
     max_features: Any = "sqrt"
     labels: str = "sets"
+    splitter: str = "random"
     n_jobs: int | None = None
     random_state: Any = None
 
@@ -237,6 +203,7 @@ class FBetaForest(StatisticsClassifier):
 
     def _make_learner(self) -> FunctionLearner:
         check_count("n_estimators", self.n_estimators)
+        check_choice("splitter", self.splitter, ("random", "best"))
         return FunctionLearner(self._grow)
 
     def _grow(self, X: Any, targets: Targets, weight: Weight, alpha: Any) -> ForestModel:
@@ -248,6 +215,7 @@ class FBetaForest(StatisticsClassifier):
         Y = np.ascontiguousarray(Y[:, Y.min(axis=0) < Y.max(axis=0)]) if len(Y) else Y
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_estimators)
         options = {"min_samples_leaf": self.min_samples_leaf, "max_features": self.max_features}
+        options["splitter"] = self.splitter
 
         def grow(seed: int) -> tuple[Any, ...]:
             """Return the nodes of a tree, and the leaf of each row."""
@@ -257,7 +225,7 @@ class FBetaForest(StatisticsClassifier):
                 # distances of label sets survive a random projection, and so does what splits lower
                 signs = np.random.default_rng(seed).integers(0, 2, (Y.shape[1], PROJECTED_OUTPUTS))
                 target = Y @ (2.0 * signs - 1)
-            tree = ExtraTreeRegressor(**options, random_state=seed)
+            tree = DecisionTreeRegressor(**options, random_state=seed)
             # with 0/1 targets the squared error is half the Gini index of classification trees
             tree.fit(X, target, sample_weight=weight, check_input=False)
             nodes = tree.tree_
@@ -266,90 +234,6 @@ class FBetaForest(StatisticsClassifier):
 
         trees = run_threaded(grow, seeds.tolist(), workers=effective_n_jobs(self.n_jobs))
         return _grown_forest(trees, X.shape[1], targets, weight)
-
-
-@dataclass(eq=False, repr=False)
-class BoostedClassifier(StatisticsClassifier):
-    """Gradient boosting of small trees, for the labels and for their number.
-
-    ``sizes`` is as for :class:`fbeta.SizedClassifier`. A candidate of :class:`fbeta.FBetaAuto`.
-    """
-
-    beta: float = 1.0
-    _: KW_ONLY
-    n_estimators: int = 100
-    sizes: str = "model"
-    n_jobs: int | None = None
-    random_state: Any = None
-
-    def _make_code(self, Y: Indicator) -> SizedCode:
-        check_choice("sizes", self.sizes, ("model", "independent"))
-        return SizedCode.of(Y, independent=self.sizes == "independent")
-
-    def _make_learner(self) -> FunctionLearner:
-        check_count("n_estimators", self.n_estimators)
-        return FunctionLearner(self._boost)
-
-    def _boost(self, X: Any, targets: sp.csc_array, weight: Weight, alpha: Any) -> BoostedModel:
-        """Fit the trees of each target."""
-        X = check_array(X, accept_sparse="csr", dtype=np.float32)
-        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X)
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=targets.shape[1])
-
-        def boost(j: int) -> tuple[float, list[tuple[Any, ...]]]:
-            y = targets[:, [j]].toarray()[:, 0]
-            return _boosted_trees(X, y, weight, self.n_estimators, seeds[j])
-
-        found = run_threaded(boost, range(len(seeds)), workers=effective_n_jobs(self.n_jobs))
-        trees = [tree for _, own in found for tree in own]
-        target = np.repeat(np.arange(len(found), dtype=np.int32), [len(own) for _, own in found])
-        more = {"value": np.concatenate([[], *(tree[4] for tree in trees)]), "target": target}
-        more["baseline"] = np.array([baseline for baseline, _ in found])
-        return BoostedModel(X.shape[1], **Trees.join(trees), **more)
-
-
-def _boosted_trees(
-    X: NDArray[np.float32], y: NDArray[Any], weight: Weight, count: int, seed: int
-) -> tuple[float, list[tuple[Any, ...]]]:
-    """Return the log-odds of a target without trees, and trees by Newton steps of its loss."""
-    check_cancelled()
-    n, rng, trees = len(y), np.random.RandomState(seed), list[tuple[Any, ...]]()
-    if y.min() == y.max():
-        return (np.inf if y[0] else -np.inf), trees
-    own = np.ones(n) if weight is None else weight
-    if n > MAX_SORTED_ROWS:
-        # gradients are in single precision, whose range a power of two keeps without rounding
-        scale = np.ldexp(1.0, np.frexp(own.mean())[1] - 1)
-        more = {"l2_regularization": LEAF_PENALTY / scale, **HISTOGRAMS}
-        more |= {"learning_rate": LEARNING_RATE, "random_state": rng}
-        model = HistGradientBoostingClassifier(max_iter=count, **more)
-        with one_openmp_thread():
-            model.fit(X, y, sample_weight=None if weight is None else own / scale)
-        return float(model._baseline_prediction[0, 0]), [_read(t) for (t,) in model._predictors]
-    baseline = float(np.log(own[y > 0].sum()) - np.log(own[y == 0].sum()))
-    scores = np.full(n, baseline)
-    for i in range(count):
-        check_cancelled()
-        p = expit(scores)
-        slope, curvature = y - p, np.maximum(p * (1 - p), MIN_CURVATURE)
-        tree = DecisionTreeRegressor(**BOOSTED_TREES[i % len(BOOSTED_TREES)], random_state=rng)
-        with config_context(skip_parameter_validation=True, assume_finite=True):
-            tree.fit(X, slope / curvature, sample_weight=own * curvature, check_input=False)
-        nodes, leaf = tree.tree_, tree.tree_.apply(X)
-        sums = (np.bincount(leaf, own * part, nodes.node_count) for part in (slope, curvature))
-        value = LEARNING_RATE * next(sums) / (next(sums) + LEAF_PENALTY)
-        scores += value[leaf]
-        parts = nodes.feature, nodes.threshold, nodes.children_left, nodes.children_right
-        trees.append((*(part.copy() for part in parts), value))
-    return baseline, trees
-
-
-def _read(tree: Any) -> tuple[Any, ...]:
-    """Return feature, threshold, left, right and value of the nodes of a tree of histograms."""
-    nodes, leaf = tree.nodes, tree.nodes["is_leaf"] == 1
-    left, right = (np.where(leaf, -1, nodes[side].astype(np.int64)) for side in ("left", "right"))
-    value = np.where(leaf, nodes["value"], 0.0)
-    return nodes["feature_idx"], nodes["num_threshold"], left, right, value
 
 
 @dataclass(frozen=True)

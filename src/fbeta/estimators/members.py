@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -317,11 +317,18 @@ def _readers(estimator: Any, both: bool) -> Readers:
 
 def as_candidates(given: Any, argument: str) -> dict[str, Any]:
     """Return estimators with statistics by name; other classifiers become sized ones."""
+    if isinstance(given, Mapping) or not all(
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
+        for pair in given
+    ):
+        raise TypeError(f"{argument} must be pairs of a name and an estimator, got {given!r}")
     names = [name for name, _ in given]
     if len(set(names)) < len(names):
         raise ValueError(f"the names of the {argument} must differ, got {names}")
     found = {}
     for name, estimator in given:
+        if isinstance(estimator, type):
+            raise TypeError(f"{argument}: {name!r} is a class: pass {estimator.__name__}()")
         if hasattr(split_pipeline(estimator)[1], "predict_statistics"):
             found[name] = estimator
         elif hasattr(estimator, "predict_proba"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ MIN_CG_STEPS = 48  # conjugate gradient steps before a problem is abandoned
 MIN_CG_STEPS_ACCELERATOR = 12
 LAUNCH_FLOPS = 6e10  # operations of an accelerator in the time that the kernels of a step launch
 START_TOL = 1e-2  # of the binary problems that other ones start from
+MAX_FOLDED_SCORES = 1 << 29  # scores beyond which kernels take longer than their launches
 
 
 @dataclass(frozen=True)
@@ -286,9 +288,71 @@ class LinearLearner(Learner):
         self, shared: Any, targets: Sequence[Any], rows: Sequence[Rows], alphas: Alphas
     ) -> list[Path] | None:
         """Solve the binary problems of all folds together, on accelerators."""
-        from fbeta.linear.folded import folded_paths
-
         settings = {"tol": self.tol, "max_iter": self.max_iter}
         if self.objective is not Binary:
             return None
         return folded_paths(shared, targets, rows, alphas, self.loss, **settings)
+
+
+def folded_problems(
+    design: Design, targets: Sequence[sp.csc_array], rows: Sequence[Rows], loss: Loss
+) -> tuple[Problems, list[Binary]]:
+    """Return the binary problems of several folds, those of a fold side by side.
+
+    On accelerators a step of few problems takes as long as the launch of its kernels, so folds
+    share a batch: targets of rows that a fold holds out are NaN, and have no loss in its problems.
+    ``targets`` has a matrix for each fold, (rows, M); ``rows`` are their places in the design. The
+    objectives of the folds are the second result.
+    """
+    weight = np.ones((design.shape[0], 1)) if design.weight is None else to_numpy(design.weight)
+    parts, objectives = [], list[Binary]()
+    for own, columns in zip(rows, targets, strict=True):
+        objective, matrix = Binary(loss).of_distinct(columns, weight[own], design.intercept)
+        entries = (matrix.data, own[matrix.indices], matrix.indptr)
+        parts.append(sp.csc_array(entries, shape=(design.shape[0], matrix.shape[1])))
+        objectives.append(objective)
+    every = Binary(loss, rows)
+    every.mean, every.constant, every.problem = (
+        np.concatenate([getattr(own, name) for own in objectives])
+        for name in ("mean", "constant", "problem")
+    )
+    every.fold = np.repeat(np.arange(len(rows)), [len(own.mean) for own in objectives])
+    problems = Problems(design, every, sp.hstack(parts, format="csc"))
+    problems.floor = every.floor(min(float(weight[own].sum()) for own in rows))
+    return problems, objectives
+
+
+def folded_paths(
+    shared: Any,
+    targets: Sequence[sp.csc_array],
+    rows: Sequence[Rows],
+    alphas: Alphas,
+    loss: Loss,
+    **settings: Any,
+) -> list[Path] | None:
+    """Return the paths of folds, which advance together, where that is faster; None elsewhere."""
+    columns = sum(own.shape[1] for own in targets)
+    many = shared.shape[0] * columns > MAX_FOLDED_SCORES
+    if not is_accelerator(shared.device) or many or len(rows) < 2 or not columns:
+        return None
+    problems, objectives = folded_problems(shared, targets, rows, loss)
+    fold_of = cast(Binary, problems.objective).fold
+    steps, known = solve_path(problems, alphas, **settings), dict[float, Solution]()
+
+    def path(fold: int) -> Iterator[tuple[float, Any]]:
+        part = slice(*np.searchsorted(fold_of, [fold, fold + 1]).tolist())
+        own = copy(problems)  # all that solutions of the fold need
+        own.objective = own.bound = objectives[fold]
+        try:
+            for alpha in sorted(set(alphas), reverse=True):
+                if alpha not in known:
+                    known[alpha] = next(steps)[1]
+                every = known[alpha]
+                results = every.W[:, part], every.n_iter[part], every.converged[part]
+                solution = Solution(*results, own)
+                own.warn_if_not_converged(solution, alpha, settings["max_iter"])
+                yield alpha, solution
+        finally:
+            problems.unsolved = problems.unsolved[fold_of[problems.unsolved] != fold]
+
+    return [path(fold) for fold in range(len(rows))]

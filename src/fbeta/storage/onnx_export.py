@@ -15,15 +15,10 @@ from fbeta._array import to_numpy
 from fbeta.datasets import TableEncoder
 from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.average import AverageModel
+from fbeta.estimators.boosting import BoostedModel
 from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.estimators.features import split_fitted
-from fbeta.estimators.forest import (
-    BoostedModel,
-    ForestModel,
-    NeighboursModel,
-    SizedSetsCode,
-    Trees,
-)
+from fbeta.estimators.forest import ForestModel, NeighboursModel, SizedSetsCode, Trees
 from fbeta.estimators.recalibration import Recalibration
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear import LinearModel, LinearProbabilities
