@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,21 +31,30 @@ def needs(path: Path) -> frozenset[str]:
     """Return the packages that a file needs to be imported, by way of modules of ours too."""
     out, seen, todo = set(), {path}, [path]
     while todo:
-        for name in imports(todo.pop()):
-            if name.partition(".")[0] in ("fbeta", "tests"):
-                new = [file for file in modules(name) if file not in seen]
-                seen.update(new)
-                todo += new
-            else:
-                out.add(name.partition(".")[0])
+        files, packages = direct_needs(todo.pop())
+        out |= packages
+        todo += files - seen
+        seen |= files
     return frozenset(out)
+
+
+@cache
+def direct_needs(path: Path) -> tuple[set[Path], set[str]]:
+    """Return the files of ours, and the packages of others, that a file itself imports."""
+    files, packages = set(), set()
+    for name in imports(path):
+        if name.partition(".")[0] in ("fbeta", "tests"):
+            files.update(modules(name))
+        else:
+            packages.add(name.partition(".")[0])
+    return files, packages
 
 
 @cache
 def imports(path: Path) -> tuple[str, ...]:
     """Return the absolute names that a file imports at its top level."""
     names: list[str] = []
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in head(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -52,6 +62,14 @@ def imports(path: Path) -> tuple[str, ...]:
             start = ".".join([*folders, *([node.module] if node.module else [])])
             names += [f"{start}.{alias.name}" for alias in node.names]
     return tuple(names)
+
+
+def head(text: str) -> ast.Module:
+    """Parse what is above the first function or class, where all imports are: Ruff sees to that."""
+    try:
+        return ast.parse(re.split(r"^(?:@|def |class )", text, maxsplit=1, flags=re.MULTILINE)[0])
+    except SyntaxError:  # a text with the code of another program is above it
+        return ast.parse(text)
 
 
 @cache

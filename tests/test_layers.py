@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -22,10 +23,6 @@ from . import layout
 from .cli.toys import TEST, TRAIN, write_csv
 
 SOURCE = Path(fbeta.__file__).parent
-TREES = {
-    path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(SOURCE.rglob("*.py"))
-}
 
 # The rooms that each room may import, at the top of a module, inside of functions or by a string.
 # Modules of the whole library (arrays, threads, checks of parameters, files) are open to all.
@@ -81,6 +78,14 @@ OPTIONAL = [
 ]
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {
+        path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCE.rglob("*.py"))
+    }
+
+
 def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "fbeta"
 
@@ -104,7 +109,7 @@ def is_module(name: str) -> bool:
 
 def edges() -> set[tuple[str, str]]:
     found = set()
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         own = "fbeta" if path == "__init__.py" else path.partition("/")[0].removesuffix(".py")
         found |= {(own, room_of(module)) for module in imported(tree)}
     return {(one, other) for one, other in found if one != other and one not in SHARED}
@@ -123,7 +128,7 @@ def test_allowed_imports_go_one_way() -> None:
 
 
 def test_shared_modules_know_no_room() -> None:
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         if path.removesuffix(".py") in SHARED:
             assert {room_of(module) for module in imported(tree)} <= SHARED, path
 
@@ -179,13 +184,13 @@ def reached(path: str, tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_private_names_of_others() -> None:
-    found = {path: list(reached(path, tree)) for path, tree in TREES.items()}
+    found = {path: list(reached(path, tree)) for path, tree in trees().items()}
     assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_class_names_are_unique() -> None:
     places = defaultdict(list)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not is_private(node.name):
                 places[node.name].append(path)

@@ -40,24 +40,6 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def few_trees():
-    """Forests of few trees: the same search in less time."""
-    patch = pytest.MonkeyPatch()
-    models = auto.auto_models
-
-    def small(*settings):
-        found = models(*settings)
-        for name, model in found.items():
-            if "forest" in name:
-                model.set_params(n_estimators=10)
-        return found
-
-    patch.setattr("fbeta.estimators.auto.auto_models", small)
-    yield
-    patch.undo()
-
-
-@pytest.fixture(scope="module")
 def fitted(data, few_trees):
     return FBetaAuto(cv=3, time_limit=None, random_state=0).fit(*data)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import log_softmax, softmax
+from scipy.linalg.lapack import dposv
+
+from fbeta._threads import one_blas_thread
 
 RIDGE = 1e-13  # of a Hessian with ones on its diagonal, against rounding
 SHAPES = ("plain", "collinear", "low rank", "heavy tails", "shifted", "scales", "rare", "wide")
@@ -28,10 +30,26 @@ class Case:
     intercept: bool
     words: str
 
-    @property
+    @cached_property
     def dense(self):
         X = self.X.toarray() if sp.issparse(self.X) else self.X
         return np.asarray(X, dtype=np.float64)
+
+    @cached_property
+    def rotated(self):
+        """The data in coordinates in which they have orthonormal columns, and their penalties."""
+        X, n = self.dense, len(self.dense)
+        scale = np.abs(X).max() or 1.0
+        A = X / scale
+        if self.intercept:
+            weight = np.ones(n) if self.weight is None else self.weight
+            A = A - weight @ A / weight.sum()
+        U, s, _ = np.linalg.svd(A, full_matrices=False)
+        keep = s > 1e-15 * s.max(initial=0)
+        U, penalty = U[:, keep], self.alpha / scale**2 / s[keep] ** 2
+        if self.intercept:
+            U, penalty = np.column_stack([U, np.ones(n)]), np.append(penalty, 0.0)
+        return U, penalty
 
 
 def features(rng, shape):
@@ -106,31 +124,27 @@ def objectives(case, coef, intercept, multinomial=False):
     return np.array(out)
 
 
+def log_sums(u):
+    """Compute the logarithms of sums of exponentials over each row."""
+    top = u.max(axis=1)
+    return top + np.log(np.exp(u - top[:, None]).sum(axis=1))
+
+
 def _loss(u, y, weight, multinomial):
     if multinomial:
-        return -weight @ log_softmax(u, axis=1)[np.arange(len(y)), y]
+        return weight @ (log_sums(u) - u[np.arange(len(y)), y])
     return weight @ (np.logaddexp(0, u) - y * u)
 
 
+@one_blas_thread()
 def optimum(case, m, multinomial=False):
     """Minimise one problem by Newton's method with factorised Hessians.
 
     In coordinates in which the data have orthonormal columns, whatever their scales: only the
     penalty differs between them, and a diagonal scaling makes the Hessian well conditioned.
     """
-    X, y, n = case.dense, case.targets[:, m], len(case.dense)
-    weight = np.ones(n) if case.weight is None else case.weight
-    scale = np.abs(X).max() or 1.0
-    A = X / scale
-    if case.intercept:
-        A = A - weight @ A / weight.sum()
-    U, s, _ = np.linalg.svd(A, full_matrices=False)
-    keep = s > 1e-15 * s.max(initial=0)
-    U, s = U[:, keep], s[keep]
-    if case.intercept:
-        U = np.column_stack([U, np.ones(n)])
-    penalty = case.alpha / scale**2 / s**2
-    penalty = np.append(penalty, 0.0) if case.intercept else penalty
+    y, (U, penalty) = case.targets[:, m], case.rotated
+    weight = np.ones(len(y)) if case.weight is None else case.weight
     C = y.max() + 1 if multinomial else 1
     T = np.zeros((U.shape[1], C))
 
@@ -162,10 +176,9 @@ def optimum(case, m, multinomial=False):
 def _solve(H, r):
     """Solve a system with the smallest ridge that makes it positive definite to rounding."""
     for ridge in RIDGE * 100.0 ** np.arange(4):
-        try:
-            return cho_solve(cho_factor(H + ridge * np.eye(len(H))), r)
-        except np.linalg.LinAlgError:
-            continue
+        _, found, failed = dposv(H + ridge * np.eye(len(H)), r)
+        if not failed:
+            return found
     return r
 
 
@@ -175,14 +188,15 @@ def _derivatives(U, T, y, weight, penalty, multinomial):
         p = 1 / (1 + np.exp(-np.clip(U @ T[:, 0], -500, 500)))
         g = U.T @ (weight * (p - y)) + penalty * T[:, 0]
         return g[:, None], (U.T * (weight * p * (1 - p))) @ U + np.diag(penalty)
-    P = softmax(U @ T, axis=1)
+    u = U @ T
+    P = np.exp(u - log_sums(u)[:, None])
     g = U.T @ (weight[:, None] * (P - np.eye(C)[y])) + penalty[:, None] * T
     H = np.zeros((C, k, C, k))
     for a in range(C):
-        for b in range(C):
+        for b in range(a + 1):
             B = weight * P[:, a] * ((a == b) - P[:, b])
-            H[a, :, b] = (U.T * B) @ U + (a == b) * np.diag(penalty)
-    H = H.reshape(C * k, C * k)
+            H[a, :, b] = H[b, :, a] = (U.T * B) @ U
+    H = H.reshape(C * k, C * k) + np.diag(np.tile(penalty, C))
     # a shift of all classes changes nothing, and gradients have no part in it
     size = np.einsum("akak->k", H.reshape(C, k, C, k))
     return g, H + np.tile(np.diag(size), (C, C))

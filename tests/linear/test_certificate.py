@@ -7,9 +7,10 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
+from fbeta._threads import one_blas_thread
 from fbeta.blocks import RowBlocks
 from fbeta.linear import Cardinality, Design, LabelSets
 from fbeta.linear.batch import ProblemBatch
@@ -69,6 +70,7 @@ def set_case(seed):
     return X, sp.csr_array(Y), max(alpha, 0.01), words
 
 
+@one_blas_thread()
 def enumerated_optimum(X, targets, alpha, effects, offsets):
     """Minimise the objective of outcomes with such effects on scores, by damped Newton steps.
 
@@ -87,18 +89,19 @@ def enumerated_optimum(X, targets, alpha, effects, offsets):
     def value(theta):
         u = scores(theta)
         own = u[np.arange(len(X)), targets]
-        return (logsumexp(u, axis=1) - own).sum() + 0.5 * (penalty * theta**2).sum()
+        return (hostile.log_sums(u) - own).sum() + 0.5 * (penalty * theta**2).sum()
 
+    # the effect of each coefficient on the scores of a row: (n, L, coefficients)
+    maps = np.einsum("nr,lk->nlrk", U, effects).reshape(len(X), len(effects), -1)
+    maps = np.concatenate([maps, np.broadcast_to(offsets, (len(X), *offsets.shape))], axis=2)
+    own_maps, flat = maps[np.arange(len(X)), targets], maps.reshape(-1, len(penalty))
     theta = np.zeros(len(penalty))
     f = value(theta)
     for _ in range(300):
-        P = softmax(scores(theta), axis=1)
-        # the effect of each coefficient on the scores of a row: (n, L, coefficients)
-        maps = np.einsum("nr,lk->nlrk", U, effects).reshape(len(X), len(effects), -1)
-        maps = np.concatenate([maps, np.broadcast_to(offsets, (len(X), *offsets.shape))], axis=2)
-        mean = np.einsum("nl,nlt->nt", P, maps)
-        g = (mean - maps[np.arange(len(X)), targets]).sum(axis=0) + penalty * theta
-        flat = maps.reshape(-1, len(theta))
+        u = scores(theta)
+        P = np.exp(u - hostile.log_sums(u)[:, None])
+        mean = (P[:, None] @ maps)[:, 0]
+        g = (mean - own_maps).sum(axis=0) + penalty * theta
         H = (P.reshape(-1, 1) * flat).T @ flat - mean.T @ mean + np.diag(penalty)
         D = 1 / np.sqrt(H.diagonal())
         step = D * np.linalg.lstsq(D[:, None] * H * D, -D * g, rcond=1e-15)[0]
@@ -224,7 +227,7 @@ def check_blocks(seed, dask=False):
         da = pytest.importorskip("dask.array")
         rows = [da.from_array(a, chunks=(300, a.shape[1])) for a in (X, y[:, None])]
     else:
-        rows = [RowBlocks(X, y[:, None], memory=60_000, rows=300)]
+        rows = [RowBlocks(X, y[:, None], memory=60_000, rows=450)]
     model, quiet = silent(lambda: BinaryRelevance(alpha=alpha).fit(*rows))
     found = hostile.objectives(case, model.coef_, np.atleast_1d(model.intercept_))
     best = np.array([hostile.optimum(case, 0)])
