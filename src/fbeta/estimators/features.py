@@ -99,7 +99,7 @@ def check_classifier(estimator: Any, *methods: str) -> None:
             )
 
 
-def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | None:
+def column_order(given: Any, expected: Any, what: str, of: str = "fit") -> NDArray[np.intp] | None:
     """Return where the expected columns are among the given names, None if they are in order."""
     given, expected = ([str(name) for name in names] for names in (given, expected))
     if given == expected:
@@ -107,7 +107,7 @@ def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | Non
     strange = [n for n in given if n not in expected] + [n for n in expected if n not in given]
     if strange or len(given) != len(expected):
         raise ValueError(
-            f"the columns of {what} are not those of fit: {strange[0] if strange else given[0]!r} "
+            f"the columns of {what} are not those of {of}: {strange[0] if strange else given[0]!r} "
             "is in only one of the two"
         )
     return np.array([given.index(name) for name in expected], dtype=np.intp)
