@@ -122,6 +122,11 @@ def test_what_is_dropped_is_said() -> None:
     assert (units.kind, units.note[:38]) == ("text", "numbers with units such as '$1.0M' are")
     assert "'102 min' are words" in infer("x", ["102 min", "95 min", "short"] * 9).note
     assert infer("x", [f"{i + 1:04}A" for i in range(N)]).kind == "id"
+    for part in ("Dec {}", "Q3 {}", "{}-W07", "{}-12", "12/{}"):
+        found = infer("x", [part.format(1950 + i) for i in range(N)])
+        assert f"such as {part.format(1950)!r} are words" in found.note
+    assert "parts of dates" in infer("x", [f"{i % 24:02}:{i % 60:02}" for i in range(N)]).note
+    assert not infer("x", ["10-19", "20-29", "30-39"] * 9).note
     both = infer("x", ["1/2/2024", "3/4/2024"])
     assert (both.detail, "month, day" in both.note) == ("dmy", True)
 
