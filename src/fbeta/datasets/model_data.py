@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,7 @@ import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 
-from fbeta.datasets.cells import (
-    MAX_MAGNITUDE,
-    MICROSECONDS_PER_DAY,
-    arrow,
-    cell_at,
-    is_list,
-    is_text,
-)
+from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, cell_at, is_list, is_text
 from fbeta.datasets.column_kinds import KINDS, ColumnKind
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import LabelColumns, TableLabels
@@ -322,12 +314,9 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
     notes = [f"column {name!r} is written with {other} here"] if other and is_text(cells) else []
     if unread.any():
         row = int(np.argmax(unread))
-        first = str(cell_at(cells, row))
-        with suppress(ValueError):
-            what += f" up to {MAX_MAGNITUDE:g}" if abs(float(first)) > MAX_MAGNITUDE else ""
         notes.append(
             f"column {name!r}: {unread.sum():,} cells are no {what} and count as missing, "
-            f"the first in {table.where(row)}: {first[:40]!r}"
+            f"the first in {table.where(row)}: {str(cell_at(cells, row))[:40]!r}"
         )
     return parsed, "; ".join(notes)
 
