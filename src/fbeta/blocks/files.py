@@ -65,9 +65,7 @@ def _numpy(files: list[Path]) -> list[Part]:
             raise ValueError(f"{file}: expected pairs of files X*.npy and Y*.npy, and weight*.npy")
     files_by_key = {key: file for own in found.values() for key, file in own.items()}
     for kind, own in found.items():
-        absent = sorted(files_by_key.keys() - own.keys())
-        if absent and (own or kind == "X"):
-            key = absent[0]
+        for key in sorted(files_by_key.keys() - own.keys()) if own or kind == "X" else ():
             raise ValueError(f"{files_by_key[key]}: there is no file {kind}{key}.npy beside it")
     labels, weights = found["Y"].get, found["weight"].get
     return [

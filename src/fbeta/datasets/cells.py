@@ -46,14 +46,11 @@ _PLAIN = {mark: rf"^[+-]?(?:{form})$" for mark, form in _UNSIGNED.items()}
 _SIGN = rf"(?:[+-]|[+-]?(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*[+-])?"
 _UNIT = rf"(?:\s*(?:%|{_CURRENCY}))?"
 _DEBIT = rf"(?:{_CURRENCY})?\s*\((?:{_CURRENCY})?\s*"  # accountants write (5.00) for -5
-
-
-def _with_units(form: str) -> str:
-    return rf"^(?:{_SIGN}(?:{form}){_UNIT}|{_DEBIT}(?:{form}){_UNIT}\))$"
-
-
-_UNGROUPED = {mark: _with_units(form) for mark, form in _UNSIGNED.items()}
-_NUMBER = {mark: _with_units(f"{form}|{_GROUPED[mark]}") for mark, form in _UNSIGNED.items()}
+_WRITTEN = rf"^(?:{_SIGN}(?:FORM){_UNIT}|{_DEBIT}(?:FORM){_UNIT}\))$"
+_UNGROUPED = {mark: _WRITTEN.replace("FORM", form) for mark, form in _UNSIGNED.items()}
+_NUMBER = {
+    mark: _WRITTEN.replace("FORM", f"{_UNSIGNED[mark]}|{_GROUPED[mark]}") for mark in _GROUPED
+}
 _NUMBER["plain"] = _PLAIN["."]  # without units and groups
 _TRUTH = ("false", "true")
 _EXPONENT = "[eE][+-]?1"  # in a shape
@@ -68,7 +65,6 @@ _TIME = (
     r"(?:[T ]+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}(?:[.,][0-9]{1,9})?))?"
     r"(?: ?(?P<p>[AaPp])\.?[Mm]\.?)? ?(?P<z>Z|[+-][0-9]{2}:?[0-9]{2})?)?"
 )
-#: The first letters of English months.
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _NAMED = "|".join("".join(f"[{c.upper()}{c}]" for c in name) for name in MONTHS)  # ASCII alone
 _NAMED = rf"(?P<m>{_NAMED})[A-Za-z]*\.?"
@@ -341,8 +337,7 @@ def parse_numbers(text: Any, shapes: Shapes, way: str) -> FloatArray:
         values = cast_numbers(rest) if decimal == "." else None
         if values is None:
             marks = re.compile(rf"EUR|[^0-9eE{decimal}-]")  # the E of EUR is no exponent
-            signed = compute.replace_substring(rest, "(", "-").to_pylist()
-            bare = [marks.sub("", cell).replace(",", ".") for cell in signed]
+            bare = [marks.sub("", c.replace("(", "-")).replace(",", ".") for c in rest.to_pylist()]
             values = np.array(bare, dtype=np.float64)
         found[others] = np.where(np.abs(values) <= MAX_MAGNITUDE, values, np.nan)
     return found
@@ -361,9 +356,8 @@ def parse_days(text: Any, shapes: Shapes, order: str) -> FloatArray:
             year += np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
         second = second / 10.0 ** max(len(spans["S"] or "") - len("00."), 0)
         sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
-        if spans["p"]:
-            sound &= (hour >= 1) & (hour <= 12)
-            hour = hour % 12 + 12 * (spans["p"] in "pP")
+        if spans["p"]:  # 12 AM is midnight; 0 PM and 13 PM are no hours
+            hour = np.where((hour - 1) // 12 == 0, hour % 12 + 12 * (spans["p"] in "pP"), 24)
         sound &= (hour < 24) & (minute < 60) & (second < 60)
         months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype(np.intp)
         start = months.min(initial=0)

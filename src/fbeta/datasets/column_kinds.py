@@ -55,16 +55,11 @@ _FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
 _MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
 _WORD_SAMPLE_ROWS = 1_000
 _WITH_UNIT = r"^\W{0,2}(0[.,]|[1-9])[0-9., ]*\W?\p{L}{1,6}\.?$"
-_DIGIT_FIRST = "(?s)^.{0,2}[0-9]"  # fits more, and is compiled in less time than all letters
-_HAS_DIGIT, _CENTURY = "[0-9]", "(?:19|20)[0-9]{2}"
+_DIGIT_NEAR = "(?s)^.{0,11}[0-9]"  # fits more, and is compiled in less time than all letters
+_YEAR, _MONTH = "(?:19|20)[0-9]{2}", f"(?:{'|'.join(MONTHS)})[a-z]*[., -]+|[01]?[0-9][./-]"
 _PART_OF_DATE = (
-    rf"(?i)^(?:(?:{'|'.join(MONTHS)})[a-z]*\.?[ -]+'?(?:[0-9]{{2}}){{1,2}}|q[1-4][ /-]?{_CENTURY}"
-    rf"|{_CENTURY}[ /-][qw]?[0-9]{{1,2}}|(?:0?[1-9]|1[0-2])[./-]{_CENTURY}"
-    r"|[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?: ?[ap]\.?m\.?)?)$"
-)
-_LIKE_OTHERS = (
-    (_DIGIT_FIRST, _WITH_UNIT, "numbers with units", "a column of numbers"),
-    (_HAS_DIGIT, _PART_OF_DATE, "parts of dates", "a whole date, or a number,"),
+    rf"^(?i:(?:{_MONTH}|q[1-4][ /-]?){_YEAR}|{_YEAR}[ /-][qw]?[0-9]{{1,2}}|"
+    r"[0-9]{1,2}(?::[0-9]{2}){1,2}(?: ?[ap]\.?m\.?)?)$"
 )
 _ID_NAME = re.compile(
     r"(?i:(row|record|sample|item|case|user)?[_ -]?(id|uuid|guid|key|index|idx|no|nr|number))"
@@ -290,14 +285,12 @@ def _number_note(column: ColumnValues) -> str:
 
 def _word_note(column: ColumnValues) -> str:
     """Show a value where most of the first ones look like a number or a date and are words."""
-    for likely, pattern, what, instead in _LIKE_OTHERS:
-        found = np.asarray(compute.match_substring_regex(column.sample, likely))
-        if found.mean() >= _MIN_NOTED_SHARE:
-            found = np.asarray(compute.match_substring_regex(column.sample, pattern))
-        if found.mean() >= _MIN_NOTED_SHARE:
-            example = _example(column.sample, int(np.argmax(found)))
-            return f"{what} such as {example} are words: {instead} says more"
-    return ""
+    for pattern in (_DIGIT_NEAR, f"{_WITH_UNIT}|{_PART_OF_DATE}"):
+        found = np.asarray(compute.match_substring_regex(column.sample, pattern))
+        if found.mean() < _MIN_NOTED_SHARE:
+            return ""
+    example = _example(column.sample, int(np.argmax(found)))
+    return f"{example} is a word: a number without its unit, or a whole date, says more"
 
 
 def _counts_rows(name: str, column: ColumnValues) -> bool:
