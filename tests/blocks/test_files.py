@@ -75,6 +75,15 @@ def test_files_of_different_lengths(tmp_path, labels, weights):
         list(RowBlocks.read(tmp_path, rows=50).blocks())
 
 
+@pytest.mark.parametrize("stray", ["weights", "weight-1", "w", "sample_weight-0", "Y-1", "x-0"])
+def test_no_file_of_a_folder_is_ignored(tmp_path, stray):
+    np.save(tmp_path / "X-0.npy", np.ones((20, 2)))
+    np.save(tmp_path / "Y-0.npy", np.ones((20, 2), np.int8))
+    np.save(tmp_path / f"{stray}.npy", np.ones(50))
+    with pytest.raises(ValueError, match=r"npy: (expected|there is no file (X|weight)-[01]\.npy)"):
+        RowBlocks.read(tmp_path)
+
+
 def test_predictions_are_saved_to_a_folder_that_is_made(tmp_path):
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(60, 3)), rng.integers(0, 2, size=(60, 2))

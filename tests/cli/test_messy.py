@@ -102,8 +102,13 @@ def test_bad_cells_count_as_missing_and_are_told(tmp_path: Path, run: Run) -> No
     frame.loc[[3, 4], "price"], frame.loc[5, "when"] = "on request", "soon"
     code, out, err = run("predict", model, write(new, frame))
     assert code == 0
-    assert "'price': 2 cells are no numbers and count as missing, the first in line 5" in err
-    assert "'when': 1 cells are no dates with the month before the day and count as" in err
+    assert (
+        "'price': 2 cells cannot be read as numbers and count as missing, the first in line 5"
+        in err
+    )
+    assert (
+        "'when': 1 cells cannot be read as dates with the month before the day and count as" in err
+    )
     missing = frame.assign(price=frame["price"].replace("on request", ""))
     missing["when"] = missing["when"].replace("soon", "")
     assert out == run("predict", model, write(tmp_path / "gaps.csv", missing))[1]

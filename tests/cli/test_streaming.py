@@ -147,6 +147,6 @@ def test_a_note_is_said_once(tmp_path, capsys):
     out = tmp_path / "out.csv"
     run("predict", tmp_path / "m.skops", new, "--memory", "100kB", "-o", out)
     err = capsys.readouterr().err
-    assert err.count("cells are no numbers") == 1
-    assert "400 cells are no numbers and count as missing, the first in line 2" in err
+    assert err.count("cells cannot be read as numbers") == 1
+    assert "400 cells cannot be read as numbers and count as missing, the first in line 2" in err
     assert len(out.read_text().splitlines()) == 401

@@ -84,6 +84,10 @@ PEOPLE = {
     "-$3": (".", -3.0),
     "\u00a3-3.5": (".", -3.5),
     "+5": (".", 5.0),
+    "(1,338.30)": (".", -1338.30),
+    "($5)": (".", -5.0),
+    "$(1e3)": (".", -1000.0),
+    "(1.338,30 \u20ac)": (",", -1338.30),
 }
 
 
@@ -130,8 +134,13 @@ def test_dates_are_days(moment: datetime, hours: int) -> None:
     assert read(moment.strftime("%d %b %Y"), "dby") == whole
     assert read(moment.strftime("%B %d, %Y"), "bdy") == whole
     assert read(moment.strftime("%d %B %Y").upper(), "dby") == whole
-    clock = read(moment.strftime("%Y/%m/%d %H:%M"), "ymd")
-    assert clock == pytest.approx(whole + (moment.hour * 60 + moment.minute) / 1440)
+    assert read(moment.strftime("%A, %B %d, %Y"), "bdy") == whole
+    assert read(moment.strftime("%dth of %B %Y"), "dby") == whole
+    for clock in ("%H:%M", "%I:%M %p", "%I:%M%p"):
+        found = read(moment.strftime(f"%Y/%m/%d {clock}"), "ymd")
+        assert found == pytest.approx(whole + (moment.hour * 60 + moment.minute) / 1440)
+    mail = there.strftime("%a, %d %b %Y %H:%M:%S %z")
+    assert read(mail, "dby") == pytest.approx(exact, abs=1.2e-5)
 
 
 def test_years_of_two_digits() -> None:
@@ -140,7 +149,10 @@ def test_years_of_two_digits() -> None:
     assert found.tolist() == [(d - datetime(1970, 1, 1)).days for d in expected]
 
 
-@pytest.mark.parametrize("text", ["20240131", "2024-13-01", "31.2.2024", "x", "0000-01-01", "", 7])
+@pytest.mark.parametrize(
+    "text",
+    ["20240131", "2024-13-01", "31.2.2024", "x", "0000-01-01", "", 7, "2024-01-01 13:00 PM"],
+)
 def test_what_is_no_date(text: Any) -> None:
     cells = object_cells([text])
     assert all(np.isnan(days(cells, order)).all() for order in DATE_ORDERS)

@@ -119,9 +119,14 @@ def test_what_is_dropped_is_said() -> None:
         "50 % of the cells are dates: --date names the others"
     )
     units = infer("x", [f"${i + 1}.{i % 7}M" for i in range(N)])  # they differ, and are no names
-    assert (units.kind, units.note[:38]) == ("text", "numbers with units such as '$1.0M' are")
-    assert "'102 min' are words" in infer("x", ["102 min", "95 min", "short"] * 9).note
+    assert (units.kind, units.note[:38]) == ("text", "'$1.0M' is a word: a number without it")
+    assert "'102 min' is a word" in infer("x", ["102 min", "95 min", "short"] * 9).note
     assert infer("x", [f"{i + 1:04}A" for i in range(N)]).kind == "id"
+    for part in ("Dec {}", "Q3 {}", "{}-W07", "{}-12", "12/{}"):
+        found = infer("x", [part.format(1950 + i) for i in range(N)])
+        assert f"{part.format(1950)!r} is a word" in found.note
+    assert "'00:00' is a word" in infer("x", [f"{i % 24:02}:{i % 60:02}" for i in range(N)]).note
+    assert not infer("x", ["10-19", "20-29", "30-39"] * 9).note
     both = infer("x", ["1/2/2024", "3/4/2024"])
     assert (both.detail, "month, day" in both.note) == ("dmy", True)
 

@@ -180,6 +180,19 @@ def test_mistakes_in_prediction_are_named():
         decoder.predict(expit(LOGITS)[:, :2])
 
 
+@pytest.mark.parametrize("as_sets", [False, True])
+def test_names_of_probabilities_are_those_of_labels_or_all_others(as_sets):
+    pd = pytest.importorskip("pandas")
+    P, names = pd.DataFrame(expit(LOGITS), columns=["sea", "sky", "sun"]), ["sea", "sky", "moon"]
+    labels = pd.DataFrame(Y, columns=names)
+    if as_sets:
+        labels = [[name for name, on in zip(names, row, strict=True) if on] for row in Y]
+    with pytest.raises(ValueError, match="columns of P are not those of y: 'sun' is in only one"):
+        FBetaDecoder().fit(P, labels)
+    FBetaDecoder().fit(P.set_axis(["p1", "p2", "p3"], axis=1), labels)
+    FBetaDecoder().fit(P.set_axis([1, 2, 3], axis=1), labels)
+
+
 def test_over_a_forest():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1300, 5))

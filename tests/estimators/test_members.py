@@ -93,6 +93,7 @@ def test_boosted_trees_are_read_as_sized_and_as_independent_labels():
 def test_an_average_behind_a_candidate_is_explained():
     board = [{"score": 0.6874}, {"score": 0.61}]
     assert "two standard errors" in members.note_on_average(board, 0.679)
+    assert members.note_on_average(board, board[0]["score"] - 1e-15) == ""  # rounding
     assert members.note_on_average(board, 0.6874) == members.note_on_average([], 0.5) == ""
 
 

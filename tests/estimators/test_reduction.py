@@ -8,9 +8,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -18,7 +20,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaEnsemble, FBetaReduction, SizedClassifier
+from fbeta import (
+    AlphaSearchCV,
+    FBetaClassifier,
+    FBetaDecoderCV,
+    FBetaEnsemble,
+    FBetaReduction,
+    SizedClassifier,
+)
 from fbeta.datasets import make_calibrated
 from fbeta.methods import load_part
 
@@ -71,16 +80,40 @@ def test_pipelines_over_text():
 
 
 @pytest.mark.parametrize("wrapper", [ClassifierChain, MultiOutputClassifier])
-def test_a_classifier_of_several_labels_only_is_named(data, wrapper):
-    X, Y = data[:2]
-    whole = wrapper(LogisticRegression())
-    members = [("chain", whole)]
+def test_classifiers_of_several_labels_are_taken_at_once(data, wrapper):
+    X, Y = data[0] / data[0].std(), data[1]
+    one = LogisticRegression(max_iter=1000)
+    whole, alone = wrapper(one), SizedClassifier(estimator=one)
     for estimator in (whole, make_pipeline(StandardScaler(), whole)):
-        for clf in (FBetaReduction(estimator), SizedClassifier(estimator=estimator)):
-            with pytest.raises(TypeError, match=f"{wrapper.__name__} needs several labels"):
-                clf.fit(X, Y)
-    with pytest.raises(TypeError, match="needs several labels"):
-        FBetaEnsemble(members, cv=2).fit(X, Y)
+        marginals = SizedClassifier(estimator=estimator, sizes="independent").fit(X, Y)
+        expected = clone(estimator).fit(X, Y).predict_proba(X)
+        if isinstance(expected, list):
+            expected = np.column_stack([P[:, 1] for P in expected])
+        np.testing.assert_allclose(marginals.predict_proba(X), expected, atol=1e-12)
+        assert SizedClassifier(estimator=estimator).fit(X, Y).score(X, Y) > 0.4
+        assert FBetaReduction(estimator).fit(X, Y).score(X, Y) > 0.4
+    if wrapper is MultiOutputClassifier:
+        P = SizedClassifier(estimator=whole).fit(X, Y).predict_proba(X)
+        np.testing.assert_allclose(P, alone.fit(X, Y).predict_proba(X), atol=1e-12)
+    assert FBetaEnsemble([("chain", whole)], cv=2).fit(X, Y).score(X, Y) > 0.4
+    assert FBetaDecoderCV(whole, cv=2).fit(X, Y[:, :1]).score(X, Y[:, :1]) > 0.4
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FBetaReduction(LogisticRegression()),
+        SizedClassifier(estimator=OneVsRestClassifier(LogisticRegression())),
+        FBetaDecoderCV(RandomForestClassifier(20, random_state=0), cv=2),
+        FBetaEnsemble([("own", LogisticRegression())], cv=2),
+    ],
+)
+def test_tables_are_encoded_for_classifiers_that_take_numbers_only(estimator):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"colour": ["red", "blue", None, "red"] * 10, "size": [1.0, None] * 20})
+    labels = [["hot"], ["cold"], [], ["hot"]] * 10
+    assert estimator.fit(frame, labels).predict(frame[["size", "colour"]])[:2] == labels[:2]
 
 
 def test_missing_values_are_for_the_classifier_to_accept(data):

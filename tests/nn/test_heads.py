@@ -201,6 +201,9 @@ def test_same_sets_as_the_estimator(inputs, empty, device):
     again = DecoderHead(head.state_dict()).cpu()
     assert torch.equal(again.decode(again(outputs.cpu())), labels.cpu())
     assert head.decode(head(outputs.reshape(2, -1, 6))).shape == (2, 150, 6)
+    if inputs == "probabilities":
+        with pytest.raises(ValueError, match=r"outputs must be probabilities in \[0, 1\]"):
+            head(torch.logit(outputs))
     mask = torch.ones(6, dtype=torch.bool, device=device)
     mask[2] = False
     assert not head.decode(logits, 5.0, label_mask=mask)[:, 2].any()

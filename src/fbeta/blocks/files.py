@@ -32,7 +32,7 @@ def open_files(path: Any, **options: Any) -> tuple[list[Part], dict[str, Any]]:
     """Return the parts of :meth:`RowBlocks.read`, and names of features, labels or classes."""
     files = list_files(path)
     if all(file.suffix.lower() in _NUMPY_SUFFIXES for file in files):
-        return _numpy(files, path, **options), {}
+        return _numpy(files, **options), {}
     kinds = {None if f.suffix.lower() in _NUMPY_SUFFIXES else FileFormat().of(f) for f in files}
     if len(kinds) != 1 or kinds == {"arff"}:
         found = ", ".join(sorted({file.suffix or "none" for file in files}))
@@ -55,21 +55,23 @@ def list_files(path: Any) -> list[Path]:
     return files
 
 
-def _numpy(files: list[Path], path: Any) -> list[Part]:
+def _numpy(files: list[Path]) -> list[Part]:
     """Pair files of features with files of labels and of weights, whose names end alike."""
-    labels = {file.stem[1:]: file for file in files if file.name[0] in "yY"}
-    weights = {file.stem[6:]: file for file in files if file.stem.startswith("weight")}
-    parts: list[Part] = []
+    found: dict[str, dict[str, Path]] = {"weight": {}, "Y": {}, "X": {}}
     for file in files:
-        if file.name[0] in "xX":
-            key = file.stem[1:]
-            if labels and key not in labels:
-                raise ValueError(f"{file}: there is no file Y{key}.npy of its labels")
-            own = (file, labels.get(key), weights.get(key))
-            parts.append((file.name, partial(_numpy_blocks, own)))
-    if not parts:
-        raise ValueError(f"{path}: expected pairs of files X*.npy and Y*.npy")
-    return parts
+        kind = next((k for k in found if file.stem.lower().startswith(k.lower())), None)
+        key = file.stem[len(kind or "") :]
+        if kind is None or found[kind].setdefault(key, file) != file:
+            raise ValueError(f"{file}: expected pairs of files X*.npy and Y*.npy, and weight*.npy")
+    files_by_key = {key: file for own in found.values() for key, file in own.items()}
+    for kind, own in found.items():
+        for key in sorted(files_by_key.keys() - own.keys()) if own or kind == "X" else ():
+            raise ValueError(f"{files_by_key[key]}: there is no file {kind}{key}.npy beside it")
+    labels, weights = found["Y"].get, found["weight"].get
+    return [
+        (file.name, partial(_numpy_blocks, (file, labels(key), weights(key))))
+        for key, file in found["X"].items()
+    ]
 
 
 def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Iterator[Arrays]:

@@ -149,8 +149,8 @@ class RowBlocks:
         ----------
         path : path, or sequence of paths
             A folder of Parquet, CSV, JSON Lines, Excel or SVMlight files, or of pairs ``X*.npy``
-            and ``Y*.npy`` (or ``.npz`` as SciPy saves sparse matrices), of one format and taken in
-            the order of their names; or such files.
+            and ``Y*.npy`` (or ``.npz`` as SciPy saves sparse matrices), with ``weight*.npy`` where
+            rows have weights, of one format and taken in the order of their names; or such files.
         **options
             Those of :class:`RowBlocks`. For tables ``labels``, ``label_prefix`` or ``label_column``
             with a ``delimiter``, as in :func:`fbeta.datasets.read_csv`; the ``features`` to be

@@ -45,9 +45,11 @@ _GROUPED = {
 _PLAIN = {mark: rf"^[+-]?(?:{form})$" for mark, form in _UNSIGNED.items()}
 _SIGN = rf"(?:[+-]|[+-]?(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*[+-])?"
 _UNIT = rf"(?:\s*(?:%|{_CURRENCY}))?"
-_UNGROUPED = {mark: rf"^{_SIGN}(?:{form}){_UNIT}$" for mark, form in _UNSIGNED.items()}
+_DEBIT = rf"(?:{_CURRENCY})?\s*\((?:{_CURRENCY})?\s*"  # accountants write (5.00) for -5
+_WRITTEN = rf"^(?:{_SIGN}(?:FORM){_UNIT}|{_DEBIT}(?:FORM){_UNIT}\))$"
+_UNGROUPED = {mark: _WRITTEN.replace("FORM", form) for mark, form in _UNSIGNED.items()}
 _NUMBER = {
-    mark: rf"^{_SIGN}(?:{form}|{_GROUPED[mark]}){_UNIT}$" for mark, form in _UNSIGNED.items()
+    mark: _WRITTEN.replace("FORM", f"{_UNSIGNED[mark]}|{_GROUPED[mark]}") for mark in _GROUPED
 }
 _NUMBER["plain"] = _PLAIN["."]  # without units and groups
 _TRUTH = ("false", "true")
@@ -61,19 +63,20 @@ _SAMPLE_CELLS = 200  # cells that show whether the others are worth a try
 
 _TIME = (
     r"(?:[T ]+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}(?:[.,][0-9]{1,9})?))?"
-    r" ?(?P<z>Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"(?: ?(?P<p>[AaPp])\.?[Mm]\.?)? ?(?P<z>Z|[+-][0-9]{2}:?[0-9]{2})?)?"
 )
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NAMED = "|".join("".join(f"[{c.upper()}{c}]" for c in name) for name in _MONTHS)  # ASCII alone
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_NAMED = "|".join("".join(f"[{c.upper()}{c}]" for c in name) for name in MONTHS)  # ASCII alone
 _NAMED = rf"(?P<m>{_NAMED})[A-Za-z]*\.?"
+_WEEKDAY = "(?:(?i:mon|tue|wed|thu|fri|sat|sun)[a-z]*[.,]* +)?"
 _DAY, _YEAR = "(?P<d>[0-9]{1,2})", "(?P<y>[0-9]{4}|[0-9]{2})"
 _DATES = {
     "iso": r"(?P<y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})",
     "ymd": rf"(?P<y>[0-9]{{4}})[/.](?P<m>[0-9]{{1,2}})[/.]{_DAY}",
     "dmy": rf"{_DAY}[/.-](?P<m>[0-9]{{1,2}})[/.-]{_YEAR}",
     "mdy": rf"(?P<m>[0-9]{{1,2}})[/.-]{_DAY}[/.-]{_YEAR}",
-    "dby": rf"{_DAY}(?:st|nd|rd|th|\.)?[ -]+{_NAMED},?[ -]+{_YEAR}",
-    "bdy": rf"{_NAMED} +{_DAY}(?:st|nd|rd|th)?,? +{_YEAR}",
+    "dby": rf"{_WEEKDAY}{_DAY}(?:st|nd|rd|th|\.)?(?: +of)?[ -]+{_NAMED},?[ -]+{_YEAR}",
+    "bdy": rf"{_WEEKDAY}{_NAMED} +{_DAY}(?:st|nd|rd|th)?,? +{_YEAR}",
 }
 #: Orders of year, month (``b``: by its English name) and day, and patterns of dates in them.
 DATE_ORDERS = {order: f"^{date}{_TIME}$" for order, date in _DATES.items()}
@@ -328,13 +331,13 @@ def parse_numbers(text: Any, shapes: Shapes, way: str) -> FloatArray:
         values = _digits(form.encode(), data) / 10.0**fraction
         if not re.match(_UNGROUPED[decimal], form, re.ASCII):  # digits in groups begin with no 0
             values[data[:, form.encode().index(b"1")] == ord("0")] = np.nan
-        found[cells] = -values if "-" in form else values
+        found[cells] = -values if "-" in form or "(" in form else values
     if others.any():
         rest = text.filter(others)
         values = cast_numbers(rest) if decimal == "." else None
         if values is None:
             marks = re.compile(rf"EUR|[^0-9eE{decimal}-]")  # the E of EUR is no exponent
-            bare = [marks.sub("", cell).replace(",", ".") for cell in rest.to_pylist()]
+            bare = [marks.sub("", c.replace("(", "-")).replace(",", ".") for c in rest.to_pylist()]
             values = np.array(bare, dtype=np.float64)
         found[others] = np.where(np.abs(values) <= MAX_MAGNITUDE, values, np.nan)
     return found
@@ -348,11 +351,13 @@ def parse_days(text: Any, shapes: Shapes, order: str) -> FloatArray:
         numbers = (_digits(form.encode(), data, spans.span(name)) for name in "ymdHMSz")
         year, month, day, hour, minute, second, zone = numbers
         if "b" in order:
-            month = 1 + _MONTHS.index(spans["m"].lower())
+            month = 1 + MONTHS.index(spans["m"].lower())
         if len(spans["y"]) == 2:
             year += np.where(year < _CENTURY_PIVOT, 2000.0, 1900.0)
         second = second / 10.0 ** max(len(spans["S"] or "") - len("00."), 0)
         sound = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1)
+        if spans["p"]:  # 12 AM is midnight; 0 PM and 13 PM are no hours
+            hour = np.where((hour - 1) // 12 == 0, hour % 12 + 12 * (spans["p"] in "pP"), 24)
         sound &= (hour < 24) & (minute < 60) & (second < 60)
         months = np.where(sound, (year - 1970) * 12 + month - 1, 0).astype(np.intp)
         start = months.min(initial=0)

@@ -18,6 +18,7 @@ from fbeta.datasets.cells import (
     DECIMALS,
     MAX_MAGNITUDE,
     MICROSECONDS_PER_DAY,
+    MONTHS,
     Cells,
     FloatArray,
     Reading,
@@ -54,7 +55,12 @@ _FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
 _MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
 _WORD_SAMPLE_ROWS = 1_000
 _WITH_UNIT = r"^\W{0,2}(0[.,]|[1-9])[0-9., ]*\W?\p{L}{1,6}\.?$"
-_DIGIT_FIRST = "(?s)^.{0,2}[0-9]"  # fits more, and is compiled in less time than all letters
+_DIGIT_NEAR = "(?s)^.{0,11}[0-9]"  # fits more, and is compiled in less time than all letters
+_YEAR, _MONTH = "(?:19|20)[0-9]{2}", f"(?:{'|'.join(MONTHS)})[a-z]*[., -]+|[01]?[0-9][./-]"
+_PART_OF_DATE = (
+    rf"^(?i:(?:{_MONTH}|q[1-4][ /-]?){_YEAR}|{_YEAR}[ /-][qw]?[0-9]{{1,2}}|"
+    r"[0-9]{1,2}(?::[0-9]{2}){1,2}(?: ?[ap]\.?m\.?)?)$"
+)
 _ID_NAME = re.compile(
     r"(?i:(row|record|sample|item|case|user)?[_ -]?(id|uuid|guid|key|index|idx|no|nr|number))"
     r"|.*[_ -](?i:id|uuid|guid)|.*[a-z]I[dD]|(?i:unnamed: [0-9]+)"
@@ -256,7 +262,7 @@ def _infer_kind(name: str, column: ColumnValues, chosen: str) -> tuple[str, str,
         if kind != "id" and not note and part >= _MIN_NOTED_SHARE:
             what = "numbers" if option == "numeric" else "dates"
             note = f"{100 * part:.0f} % of the cells are {what}: --{option} names the others"
-    return kind, note or ("" if kind == "id" else _unit_note(column)), ""
+    return kind, note or ("" if kind == "id" else _word_note(column)), ""
 
 
 def _example(cells: Cells, place: int) -> str:
@@ -277,14 +283,14 @@ def _number_note(column: ColumnValues) -> str:
     return f"{_example(column.known, place)} is read as {values[place]:g}" if odd.any() else ""
 
 
-def _unit_note(column: ColumnValues) -> str:
-    """Show a number with a unit where most of the first values are one."""
-    for pattern in (_DIGIT_FIRST, _WITH_UNIT):
+def _word_note(column: ColumnValues) -> str:
+    """Show a value where most of the first ones look like a number or a date and are words."""
+    for pattern in (_DIGIT_NEAR, f"{_WITH_UNIT}|{_PART_OF_DATE}"):
         found = np.asarray(compute.match_substring_regex(column.sample, pattern))
         if found.mean() < _MIN_NOTED_SHARE:
             return ""
     example = _example(column.sample, int(np.argmax(found)))
-    return f"numbers with units such as {example} are words: a column of numbers says more"
+    return f"{example} is a word: a number without its unit, or a whole date, says more"
 
 
 def _counts_rows(name: str, column: ColumnValues) -> bool:
@@ -304,7 +310,7 @@ def _infer_words(name: str, column: ColumnValues) -> tuple[str, str]:
         return "categorical", ""
     if distinct == n >= _MIN_ROWS_OF_IDS and not column.gaps:
         spaces = compute.any(compute.match_substring(column.known, " ")).as_py()
-        if _ID_NAME.fullmatch(name) or not (spaces or _unit_note(column)):
+        if _ID_NAME.fullmatch(name) or not (spaces or _word_note(column)):
             return "id", "differs in each row"
     lengths = [len(text.split()) for text in column.sample.to_pylist()]
     is_long = sum(lengths) >= _MIN_WORDS_OF_TEXT * len(lengths)

@@ -315,8 +315,8 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
     if unread.any():
         row = int(np.argmax(unread))
         notes.append(
-            f"column {name!r}: {unread.sum():,} cells are no {what} and count as missing, "
-            f"the first in {table.where(row)}: {str(cell_at(cells, row))[:40]!r}"
+            f"column {name!r}: {unread.sum():,} cells cannot be read as {what} and count as "
+            f"missing, the first in {table.where(row)}: {str(cell_at(cells, row))[:40]!r}"
         )
     return parsed, "; ".join(notes)
 

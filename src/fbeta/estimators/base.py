@@ -245,7 +245,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if reset:
             self.__dict__.pop("table_encoder_", None)
         plain = isinstance(X, np.ndarray) and not hasattr(self, "table_encoder_")
-        return X if plain or self._passes_on else encode_table(self, X, reset=reset)
+        passes_on = self._passes_on
+        return X if plain else encode_table(self, X, reset=reset, passes_on=passes_on)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and alphas of a search share: here X itself."""

@@ -158,6 +158,9 @@ class FBetaDecoder(StatisticsClassifier):
         if reset:
             labels, found = (list(map(str, part)) for part in (self.classes_, names))
             matched = sorted(labels) == sorted(found)
+            named = self._label_form.kind in ("frame", "sets") and isinstance(names[0], str)
+            if named and set(labels) & set(found):  # names that are all different say nothing
+                column_order(found, labels, "P", "y")
             self.feature_names_in_ = np.array(labels if matched else found, dtype=object)
         expected = getattr(self, "feature_names_in_", None)
         order = None if expected is None else column_order(names, expected, "P")

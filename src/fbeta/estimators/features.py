@@ -35,11 +35,23 @@ def pass_features_on(estimator: Any, X: Any, *, reset: bool) -> Any:
     return indexable(X)[0]
 
 
-def encode_table(estimator: Any, X: Any, *, reset: bool) -> Any:
+def _take_numbers_only(owner: Any) -> bool:
+    """Return whether inner classifiers are known to take numbers, and have no transformer."""
+    own = [pair[1] for pair in getattr(owner, "estimators", ())] or [vars(owner).get("estimator")]
+    parts = [p for one in own if one is not None for p in (one, *one.get_params().values())]
+    fitted = [part for part in parts if hasattr(part, "fit")]
+    known = all(type(part).__module__.startswith(("sklearn.", "fbeta.")) for part in fitted)
+    other = {"transform", "categorical_features"}
+    return known and bool(fitted) and not any(other & {*dir(part)} for part in fitted)
+
+
+def encode_table(estimator: Any, X: Any, *, reset: bool, passes_on: bool) -> Any:
     """Return X, or the features of a data frame, by an encoder that fits where it is needed."""
-    wanted = reset or hasattr(estimator, "table_encoder_")
+    wanted = hasattr(estimator, "table_encoder_")
+    if reset and is_table(X):
+        wanted = not passes_on or _take_numbers_only(estimator)
     table = X.to_pandas() if wanted and hasattr(X, "to_pandas") else X
-    if reset and is_table(table):
+    if reset and wanted:
         gaps = not get_tags(estimator).input_tags.allow_nan and bool(table.isna().any().any())
         if gaps or any(getattr(dtype, "kind", "O") not in "biuf" for dtype in table.dtypes):
             from fbeta.datasets import TableEncoder
@@ -86,8 +98,6 @@ def check_classifier(estimator: Any, *methods: str) -> None:
     name = type(last).__name__
     if not any(hasattr(estimator, method) for method in methods):
         raise TypeError(f"estimator needs {' or '.join(methods)}, which {name} does not have")
-    if hasattr(last, "__sklearn_tags__") and not get_tags(last).target_tags.single_output:
-        raise TypeError(f"{name} needs several labels: pass the classifier that it is made of")
     for name, value in estimator.get_params().items():
         if name.rpartition("__")[2] == "class_weight" and value is not None:
             warnings.warn(
@@ -99,7 +109,7 @@ def check_classifier(estimator: Any, *methods: str) -> None:
             )
 
 
-def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | None:
+def column_order(given: Any, expected: Any, what: str, of: str = "fit") -> NDArray[np.intp] | None:
     """Return where the expected columns are among the given names, None if they are in order."""
     given, expected = ([str(name) for name in names] for names in (given, expected))
     if given == expected:
@@ -107,7 +117,7 @@ def column_order(given: Any, expected: Any, what: str) -> NDArray[np.intp] | Non
     strange = [n for n in given if n not in expected] + [n for n in expected if n not in given]
     if strange or len(given) != len(expected):
         raise ValueError(
-            f"the columns of {what} are not those of fit: {strange[0] if strange else given[0]!r} "
+            f"the columns of {what} are not those of {of}: {strange[0] if strange else given[0]!r} "
             "is in only one of the two"
         )
     return np.array([given.index(name) for name in expected], dtype=np.intp)

@@ -268,7 +268,7 @@ def leaderboard(candidates: Sequence[Candidate], weights: Any) -> list[dict[str,
 
 def note_on_average(board: Sequence[dict[str, Any]], score: float) -> str:
     """Return why an average is kept that a candidate of its leaderboard is ahead of, or nothing."""
-    if not board or board[0]["score"] <= score:
+    if not board or board[0]["score"] <= score + 1e-9:  # sums of the same numbers may differ
         return ""
     return (
         "A candidate above the average is less than two standard errors ahead of it (the best of "

@@ -13,6 +13,7 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter
 from sklearn.utils.metaestimators import available_if
@@ -90,7 +91,7 @@ class FBetaReduction(StatisticsClassifier):
     ----------
     estimator : scikit-learn classifier
         With ``predict_proba``, or with ``decision_function``, which is then calibrated by a
-        sigmoid on held-out folds. Pipelines work; X is passed on as it is. Leave its
+        sigmoid on held-out folds. Pipelines work, and get X as it is. Leave its
         ``class_weight`` alone: see the notes.
     beta : float > 0
         The measure to be optimal for.
@@ -225,7 +226,7 @@ class SizedClassifier(LinearParameters, StatisticsClassifier):
         As for :class:`fbeta.FBetaClassifier`.
     estimator : classifier, optional
         Any classifier or pipeline with ``predict_proba``, in place of logistic regression. X is
-        passed on as it is, and alpha, fit_intercept, tol and max_iter have no effect.
+        passed on, and alpha, fit_intercept, tol and max_iter have no effect.
     sizes : {"model", "independent"}
         Whether the number of labels has a model of its own, or is that of independent labels.
     n_jobs : int, optional
@@ -306,21 +307,30 @@ def _fit_copies(
     distinct = labels[:, first]
     constant = constant_values(distinct)
     varies = np.flatnonzero(np.isnan(constant))
-    takes_all = code is not None and get_tags(own.estimator).classifier_tags.multi_label
-    together = bool(takes_all) and len(varies) > 1
+    one = _one_output(own.estimator)
+    takes_all = one is not own.estimator or get_tags(one).classifier_tags.multi_label
+    together = code is not None and bool(takes_all) and len(varies) > 1
     if together:
         Y = distinct[:, varies].toarray().astype(np.int8)
         fitted = [clone(own.estimator).fit(X, Y, **weights)]
     else:
         columns = (distinct[:, [c]].toarray()[:, 0] for c in range(len(constant)))
-        calls = (delayed(_fit_one)(own.estimator, X, column, weights) for column in columns)
+        calls = (delayed(_fit_one)(one, X, column, weights) for column in columns)
         fitted = list(Parallel(n_jobs=own.n_jobs)(calls))
     size = None
     if sizes.shape[1] > 1:
         which = np.asarray(sizes.toarray().argmax(axis=1))
-        size = clone(own.estimator).fit(X, which, **weights)
+        size = clone(one).fit(X, which, **weights)
     jobs = own.n_jobs if code is None else 1
     return ClassifierModel(fitted, constant, place, jobs, together, size, sizes.shape[1])
+
+
+def _one_output(estimator: Any) -> Any:
+    """Return a classifier of one target: where several labels are needed, what it is made of."""
+    *steps, (name, last) = getattr(estimator, "steps", [("", estimator)])
+    if not hasattr(last, "__sklearn_tags__") or get_tags(last).target_tags.single_output:
+        return estimator
+    return Pipeline([*steps, (name, last.estimator)]) if steps else last.estimator
 
 
 def _fit_one(estimator: Any, X: Any, target: NDArray[np.int8], weights: dict[str, Any]) -> Any:

@@ -365,6 +365,8 @@ class DecoderHead(CardinalityHead):
         if self.probability_floor is None:
             z = x.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
         else:
+            if not (torch.compiler.is_compiling() or ((x >= 0) & (x <= 1)).all()):
+                raise ValueError("outputs must be probabilities in [0, 1], as the decoder's in fit")
             z = torch.logit(x.clamp(self.probability_floor, 1 - self.probability_floor))
         inner, within = knots[1:-1], z.clamp(min=knots[0]).minimum(knots[-1])
         if _inputs.is_exporting():
