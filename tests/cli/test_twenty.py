@@ -222,7 +222,7 @@ def test_files_of_people_are_fitted_and_predicted(name: str, tmp_path: Path, run
     assert sorted(fitted["counts"]) == sorted(file.names)
     assert fitted["rows"] == N
     code, out, err = run("predict", model, new, "--json")
-    noted = "no numbers and count as missing" if name == "odd words" else ""
+    noted = "read as numbers and count as missing" if name == "odd words" else ""
     assert (code, noted in err, bool(err)) == (0, True, bool(noted))
     predicted = json.loads(out)
     assert len(predicted) == 15
