@@ -69,9 +69,6 @@ def test_searches_as_they_are(estimator, check):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_trees")
 @parametrize_with_checks([FBetaAuto(random_state=0)])
-def test_the_automatic_classifier_as_it_is(estimator, check, monkeypatch):
-    """The whole search; on two folds by default instead of five, which is a third of the work."""
-    monkeypatch.setattr("fbeta.estimators.auto._default_cv", lambda X, Y: 2)
+def test_the_automatic_classifier_as_it_is(estimator, check):
     check(estimator)
