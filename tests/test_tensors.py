@@ -180,7 +180,7 @@ def test_the_automatic_classifier(place, data, monkeypatch):
     auto = FBetaAuto(time_limit=None, cv=2, random_state=0)
     auto.fit(put(X, place), put(Y, place), np.linspace(0.5, 2, len(X)), progress=told.append)
     left_out = {event.name for event in told if event.event == "left out"}
-    assert {"forest, leaves of 1", "neighbours"} <= left_out
+    assert {"forest, random splits", "neighbours"} <= left_out
     assert any(row["name"].startswith("kernel") for row in auto.leaderboard_)
     found = fetch(auto.predict_proba(put(X, place)), place)
     assert found.shape == Y.shape
