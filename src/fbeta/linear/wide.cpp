@@ -1,4 +1,4 @@
-// Compiles the solver for registers of 64 bytes: twice as fast where processors have them.
+// Compiles the solver for registers of 64 bytes, for processors that have them.
 #define FBETA_REGISTER_BYTES 64
 #include "engine.hpp"
 #ifdef FBETA_WIDE
