@@ -118,9 +118,9 @@ def test_large_tables_are_compared_on_one_split(few_trees, monkeypatch):
     X, Y, _, _ = make_calibrated(300, n_labels=2, n_features=6)
     clf = FBetaAuto(time_limit=3, random_state=0).fit(X, Y)
     assert clf.predict(X).shape == Y.shape
-    assert list(feature_maps(X, 0)) == ["standardised", "kernel 0.3", "kernel 1", "raw"]
+    assert list(feature_maps(X, 0, True)) == ["standardised", "kernel 0.3", "kernel 1", "raw"]
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
-    assert "standardised" not in feature_maps(scaled, 0)
+    assert "standardised" not in feature_maps(scaled, 0, True)
 
 
 def test_dense_features_that_are_mostly_zero_are_taken_as_sparse():

@@ -332,17 +332,27 @@ def test_a_first_model_is_fitted_to_the_rows_that_there_is_time_for(monkeypatch,
 
 
 def test_large_tables_hold_out_fewer_rows_where_these_have_many_statistics(monkeypatch):
-    monkeypatch.setattr(auto, "LARGE_ELEMENTS", 1000)
     monkeypatch.setattr(auto, "MIN_HELD_OUT_ROWS", 20)
-    X, Y, _, _ = make_calibrated(400, n_labels=2, n_features=6)
+    _, Y, _, _ = make_calibrated(400, n_labels=2, n_features=6)
     for numbers, count in ((3e7, 100), (200, 50), (1, 20)):  # 2 labels with 2 sizes: 4 numbers
         monkeypatch.setattr(auto, "MAX_DECODED_NUMBERS", numbers)
-        ((train, test),) = auto._default_cv(X, form_of(Y).read(Y))
+        ((train, test),) = auto._default_cv(form_of(Y).read(Y), True)
         assert (len(train), len(test)) == (400 - count, count)
         assert np.array_equal(np.sort(np.append(train, test)), np.arange(400))
     monkeypatch.setattr(auto, "MAX_TRAINING_ROWS", 30)
-    ((train, test),) = auto._default_cv(X, form_of(Y).read(Y))
+    ((train, test),) = auto._default_cv(form_of(Y).read(Y), True)
     assert (len(train), len(test), len(np.intersect1d(train, test))) == (30, 20, 0)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_what_is_a_large_table_depends_on_the_time_there_is(make):
+    for rows, columns, large in (
+        (5000, 256, (True, False, False)),  # one split has 1,250 rows to compare on
+        (3000, 400, (False, False, False)),  # too few rows for one split
+        (20_000, 256, (True, True, True)),
+    ):
+        X = make(np.ones((rows, columns), dtype=np.float32))
+        assert tuple(auto.is_large(X, limit) for limit in (30, 60, None)) == large
 
 
 def test_fewer_folds_are_used_where_time_is_short(monkeypatch):

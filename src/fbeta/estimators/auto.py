@@ -62,6 +62,8 @@ LANDMARKS, MAX_LANDMARKS, EXACT_ROWS = 800, 1000, 2000
 # a dense matrix with a smaller share of nonzero numbers, and at least so many columns, is sparse
 SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
 LARGE_ELEMENTS = 4_000_000  # of X: single precision, one held-out split, kernels by products
+# X is large below that, too, where there are fewer seconds than these for it, and so many rows
+LARGE_SECONDS, MIN_LARGE_ROWS = 120.0, 4000
 LARGE_TOL = 1e-3  # of linear models of large data: no difference that held-out rows could show
 RBF_GAMMAS = (0.3, 1.0)  # of the RBF kernel, over the number of features
 # labels from which on models list the likely ones of each row, and how many they list
@@ -172,7 +174,8 @@ class FBetaAuto(AverageClassifier):
     replace : bool
         Whether only your own candidates are tried.
     cv : "auto", int, splitter or iterable of (train, test)
-        "auto" for five folds, or one split where X has more than 4 million numbers; else as for
+        "auto" for five folds, or one split where X is large: more than 4 million numbers or, of
+        4,000 rows and more, than 33,000 for each second of the time limit; else as for
         :class:`fbeta.AlphaSearchCV`.
     n_jobs : int, optional
         Folds that are run at the same time, in processes of joblib; by default on as many threads
@@ -258,12 +261,13 @@ class FBetaAuto(AverageClassifier):
             raise ValueError("candidates is empty, and replace=True leaves nothing else to try")
         # half the memory and time, and no difference that held-out rows could show
         xp = np if sp.issparse(X) else array_namespace(X)
-        X = astype(xp, X, xp.float32) if is_large(X) and not sp.issparse(X) else X
-        maps, many = feature_maps(X, seed), Y.shape[1] >= MANY_LABELS
+        large, many = is_large(X, self.time_limit), Y.shape[1] >= MANY_LABELS
+        X = astype(xp, X, xp.float32) if large and not sp.issparse(X) else X
+        maps = feature_maps(X, seed, large)
         automatic = isinstance(self.cv, str) and self.cv == "auto"
-        folds = make_folds(_default_cv(X, Y) if automatic else self.cv, X, Y, weight)
+        folds = make_folds(_default_cv(Y, large) if automatic else self.cv, X, Y, weight)
         trial = Trial(Y, weight, folds, self.beta, self.n_jobs)
-        models = {} if self.replace else auto_models(self.beta, seed, X, many)
+        models = {} if self.replace else auto_models(self.beta, seed, X, many, large)
         if is_tensor(X):
             other = [k for k, model in models.items() if not get_tags(model).array_api_support]
             reasons = dict.fromkeys(other, "it does not run on tensors")
@@ -276,7 +280,7 @@ class FBetaAuto(AverageClassifier):
         if clash:
             raise ValueError(f"candidates: {clash[0]!r} is the name of a built-in candidate")
         options: Any = {"kinds": True, "fewer_folds": automatic}
-        options["refine"] = Y.shape[0] >= FEW_ROWS and not is_large(X)
+        options["refine"] = Y.shape[0] >= FEW_ROWS and not large
         search = Search(X, trial, clock, report, maps, {**models, **own}, **options)
         return search.run([(RAW, name) for name in own] if self.replace else None)
 
@@ -304,13 +308,15 @@ class FBetaAuto(AverageClassifier):
         return "\n".join(lines).rstrip()
 
 
-def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str, Any]:
-    """Return the models to try by name, of few labels or of ``many``."""
+def auto_models(
+    beta: float, seed: int, X: Any, many: bool = False, large: bool = False
+) -> dict[str, Any]:
+    """Return the models to try by name, of few labels or of ``many``, for a ``large`` X or not."""
     if many:
         return {QUICK: SizedClassifier(beta, max_listed=MAX_LISTED)}
     n_features, threads = X.shape[1], n_threads()
     drawn = max(1, int(n_features**0.5), int(min(SPLIT_SHARE * n_features, MAX_SPLIT_FEATURES)))
-    rough: Any = {"tol": LARGE_TOL} if is_large(X) and not is_tensor(X) else {}
+    rough: Any = {"tol": LARGE_TOL} if large and not is_tensor(X) else {}
     models: dict[str, Any] = {
         QUICK: SizedClassifier(beta, **rough),
         JOINT: FBetaClassifier(beta, **rough),
@@ -333,15 +339,17 @@ def auto_models(beta: float, seed: int, X: Any, many: bool = False) -> dict[str,
     )
 
 
-def is_large(X: Any) -> bool:
-    """Return whether X has so many numbers that candidates are compared on one split."""
-    return bool((X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]) > LARGE_ELEMENTS)
+def is_large(X: Any, limit: float | None = None) -> bool:
+    """Return whether X has so many numbers for the time that one split has to do."""
+    share = (limit or np.inf) / LARGE_SECONDS if X.shape[0] >= MIN_LARGE_ROWS else 1.0
+    size = X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]
+    return bool(size > LARGE_ELEMENTS * min(1.0, share))
 
 
-def _default_cv(X: Any, Y: Indicator) -> Any:
+def _default_cv(Y: Indicator, large: bool) -> Any:
     """Return five folds; or one split, whose rows compare with a standard error of .002."""
     (n, s), many = Y.shape, Y.shape[1] >= MANY_LABELS
-    if not (many or is_large(X)):
+    if not (many or large):
         return min(5, max(2, n))
     numbers = 1 if many else s * max(1, len(observed_cardinalities(Y)))
     most = max(MIN_HELD_OUT_ROWS, min(HELD_OUT_ROWS, int(MAX_DECODED_NUMBERS / numbers)))
@@ -349,15 +357,15 @@ def _default_cv(X: Any, Y: Indicator) -> Any:
     return [(np.sort(order[count : count + MAX_TRAINING_ROWS]), np.sort(order[:count]))]
 
 
-def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
+def feature_maps(X: Any, seed: int, large: bool = False) -> dict[str, Pipeline]:
     """Return pipelines by name, not fitted, for X (n, d) that may have gaps; likely ones first."""
     sparse, gaps = sp.issparse(X), list[Any](["passthrough"])
     missing = not is_tensor(X) and bool(np.isnan(X.data if sparse else X).any())
     if missing or not (is_tensor(X) or sparse):
         # medians, which take long, and columns that mark what was missing in training
-        strategy = "median" if missing or not is_large(X) else "mean"
+        strategy = "median" if missing or not large else "mean"
         gaps = [SimpleImputer(strategy=strategy, add_indicator=missing, keep_empty_features=True)]
-    maps = (_maps_of_counts if sparse else _maps_of_numbers)(X, seed)
+    maps = _maps_of_counts(X, seed) if sparse else _maps_of_numbers(X, seed, large)
     found = {name: make_pipeline(*gaps, *steps) for name, steps in maps.items()}
     if missing and not sparse:
         filled = clone(gaps[0]).set_params(add_indicator=False)  # marks may be mere noise
@@ -365,7 +373,7 @@ def feature_maps(X: Any, seed: int) -> dict[str, Pipeline]:
     return found
 
 
-def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
+def _maps_of_numbers(X: Any, seed: int, large: bool) -> dict[str, list[Any]]:
     d, scale, is_scaled = X.shape[1], StandardScaler(), False
     if not is_tensor(X):
         with np.errstate(invalid="ignore"), warnings.catch_warnings():
@@ -377,7 +385,7 @@ def _maps_of_numbers(X: Any, seed: int) -> dict[str, list[Any]]:
         is_scaled = bool((off < SCALED_TOLERANCE).all())  # the raw features are standardised
     maps: dict[str, list[Any]] = {RAW: []} if is_scaled else {"standardised": [scale]}
     # distances of pairs by matrix products; the Laplacian kernel has none
-    by_products, few = is_tensor(X) or is_large(X), X.shape[0] < FEW_ROWS
+    by_products, few = is_tensor(X) or large, X.shape[0] < FEW_ROWS
     kernel, gammas = ("rbf", RBF_GAMMAS) if by_products else ("laplacian", GAMMAS)
     kernels = {f"kernel {g:g}": [scale, _kernel(X, kernel, g / d, seed)] for g in gammas}
     if not by_products:
