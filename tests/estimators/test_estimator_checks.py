@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import joblib
+import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -81,7 +82,8 @@ def _shared_searches(request, monkeypatch):
     search = FBetaAuto._search
 
     def shared(own, X, Y, weight, report):
-        key = joblib.hash((X, Y, weight, own.get_params()))
+        writeable = np.asarray(X.data).flags.writeable  # a search has to leave other arrays alone
+        key = joblib.hash((X, Y, weight, own.get_params(), writeable))
         if key not in SEARCHES:
             SEARCHES[key] = search(own, X, Y, weight, report)
         return deepcopy(SEARCHES[key])
