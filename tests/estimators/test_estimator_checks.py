@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from typing import Any
+
+import joblib
+import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -68,7 +73,27 @@ def test_searches_as_they_are(estimator, check):
     check(estimator)
 
 
+SEARCHES: dict[str, Any] = {}  # what was found, by a hash of all that a search is given
+
+
+@pytest.fixture
+def _shared_searches(request, monkeypatch):
+    """Search once for the same data, but where a check is whether the same is found again."""
+    search = FBetaAuto._search
+
+    def shared(own, X, Y, weight, report):
+        writeable = np.asarray(X.data).flags.writeable  # a search has to leave other arrays alone
+        key = joblib.hash((X, Y, weight, own.get_params(), writeable))
+        if key not in SEARCHES:
+            SEARCHES[key] = search(own, X, Y, weight, report)
+        return deepcopy(SEARCHES[key])
+
+    if not any(check in request.node.name for check in ("idempotent", "consistency")):
+        monkeypatch.setattr(FBetaAuto, "_search", shared)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_shared_searches")
 @parametrize_with_checks([FBetaAuto(random_state=0)])
 def test_the_automatic_classifier_as_it_is(estimator, check):
     check(estimator)
