@@ -57,8 +57,7 @@ MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not
 # of the one split of large data; fewer are held out where rows have many statistics to decode
 MAX_TRAINING_ROWS, HELD_OUT_ROWS, MIN_HELD_OUT_ROWS = 50_000, 10_000, 2000
 GAMMAS = (0.25, 0.1, 0.5)  # of the Laplacian kernel, over the features; the likeliest first
-# landmarks of a kernel: so many, or a tenth of the rows up to a limit, but all of few rows
-LANDMARKS, MAX_LANDMARKS, EXACT_ROWS = 800, 1000, 2000
+LANDMARKS, EXACT_ROWS = 1000, 2000  # of a kernel; rows up to which all of them are landmarks
 # a dense matrix with a smaller share of nonzero numbers, and at least so many columns, is sparse
 SPARSE_SHARE, MIN_SPARSE_COLUMNS = 0.1, 100
 LARGE_ELEMENTS = 4_000_000  # of X: single precision, one held-out split, kernels by products
@@ -413,5 +412,5 @@ def _maps_of_counts(X: Any, seed: int) -> dict[str, list[Any]]:
 
 def _kernel(X: Any, kernel: str, gamma: float, seed: int) -> Nystroem:
     n = X.shape[0]
-    landmarks = n if n <= EXACT_ROWS else max(LANDMARKS, min(n // 10, MAX_LANDMARKS))
+    landmarks = n if n <= EXACT_ROWS else LANDMARKS
     return Nystroem(kernel=kernel, gamma=gamma, n_components=landmarks, random_state=seed)
