@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # all that developers need; what the demo needs
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
-SOURCES := pyproject.toml setup.py $(wildcard src/fbeta/linear/*.hpp src/fbeta/linear/[a-z]*.cpp \
+SOURCES := pyproject.toml setup.py requirements.py $(wildcard src/fbeta/linear/*.hpp src/fbeta/linear/[a-z]*.cpp \
 	src/fbeta/linear/*.pyx)
 # what is imported is compiled then: most modules of what is installed never are
 PIP := -m pip install --quiet --disable-pip-version-check --no-compile
@@ -28,7 +28,7 @@ SITE := PYTHONPATH=docs $(BIN)/zensical
 CORE_TESTS := $(addprefix tests/,labels statistics decoding linear estimators rivals)
 
 .PHONY: demo test test-slow test-all test-core test-gpu test-oldest lint format docs serve bench bench-gpu \
-	dist clean
+	dist clean build-in needs-in
 
 demo: $(DEMO_STAMP)
 	$(BIN)/fbeta demo --output demo
@@ -71,24 +71,33 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The package is built while pip installs what it needs: $(call install,ENVIRONMENT,CONSTRAINTS,EXTRAS)
+define install
+	$(PYTHON) -m venv $(1)
+	$(PYTHON) requirements.py $(3) > $(1)/requirements.txt
+	$(MAKE) --no-print-directory -j2 build-in needs-in INTO=$(1) WITH=$(2)
+endef
+
+build-in:
+	$(INTO)/bin/python $(PIP) --no-deps -e .
+
+needs-in:
+	$(INTO)/bin/python $(PIP) -c $(WITH) -r $(INTO)/requirements.txt
+
 $(STAMP): $(SOURCES) constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(PIP) -c constraints.txt -e ".[dev]"
+	$(call install,$(VENV),constraints.txt,dev)
 	touch $@ $(DEMO_STAMP)
 
 $(DEMO_STAMP): $(SOURCES) constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(PIP) -c constraints.txt -e ".[cli,plot,data]"
+	$(call install,$(VENV),constraints.txt,cli plot data)
 	touch $@
 
 $(CORE)/.installed: $(SOURCES) constraints.txt
-	$(PYTHON) -m venv $(CORE)
-	$(CORE)/bin/python $(PIP) -c constraints.txt -e . pytest
+	$(call install,$(CORE),constraints.txt,pytest)
 	touch $@
 
 $(OLDEST)/.installed: $(SOURCES) constraints-oldest.txt
-	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python $(PIP) -c constraints-oldest.txt -e ".[all,dask,test]"
+	$(call install,$(OLDEST),constraints-oldest.txt,all dask test)
 	touch $@
 
 # the source archive, a wheel made from it, and both tried in new virtual environments

@@ -13,8 +13,8 @@ from setuptools.command.build_ext import build_ext
 FOLDER = "src/fbeta/linear/"
 # the longest to compile first
 SOURCES = (
-    "wide.cpp",
     "newton.cpp",
+    "wide.cpp",
     "matrix.cpp",
     "_engine.pyx",
     "objectives.cpp",

@@ -111,8 +111,19 @@ def test_the_checks_are_the_commands_of_the_readme():
 
 
 def test_the_demo_installs_no_more_than_it_needs():
-    assert '-e ".[cli,plot,data]"' in recipe(re.escape("$(DEMO_STAMP)"))
-    assert "dev" not in recipe(re.escape("$(DEMO_STAMP)"))
+    assert "constraints.txt,cli plot data)" in recipe(re.escape("$(DEMO_STAMP)"))
+    command = [sys.executable, "requirements.py", "cli", "plot", "data"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    wanted = {str(requirement) for requirement in requirements("cli", "plot", "data")}
+    assert {str(Requirement(line)) for line in listed.splitlines()} == wanted
+
+
+def test_requirements_follow_extras_that_name_extras():
+    command = [sys.executable, "requirements.py", "dev", "pip"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    extras = PROJECT["project"]["optional-dependencies"]
+    every = requirements(*(set(extras) - {"many-labels"}))
+    assert set(listed.splitlines()) == {*map(str, every), "pip"} - {"fbeta"}
 
 
 def test_hooks_check_what_lint_checks():
