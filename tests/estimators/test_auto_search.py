@@ -416,7 +416,12 @@ def test_a_forest_has_as_many_trees_as_there_is_time_for():
         search._limit_trees(("raw", name))
         assert search.models[name].n_estimators == trees
         assert search._seconds(("raw", name)) == pytest.approx(seconds * trees / 200)
-    for name in searching.BOOSTED_NAMES:
+    few, *others = searching.BOOSTED_NAMES
+    search.models, search.expected = auto.auto_models(1.0, 0, X), {few: 1000.0}
+    search._limit_trees(("raw", few))  # of few trees there are no fewer
+    assert search.models[few].n_estimators == auto.FEW_TREES
+    assert search._seconds(("raw", few)) == 1000.0
+    for name in others:
         boosted = auto.auto_models(1.0, 0, X)[name]
         for seconds, trees in ((20.0, 100), (40.0, 50), (25.0, 80), (1000.0, 50)):
             search.models, search.expected = {name: boosted}, {name: seconds}

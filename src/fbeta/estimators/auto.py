@@ -53,6 +53,7 @@ __all__ = ["FBetaAuto", "FBetaEnsemble", "auto_models", "feature_maps"]
 
 # features among which a split of a forest is chosen: a share of all, up to a number
 SPLIT_SHARE, MAX_SPLIT_FEATURES = 0.3, 150
+FEW_TREES = 40  # that are boosted with the best splits: more follow the noise of many tables
 MAX_FOREST_FEATURES = 5000  # columns of a sparse X beyond which forests are not tried
 # of the one split of large data; fewer are held out where rows have many statistics to decode
 MAX_TRAINING_ROWS, HELD_OUT_ROWS, MIN_HELD_OUT_ROWS = 50_000, 10_000, 2000
@@ -333,9 +334,8 @@ def auto_models(
     best = clone(forest).set_params(splitter="best", min_samples_leaf=3)
     boosted = BoostedClassifier(beta, random_state=seed, n_jobs=threads)
     random = clone(boosted).set_params(splitter="random")
-    return models | dict(
-        zip((*FOREST_NAMES, *BOOSTED_NAMES), (forest, best, boosted, random), strict=True)
-    )
+    trees = forest, best, clone(boosted).set_params(n_estimators=FEW_TREES), boosted, random
+    return models | dict(zip((*FOREST_NAMES, *BOOSTED_NAMES), trees, strict=True))
 
 
 def is_large(X: Any, limit: float | None = None) -> bool:

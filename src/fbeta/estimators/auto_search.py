@@ -28,7 +28,7 @@ QUICK = "sized"  # the model that every map is tried with first: the fewest prob
 JOINT, SLOW_NAMES = "joint", ("label sets", "cardinality")  # the paper's; linear, the last to try
 LINEAR_NAMES = (QUICK, JOINT, *SLOW_NAMES)
 FOREST_NAMES = ("forest, random splits", "forest, best splits")
-BOOSTED_NAMES = ("boosted trees, best splits", "boosted trees, random splits")
+BOOSTED_NAMES = ("few boosted trees", "boosted trees, best splits", "boosted trees, random splits")
 NEIGHBOUR_NAMES = ("neighbours", "five neighbours")
 BUILT_IN = {*BOOSTED_NAMES, *NEIGHBOUR_NAMES, *LINEAR_NAMES, *FOREST_NAMES}
 TRIALS_SHARE = 0.9  # of the time limit, after which nothing new is begun
@@ -235,7 +235,7 @@ class Search:
         model, limit = self.models[pair[1]], self.clock.limit or np.inf
         share = TREES_SHARES[pair[1]] * limit / max(self._seconds(pair), 1e-9)
         if 0 < share < 1:  # zero where the time is not known
-            trees = max(MIN_TREES, int(share * model.n_estimators))
+            trees = min(model.n_estimators, max(MIN_TREES, int(share * model.n_estimators)))
             self.expected[pair[1]] *= trees / model.n_estimators
             self.models = {**self.models, pair[1]: at_most(model, "n_estimators", trees)}
 
