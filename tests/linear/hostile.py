@@ -148,28 +148,36 @@ def optimum(case, m, multinomial=False):
     C = y.max() + 1 if multinomial else 1
     T = np.zeros((U.shape[1], C))
 
-    def value(T):
-        u = U @ T
-        return (
-            _loss(u if multinomial else u[:, 0], y, weight, multinomial)
-            + 0.5 * (penalty[:, None] * T**2).sum()
-        )
+    def values(T, step, lengths):
+        """Objectives at several steps along a line, (steps,)."""
+        u = U @ T + lengths[:, None, None] * (U @ step)
+        if multinomial:
+            top = u.max(axis=2)
+            rows = top + np.log(np.exp(u - top[:, :, None]).sum(axis=2)) - u[:, at, y]
+        else:
+            rows = np.logaddexp(0, u[:, :, 0]) - y * u[:, :, 0]
+        points = T + lengths[:, None, None] * step
+        return rows @ weight + 0.5 * np.einsum("k,tkc->t", penalty, points**2)
 
-    f = value(T)
+    at, whole, halves = np.arange(len(y)), np.ones(1), 0.5 ** np.arange(1, 40)
+    f = values(T, T, whole)[0]
     for _ in range(500):
         g, H = _derivatives(U, T, y, weight, penalty, multinomial)
         D = 1 / np.sqrt(np.maximum(H.diagonal(), 1e-300))
         H = D[:, None] * H * D
         step = D * _solve(H, -D * g.T.ravel())
         step = step.reshape(C, -1).T
-        t, decrement = 1.0, -(g * step).sum()
+        decrement = -(g * step).sum()
         if decrement <= 1e-13 * f:
             return f
-        while t > 1e-12 and not value(T + t * step) <= f - 1e-4 * t * decrement:
-            t /= 2
-        if t <= 1e-12:
+        for lengths in (whole, halves):
+            after = values(T, step, lengths)
+            enough = np.flatnonzero(after <= f - 1e-4 * lengths * decrement)
+            if len(enough):
+                break
+        else:
             return f
-        T, f = T + t * step, value(T + t * step)
+        T, f = T + lengths[enough[0]] * step, after[enough[0]]
     return f
 
 

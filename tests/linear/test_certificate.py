@@ -14,7 +14,12 @@ from fbeta._threads import one_blas_thread
 from fbeta.blocks import RowBlocks
 from fbeta.linear import Cardinality, Design, LabelSets
 from fbeta.linear.batch import ProblemBatch
-from fbeta.linear.conjugate import CERTIFIED_RADIUS, CERTIFIED_SHARE, DROPPED_CURVATURE
+from fbeta.linear.conjugate import (
+    CERTIFIED_RADIUS,
+    CERTIFIED_SHARE,
+    DROPPED_CURVATURE,
+    GOAL_SLOPE,
+)
 from fbeta.losses import LOSSES
 from fbeta.rivals import BinaryRelevance
 from fbeta.statistics.codes import LabelSetCode, SizedCode
@@ -116,12 +121,13 @@ def enumerated_optimum(X, targets, alpha, effects, offsets):
     return f
 
 
-def silent(fit):
-    """Return the result of a fit, and whether it came without a warning."""
+def count_warned(fit):
+    """Return the result of a fit, and how many problems it warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         out = fit()
-    return out, not any(issubclass(w.category, ConvergenceWarning) for w in caught)
+    told = [str(w.message) for w in caught if issubclass(w.category, ConvergenceWarning)]
+    return out, sum(int(text.split()[0]) for text in told)
 
 
 def allowed(case, best):
@@ -132,7 +138,7 @@ def allowed(case, best):
 
 def check_binary(seed):
     case = binary_case(seed)
-    model, _ = silent(
+    model, _ = count_warned(
         lambda: fit_linear(
             case.X,
             sp.csc_array(case.targets),
@@ -153,7 +159,7 @@ def check_binary(seed):
 
 def check_multinomial(seed):
     case = multinomial_case(seed)
-    model, _ = silent(
+    model, _ = count_warned(
         lambda: fit_softmax(case.X, case.targets, case.alpha, fit_intercept=case.intercept)
     )
     found = hostile.objectives(case, [model.coef], [model.intercept], multinomial=True)
@@ -187,7 +193,7 @@ def set_problem(seed):
 
 def check_sets(seed):
     X, alpha, words, targets, model_type, place, effects, offsets = set_problem(seed)
-    model, quiet = silent(lambda: fit_objective(model_type, X, targets, alpha))
+    model, warned = count_warned(lambda: fit_objective(model_type, X, targets, alpha))
     best = enumerated_optimum(X, place, alpha, effects, offsets)
     if seed % 2:
         u = X @ model.coef.T @ effects.T + model.intercept
@@ -197,8 +203,8 @@ def check_sets(seed):
     found += alpha / 2 * (model.coef**2).sum()
     # what the penalty of intercepts adds is not counted here
     limit = best + TOL * (best + 1e-4 * len(X) * np.log(2)) * (1 + 1e-3) + 1e-9 * best
-    assert not quiet or found <= limit, (words, found / best - 1)
-    return int(not quiet)
+    assert warned or found <= limit, (words, found / best - 1)
+    return warned
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -220,19 +226,20 @@ def test_strong_convexity_bounds_what_is_left(seed):
 
 def check_blocks(seed, dask=False):
     rng, X, u, alpha, words = sentinels(seed, n=900)
-    y = (u + rng.logistic(size=len(X)) > 0).astype(np.int8)
-    y[:2] = 0, 1
-    case = hostile.Case(X, y[:, None].astype(np.int64), alpha, None, True, words)
+    shift = np.append(0.0, np.quantile(u, rng.uniform(0.05, 0.95, 2)))
+    Y = (u[:, None] + rng.logistic(size=(len(X), 3)) > shift).astype(np.int8)
+    Y[:2] = [[0], [1]]
+    case = hostile.Case(X, Y.astype(np.int64), alpha, None, True, words)
     if dask:
         da = pytest.importorskip("dask.array")
-        rows = [da.from_array(a, chunks=(300, a.shape[1])) for a in (X, y[:, None])]
+        rows = [da.from_array(a, chunks=(300, a.shape[1])) for a in (X, Y)]
     else:
-        rows = [RowBlocks(X, y[:, None], memory=60_000, rows=450)]
-    model, quiet = silent(lambda: BinaryRelevance(alpha=alpha).fit(*rows))
+        rows = [RowBlocks(X, Y, memory=60_000, rows=450)]
+    model, warned = count_warned(lambda: BinaryRelevance(alpha=alpha).fit(*rows))
     found = hostile.objectives(case, model.coef_, np.atleast_1d(model.intercept_))
-    best = np.array([hostile.optimum(case, 0)])
-    assert not quiet or (found <= allowed(case, best)).all(), (words, found / best - 1)
-    return int(not quiet)
+    best = np.array([hostile.optimum(case, m) for m in range(3)])
+    assert (~(found <= allowed(case, best))).sum() <= warned, (words, found / best - 1)
+    return warned
 
 
 def check_dask(seed):
@@ -244,8 +251,8 @@ KINDS = {
     check_binary: (1200, 3, 12),
     check_multinomial: (600, 1, 3),
     check_sets: (600, 1, 2),
-    check_blocks: (450, 1, 1),
-    check_dask: (150, 1, 1),
+    check_blocks: (450, 3, 3),
+    check_dask: (150, 3, 3),
 }
 
 
@@ -273,12 +280,27 @@ def test_one_sentinel_for_unknown():
     w = rng.normal(size=10)
     y = (rng.random(1000) < 1 / (1 + np.exp(-X @ w))).astype(int)
     X[0, 0], y[0] = 999999.0, 1
-    model, quiet = silent(lambda: BinaryRelevance(alpha=1.0).fit(X, y[:, None]))
+    model, warned = count_warned(lambda: BinaryRelevance(alpha=1.0).fit(X, y[:, None]))
     case = hostile.Case(X, y[:, None], 1.0, None, True, "")
     found = hostile.objectives(case, model.coef_, np.atleast_1d(model.intercept_))[0]
-    assert quiet
+    assert not warned
     assert found <= hostile.optimum(case, 0) * (1 + 1.1e-6)
     assert model.coef_[0, 0] == pytest.approx(0.506, abs=2e-3)
+
+
+def factor(radius):
+    """The factor of the theorem, omega."""
+    return 2 * (radius + (1 - radius) * np.log1p(-radius)) / radius**2
+
+
+def test_goals_of_rows_that_are_near_are_within_the_tolerance():
+    """Goals between half of the tolerance and all of it, times their factors."""
+    share = np.linspace(1e-6, 1, 10_001)  # of the radius, at half of the tolerance
+    goal = CERTIFIED_SHARE * (2 - GOAL_SLOPE * share)
+    reached = goal * factor(CERTIFIED_RADIUS * share * np.sqrt(goal / CERTIFIED_SHARE))
+    assert (goal > CERTIFIED_SHARE).all()
+    assert reached.max() <= 1
+    assert reached.max() > 0.999  # no smaller slope would do
 
 
 @pytest.mark.parametrize("name", [slow("logistic"), "exponential", "squared", slow("softmax")])
@@ -286,7 +308,7 @@ def test_the_decrement_times_a_factor_is_a_bound(name):
     """In long double, at points near and far, with curvature of any rows left out."""
     rng, holds = np.random.default_rng(0), 0
     radius = CERTIFIED_RADIUS / (1 - DROPPED_CURVATURE)
-    omega = 2 * (radius + (1 - radius) * np.log1p(-radius)) / radius**2
+    omega = factor(radius)
     assert omega / (1 - DROPPED_CURVATURE) <= 1 / CERTIFIED_SHARE
     for _ in range(20):
         n, d, alpha = 30, 3, 10.0 ** rng.uniform(-2, 1)

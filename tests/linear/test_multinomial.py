@@ -89,10 +89,10 @@ def test_problems_do_not_depend_on_their_company(monkeypatch):
     for m in range(classes.shape[1]):
         alone = fit_softmax(X, classes[:, [m]], 1.0, tol=1e-12)
         part = slice(*firsts(together)[m : m + 2])
-        np.testing.assert_allclose(together.coef[part], alone.coef, atol=1e-6)
+        np.testing.assert_allclose(together.coef[part], alone.coef, atol=5e-6)
     monkeypatch.setattr("fbeta.linear.problems.BATCH_COLUMNS", 1)
     blocks = fit_softmax(X, classes, 1.0, tol=1e-12)
-    np.testing.assert_allclose(blocks.coef, together.coef, atol=1e-6)
+    np.testing.assert_allclose(blocks.coef, together.coef, atol=5e-6)
 
 
 def test_hessian_and_gradient():

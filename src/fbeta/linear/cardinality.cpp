@@ -158,7 +158,7 @@ INLINE double law_of_sizes(const int *size, int C, const Vec *g, double top, int
 
 } // namespace
 
-CLONES void evaluate_sizes(int s, int C, const int *size, int n, const double *u, double *log_total,
+ALL_CLONES void evaluate_sizes(int s, int C, const int *size, int n, const double *u, double *log_total,
                            double *kept) {
     int c = s + C, K = size[C - 1], width = 3 * s + 2 * C;
     Buffer<Vec> scores, odds, law, own;
@@ -204,7 +204,7 @@ CLONES void evaluate_sizes(int s, int C, const int *size, int n, const double *u
     }
 }
 
-CLONES void multiply_sizes(int s, int C, const int *size, int n, const double *kept, const double *v,
+ALL_CLONES void multiply_sizes(int s, int C, const int *size, int n, const double *kept, const double *v,
                            double *out) {
     int c = s + C, K = size[C - 1], width = 3 * s + 2 * C;
     Buffer<Vec> change, law, own, found;

@@ -47,6 +47,7 @@ CONSTANTS = {
     "forcing": conjugate.FORCING,
     "max_forcing": conjugate.MAX_FORCING,
     "dropped_curvature": conjugate.DROPPED_CURVATURE,
+    "goal_slope": conjugate.GOAL_SLOPE,
     "goal_factor": conjugate.GOAL_FACTOR,
     "max_lowered": conjugate.MAX_LOWERED,
     "max_tentative": conjugate.MAX_TENTATIVE,

@@ -40,8 +40,9 @@ MAX_KERNEL_FEATURES = 1024  # whose columns of coefficients fit the registers of
 UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to double precision
 # what is left to gain is at most 1 / CERTIFIED_SHARE times the decrement where the scores of no row
 # can change by more than CERTIFIED_RADIUS within it, but for rows that have at most the share
-# DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md)
-CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE = 0.9, 0.05, 0.5
+# DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md); where they change by a share r of
+# that radius, and no row is left out, it may be 2 - GOAL_SLOPE * r times as large (in C++)
+CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE, GOAL_SLOPE = 0.9, 0.05, 0.5, 0.9
 MIN_SMALLEST = 0.05  # lower end of a spectrum below which a factorised Hessian is made anew first
 MAX_TENTATIVE = 3  # first points, and then every other one, at which curvature is left out
 GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out, and how often

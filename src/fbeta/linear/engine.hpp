@@ -18,7 +18,7 @@ enum Status { OPEN, CERTIFIED, HARD }; // HARD: the Hessian has to be factorised
 #define FBETA_NUMBERS(DO)                                                                          \
     DO(int, n_rows) DO(int, n_columns) DO(int, n_problems) DO(int, loss)                           \
     DO(int, single)                /* 1: compute in single precision */                            \
-    DO(int, wide)                  /* 1: registers of 64 bytes, not of 32, if it was so compiled */ \
+    DO(int, wide)                  /* 1: registers of 64 bytes, not of 32, where there are */       \
     DO(int, double_entries)        /* 1: the entries of the matrix are doubles, not floats */      \
     DO(int, intercept)             /* 1: the last column of the matrix is the intercept's */       \
     DO(int, width)                 /* columns of a problem, filled up to a power of 2 */           \
@@ -27,6 +27,7 @@ enum Status { OPEN, CERTIFIED, HARD }; // HARD: the Hessian has to be factorised
     DO(double, tol_share)          /* share of the tolerance to reach */                           \
     DO(double, certified_radius)   /* change of scores within which a decrement is a bound */      \
     DO(double, dropped_curvature)  /* share of a Hessian that rows beyond it may have */           \
+    DO(double, goal_slope)         /* by which goals fall with the reach of the farthest row */    \
     DO(double, goal_factor)        /* by which goals fall while rows beyond it have more */        \
     DO(int, max_lowered)                                                                           \
     DO(int, max_tentative)         /* first points at which rows beyond it are left out */         \
@@ -114,15 +115,17 @@ class Solver {
 template <int register_bytes> Solver *make_solver(Problems &problems);
 
 #ifdef FBETA_WIDE
-inline Solver *make_solver(Problems &q) { return q.wide ? make_solver<64>(q) : make_solver<32>(q); }
 inline bool has_wide_registers() { // those of x86-64-v4
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
 }
+inline Solver *make_solver(Problems &q) {
+    return q.wide && has_wide_registers() ? make_solver<64>(q) : make_solver<32>(q);
+}
 #else
-inline Solver *make_solver(Problems &q) { return make_solver<32>(q); }
 inline bool has_wide_registers() { return false; }
+inline Solver *make_solver(Problems &q) { return make_solver<32>(q); }
 #endif
 
 // Laws of s labels with scores and potentials of C increasing sizes, over n rows: from scores u,

@@ -567,7 +567,7 @@ template <class S, int LANES> class Newton final : public Solver {
             // a mean of rows is no farther from their centre than the farthest row
             double most = 4 * farthest * farthest / alpha + small[lane][0];
             if (most * limit <= radius)
-                return limit;
+                return relaxed(limit, most);
         }
         for (int a = 0; q.intercept && a < C; a++) {
             double square = 0;
@@ -586,7 +586,7 @@ template <class S, int LANES> class Newton final : public Solver {
             return pair * change * change + base;
         };
         if (reach(farthest) * limit <= radius)
-            return limit;
+            return relaxed(limit, reach(farthest));
         int count = 0;
         for (bool counted : {false, true})
             for (int i = 0; i < n; i++) {
@@ -604,6 +604,12 @@ template <class S, int LANES> class Newton final : public Solver {
                 }
             }
         return worst > 0 ? std::min(limit, radius / worst) : limit;
+    }
+
+    // The same where every row reaches so far: up to twice as much. Outcomes may have been left out.
+    double relaxed(double limit, double reach) const {
+        double share = std::sqrt(reach * limit / radius);
+        return multinomial ? limit : limit * (2 - q.goal_slope * share);
     }
 
     void first_bounds(int s, double size, double most) {
@@ -765,21 +771,20 @@ template <class S, int LANES> class Newton final : public Solver {
         bool going = length > 0 && size >= 0;
         double ratio = k.add_step(length, size, most);
         bool below = !k.far && k.lower <= k.limit;
+        bool certified = !k.far && k.upper <= k.limit;
+        bool close = size <= k.share || k.upper - k.lower <= q.forcing * k.lower;
         // so close that single precision need not evaluate the next point
         double left = k.lower * k.scale * k.scale / (k.value + q.objective_floor);
         bool unchecked = SINGLE && !k.far && left <= q.unchecked_decrease;
-        if (unchecked && !below && size <= q.residual_share * k.limit) {
+        if (unchecked && (certified || close))
             accept_unchecked(s);
-            return ratio;
-        }
-        bool close = size <= k.share || k.upper - k.lower <= q.forcing * k.lower;
-        if (!k.far && k.upper <= k.limit)
+        else if (certified)
             finish(s, CERTIFIED);
         else if (k.steps >= q.max_steps)
             finish(s, HARD);
         else if (!going || !(size > 0)) // limited by rounding error
             below ? finish(s, SINGLE ? CERTIFIED : HARD) : start_move(s);
-        else if (close && !below && !unchecked)
+        else if (close && !below)
             start_move(s);
         else if (close && SINGLE)
             finish(s, CERTIFIED); // to the accuracy of single precision

@@ -38,8 +38,9 @@ template <Loss loss, class S> INLINE Triple<S> evaluate(S y, S u, bool far) {
 
 // A binary loss; a problem has one column.
 template <class S, Loss which> class Binary final : public Objective<S> {
-    CLONES static void rows_of(const S *y, const S *weight, int count, S *__restrict u,
-                               S *__restrict f, S *__restrict k, bool far) {
+    template <bool far>
+    ALL_CLONES static void rows_of(const S *y, const S *weight, int count, S *__restrict u,
+                                   S *__restrict f, S *__restrict k) {
         for (int i = 0; i < count; i++) {
             Triple<S> t = evaluate<which>(y[i], u[i], far);
             S w = weight ? weight[i] : S(1);
@@ -50,7 +51,7 @@ template <class S, Loss which> class Binary final : public Objective<S> {
     }
 
     template <bool some_far>
-    CLONES static void wide_of(const S *y, const S *weight, int count, const S *on, const S *far,
+    ALL_CLONES static void wide_of(const S *y, const S *weight, int count, const S *on, const S *far,
                                S *__restrict U, S *__restrict K, S *__restrict score,
                                S *__restrict change, S *__restrict loss, S *__restrict sum) {
         constexpr int L = lanes<S>;
@@ -74,7 +75,7 @@ template <class S, Loss which> class Binary final : public Objective<S> {
   public:
     void rows(const S *y, const S *weight, int, int count, int, S *u, S *f, S *k,
               bool far) const override {
-        rows_of(y, weight, count, u, f, k, far);
+        (far ? rows_of<true> : rows_of<false>)(y, weight, count, u, f, k);
     }
 
     void all_lanes(bool some_far, const S *y, const S *weight, int count, const S *on, const S *far,
@@ -122,7 +123,7 @@ template <class S> class Softmax final : public Objective<S> {
             p[(size_t)c * stride] = c == y ? now : p[(size_t)c * stride] * (S(1) - now) / (S(1) - own);
     }
 
-    CLONES static void rows_of(const S *y, const S *weight, int classes, int count, int stride,
+    ALL_CLONES static void rows_of(const S *y, const S *weight, int classes, int count, int stride,
                                S *__restrict u, S *__restrict f, S *__restrict k, bool far,
                                S cautious_loss) {
         S *total = f, *top = k + (size_t)classes * stride;

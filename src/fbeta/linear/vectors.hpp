@@ -22,15 +22,25 @@
 #define FBETA_REGISTER_BYTES 32
 #endif
 
-// The loader picks the version that suits the processor.
+// What the sources say of registers is compiled for the processors that have those, and the loader
+// picks the version that suits (CLONES); all else for every kind (ALL_CLONES).
 #ifndef FBETA_WIDE
 #define CLONES
-#elif __GNUC__ < 12
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#elif FBETA_REGISTER_BYTES == 64
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "default")))
+#define ALL_CLONES
 #else
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#if __GNUC__ < 12
+#define FBETA_V4 "avx512f"
+#define FBETA_V3 "avx2"
+#else
+#define FBETA_V4 "arch=x86-64-v4"
+#define FBETA_V3 "arch=x86-64-v3"
+#endif
+#define ALL_CLONES __attribute__((target_clones(FBETA_V4, FBETA_V3, "default")))
+#if FBETA_REGISTER_BYTES == 64
+#define CLONES __attribute__((target(FBETA_V4)))
+#else
+#define CLONES __attribute__((target_clones(FBETA_V3, "default")))
+#endif
 #endif
 
 #define EIGHT(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
