@@ -115,7 +115,6 @@ template <class S, int LANES> class Newton final : public Solver {
     INLINE int of(int lane) const { return lane >> width_bits; }
     INLINE int class_of(int lane) const { return lane & (width - 1); }
     INLINE size_t column_of(int problem) const { return multinomial ? q.first[problem] : problem; }
-    INLINE const S *weights(int from) const { return weight.empty() ? nullptr : &weight[from]; }
     INLINE Vec over_slots(Vec v) const { return sum_over<S, LANES>(v, width); }
 
     INLINE Mask at(Stage stage) const {
@@ -167,7 +166,7 @@ template <class S, int LANES> class Newton final : public Solver {
                 change[from + i][lane + c] = v;
                 u[(size_t)c * PART + i] = score[from + i][lane + c] += v;
             }
-        const S *w = weights(from);
+        const S *w = &weight[from];
         objective->rows(y + (size_t)s * n + from, w, C, count, PART, u, f, h, k.far);
         S loss = 0;
         for (int i = 0; i < count; i++)
@@ -180,7 +179,7 @@ template <class S, int LANES> class Newton final : public Solver {
                 K[from + i][lane + c] = kappa;
                 U[from + i][lane + c] = u[(size_t)c * PART + i];
                 S diagonal = multinomial ? kappa * (S(1) - kappa) : kappa;
-                sum += multinomial && w ? w[i] * diagonal : diagonal;
+                sum += multinomial ? w[i] * diagonal : diagonal;
             }
             total[lane + c] += sum;
         }
@@ -201,7 +200,7 @@ template <class S, int LANES> class Newton final : public Solver {
         for (int l = 0; l < LANES; l++)
             for (int i = 0; i < count; i++)
                 own[(size_t)i * LANES + l] = y[(size_t)l * n + from + i];
-        objective->all_lanes(some_far, own, weights(from), count, on, far, (S *)(U + from),
+        objective->all_lanes(some_far, own, &weight[from], count, on, far, (S *)(U + from),
                              (S *)(K + from), (S *)(score + from), (S *)(change + from), loss, sum);
         for (int l = 0; l < LANES; l++)
             if (slot[l].moves()) {
@@ -238,7 +237,6 @@ template <class S, int LANES> class Newton final : public Solver {
 
     // The same of slots that do not move.
     INLINE void multiply_by_curvature(int from, int count, Vec unit, Mask moves) {
-        const S *w = weight.empty() ? nullptr : weight.data();
         for (int i = from; !multinomial && i < from + count; i++)
             U[i] = choose(moves, U[i], K[i] * choose(centring, unit, U[i]));
         if (!multinomial)
@@ -248,7 +246,7 @@ template <class S, int LANES> class Newton final : public Solver {
             if (group == 1) // of each intercept, only the effect on its own class
                 average = choose(centring, kappa, average);
             u = kappa * (u - average);
-            U[i] = choose(moves, U[i], w ? w[i] * u : u);
+            U[i] = choose(moves, U[i], weight[i] * u);
         }
     }
 
@@ -377,7 +375,7 @@ template <class S, int LANES> class Newton final : public Solver {
                     S v = change[from + i][lane + c], start = score[from + i][lane + c] - v;
                     u[(size_t)c * PART + i] = start + step * v;
                 }
-            objective->rows(y + (size_t)s * n + from, weights(from), C, count, PART, u, f, h, false);
+            objective->rows(y + (size_t)s * n + from, &weight[from], C, count, PART, u, f, h, false);
             for (int c = 0; c < C; c++)
                 for (int i = 0; i < count; i++)
                     out += u[(size_t)c * PART + i] * change[from + i][lane + c];
@@ -511,7 +509,7 @@ template <class S, int LANES> class Newton final : public Solver {
     // Weighted curvature of a row that bounds changes of its scores, as in objectives.py.
     INLINE double mass(int i, int lane) const {
         double own = K[i][lane];
-        return !multinomial ? own : weight.empty() ? 0.5 * own : 0.5 * weight[i] * own;
+        return multinomial ? 0.5 * weight[i] * own : own;
     }
 
     // Leave out curvature of rows whose scores may change by more than a radius, and lower the goal
@@ -863,6 +861,7 @@ template <class S, int LANES> class Newton final : public Solver {
                 to.assign(from, from + count);
         };
         copy(mean, q.mean, p - 1);
+        weight.assign(n, 1);
         copy(weight, q.weight, n);
         copy(penalty, q.penalty, p);
         copy(variance, q.variance, p);

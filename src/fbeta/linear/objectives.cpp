@@ -43,7 +43,7 @@ template <class S, Loss which> class Binary final : public Objective<S> {
                                    S *__restrict f, S *__restrict k) {
         for (int i = 0; i < count; i++) {
             Triple<S> t = evaluate<which>(y[i], u[i], far);
-            S w = weight ? weight[i] : S(1);
+            S w = weight[i];
             f[i] = w * t.value + S(0) * u[i]; // NaN where the score is not finite
             u[i] = w * t.first;
             k[i] = w * t.second;
@@ -56,7 +56,7 @@ template <class S, Loss which> class Binary final : public Objective<S> {
                                S *__restrict change, S *__restrict loss, S *__restrict sum) {
         constexpr int L = lanes<S>;
         for (int i = 0; i < count; i++, y += L, U += L, K += L, score += L, change += L) {
-            S w = weight ? weight[i] : S(1);
+            S w = weight[i];
             for (int l = 0; l < L; l++) {
                 bool moves = on[l] > 0;
                 S v = U[l], s = score[l] + v;
@@ -134,12 +134,12 @@ template <class S> class Softmax final : public Objective<S> {
             S *p = k + (size_t)c * stride, *g = u + (size_t)c * stride;
             for (int i = 0; i < count; i++) {
                 p[i] /= total[i];
-                g[i] = (weight ? weight[i] : S(1)) * (p[i] - (y[i] == S(c)));
+                g[i] = weight[i] * (p[i] - (y[i] == S(c)));
             }
         }
         for (int i = 0; i < count; i++) {
             S loss = top[i] + std::log(total[i]);
-            f[i] = (weight ? weight[i] : S(1)) * loss;
+            f[i] = weight[i] * loss;
             if (far && loss > cautious_loss)
                 be_cautious(int(y[i]), loss, classes, stride, k + i);
         }
