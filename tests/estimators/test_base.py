@@ -191,24 +191,37 @@ def test_an_interruption_anywhere_changes_nothing(estimator):
     assert fitted.fit(OTHER, labels).predict(OTHER).shape == Y.shape
 
 
-def test_no_thread_sees_half_a_fit():
-    clf, stop, wrong = FBetaClassifier().fit(X, Y), threading.Event(), []
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "score"])
+def test_no_thread_sees_half_a_fit(ask):
+    clf, stop, wrong, count = FBetaClassifier().fit(X, Y), threading.Event(), [], 0
+    questions = {
+        5: (X, Y) if ask == "score" else (X,),
+        7: (OTHER, SETS) if ask == "score" else (OTHER,),
+    }
 
     def watch():
+        nonlocal count
         while not stop.is_set():
             try:
-                clf.predict(X if clf.n_features_in_ == 5 else OTHER)
-            except ValueError as error:
+                getattr(clf, ask)(*questions[clf.n_features_in_])
+                count += 1
+            except Exception as error:
                 # the one estimator was replaced by the other in between, as a whole
-                wrong.extend([] if "features" in str(error) else [error])
+                if "features" not in str(error) and "label" not in str(error):
+                    wrong.append(error)
 
     watcher = threading.Thread(target=watch)
-    watcher.start()
-    for i in range(40):
-        clf.fit(*((X, Y) if i % 2 else (OTHER, SETS)))
-    stop.set()
-    watcher.join()
-    assert not wrong
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        watcher.start()
+        for i in range(100):
+            clf.fit(*((X, Y) if i % 2 else (OTHER, SETS)))
+    finally:
+        stop.set()
+        watcher.join()
+        sys.setswitchinterval(before)
+    assert count > 20 and not wrong, wrong
 
 
 def test_a_fit_forgets_the_one_before():

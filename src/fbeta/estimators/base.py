@@ -92,12 +92,13 @@ def answers(kind: str) -> Callable[[Method], Method]:
         @wraps(method)
         def ask(self: Any, X: Any, **options: Any) -> Any:
             check_is_fitted(self)
+            fitted = copy(self)  # one state, whatever another thread fits meanwhile
             if in_blocks(X):
-                return answer_blocks(self, partial(getattr(self, name), **options), X, kind)
+                return answer_blocks(fitted, partial(getattr(fitted, name), **options), X, kind)
             if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
-                coef = getattr(getattr(self, "best_estimator_", self), "coef_", None)
-                namespace_and_device(coef_=coef, **{f"X of {type(self).__name__}.{name}()": X})
-            return method(self, X, **options)
+                coef = getattr(getattr(fitted, "best_estimator_", fitted), "coef_", None)
+                namespace_and_device(coef_=coef, **{f"X of {type(fitted).__name__}.{name}()": X})
+            return method(fitted, X, **options)
 
         name = method.__name__
         return cast(Method, ask)
@@ -412,9 +413,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             that only a test fold has: they count, and are never predicted.
         """
         check_is_fitted(self)
-        truth = self._label_form.read(y, "y", unseen=True)
-        beta = check_beta(self.beta)
-        found = to_numpy(self.decide(X, [beta], expected=False).labels[beta])
+        fitted = copy(self)  # one state, as in ``answers``
+        truth = fitted._label_form.read(y, "y", unseen=True)
+        beta = check_beta(fitted.beta)
+        found = to_numpy(fitted.decide(X, [beta], expected=False).labels[beta])
         predicted = sp.csr_array(found, dtype=np.int8)
         predicted.resize(truth.shape)
         return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
