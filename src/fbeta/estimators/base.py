@@ -91,8 +91,8 @@ def answers(kind: str) -> Callable[[Method], Method]:
     def decorate(method: Method) -> Method:
         @wraps(method)
         def ask(self: Any, X: Any, **options: Any) -> Any:
-            check_is_fitted(self)
             fitted = copy(self)  # one state, whatever another thread fits meanwhile
+            check_is_fitted(fitted)
             if in_blocks(X):
                 return answer_blocks(fitted, partial(getattr(fitted, name), **options), X, kind)
             if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
@@ -246,8 +246,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if reset:
             self.__dict__.pop("table_encoder_", None)
         plain = isinstance(X, np.ndarray) and not hasattr(self, "table_encoder_")
-        passes_on = self._passes_on
-        return X if plain else encode_table(self, X, reset=reset, passes_on=passes_on)
+        return X if plain else encode_table(self, X, reset=reset, passes_on=self._passes_on)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and alphas of a search share: here X itself."""
@@ -412,11 +411,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             As for :meth:`fit`. Label sets may have labels that ``fit`` did not see, such as those
             that only a test fold has: they count, and are never predicted.
         """
-        check_is_fitted(self)
         fitted = copy(self)  # one state, as in ``answers``
+        check_is_fitted(fitted)
         truth = fitted._label_form.read(y, "y", unseen=True)
-        beta = check_beta(fitted.beta)
-        found = to_numpy(fitted.decide(X, [beta], expected=False).labels[beta])
-        predicted = sp.csr_array(found, dtype=np.int8)
+        (found,) = fitted.decide(X, expected=False).labels.values()
+        predicted = sp.csr_array(to_numpy(found), dtype=np.int8)
         predicted.resize(truth.shape)
-        return fbeta_score(truth, predicted, beta, sample_weight=sample_weight)
+        return fbeta_score(truth, predicted, fitted.beta, sample_weight=sample_weight)
