@@ -555,8 +555,9 @@ def test_own_candidates_that_fail_are_named(error, n, monkeypatch):
     X, Y, _, _ = make_calibrated(n, n_labels=2, n_features=6)
     events, own = [], [("mine", Broken())]
     clf = FBetaAuto(cv=2, candidates=own, time_limit=1000, random_state=0)
-    few = {name: model for name, model in auto.auto_models(1.0, 0, X).items() if name == "sized"}
+    few, raw = {"sized": auto.auto_models(1.0, 0, X)["sized"]}, {"raw": feature_maps(X, 0)["raw"]}
     monkeypatch.setattr(auto, "auto_models", lambda *args: few)
+    monkeypatch.setattr(auto, "feature_maps", lambda *args: raw)
     if error is CancelledError:  # not an error of the candidate
         with pytest.raises(CancelledError):
             clf.fit(X, Y)
