@@ -305,7 +305,7 @@ def independent_law(
     if others is not None:
         pmf, first, empty = _convolved(xp, pmf, others), 1, empty * others[0, :]
     # what was found may be less than the bounds of the windows say
-    above = cumulative_sum(xp, xp.flip(pmf, axis=0), axis=0)
+    above = sums_of_first(xp, 1.0 * xp.flip(pmf, axis=0))
     left_out = xp.all(above < exp(-NEGLIGIBLE_LOG_PROBABILITY), axis=1)
     last = int(pmf.shape[0]) - 1 - int(xp.sum(astype(xp, left_out, pmf.dtype)))
     return IndependentLaw(xp, first, pmf[first - 1 : max(first, last) + 1, :], empty, log_odds)
@@ -317,13 +317,15 @@ def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:
     starts = range(0, s, LABELS_PER_WINDOW)
     if not n:
         return [0] * len(starts), [s] * len(starts)
-    mean = cumulative_sum(xp, ascending, axis=0)
-    distance = distance_from_mean(xp, cumulative_sum(xp, ascending * (1 - ascending), axis=0))
-    above = host_integers(xp.max(mean + distance, axis=1))
-    below = host_integers(xp.min(mean - distance, axis=1))
     # a window keeps the lower end of its first label and the upper end of its last
-    high = [min(above[min(start + LABELS_PER_WINDOW, s) - 1] + 1, s) for start in starts]
-    low = [max(below[start], 0) for start in starts]
+    ends = [*starts, *(min(start + LABELS_PER_WINDOW, s) - 1 for start in starts)]
+    places = xp.asarray(ends, dtype=xp.int64, device=ascending.device)
+    terms = 1.0 * ascending, ascending * (1 - ascending)
+    mean, variance = (xp.take(sums_of_first(xp, part), places, axis=0) for part in terms)
+    distance = distance_from_mean(xp, variance)
+    above = host_integers(xp.max((mean + distance)[len(starts) :, :], axis=1))
+    below = host_integers(xp.min((mean - distance)[: len(starts), :], axis=1))
+    high, low = [min(size + 1, s) for size in above], [max(size, 0) for size in below]
     # sizes that were left out stay out: the lower ends must not fall again
     for i in reversed(range(len(low) - 1)):
         low[i] = min(low[i], low[i + 1])
