@@ -43,7 +43,6 @@ UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to doubl
 # DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md); where they change by a share r of
 # that radius, and no row is left out, it may be 2 - GOAL_SLOPE * r times as large (in C++)
 CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE, GOAL_SLOPE = 0.9, 0.05, 0.5, 0.9
-MIN_SMALLEST = 0.05  # lower end of a spectrum below which a factorised Hessian is made anew first
 MAX_TENTATIVE = 3  # first points, and then every other one, at which curvature is left out
 GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out, and how often
 
@@ -213,7 +212,6 @@ class Iterates(PerProblem):
 
 Build: TypeAlias = Callable[[ProblemBatch, Evaluation], Preconditioner]
 Search: TypeAlias = Callable[[ProblemBatch, Evaluation, Preconditioner, Array, Array], Directions]
-Renew: TypeAlias = Callable[[Evaluation, Preconditioner, Array], Preconditioner]
 
 
 def certified(
@@ -224,25 +222,26 @@ def certified(
     build: Build,
     search: Search,
     share: float = 1.0,
-    renew: Renew | None = None,
+    fresh: Build | None = None,
 ) -> tuple[Directions, Array]:
     """Return directions with upper bounds of twice what is left to gain, infinite where unknown.
 
     ``search`` compares bounds of ``g' H^-1 g`` with what they have to reach, (m,), which is the
     second result; its last argument is which problems are cautious. ``share`` is that of the
-    batch's Hessian which the Hessian of all rows surely has. ``renew`` may make another
-    preconditioner for problems, (m,), whose bounds are too weak.
+    batch's Hessian which the Hessian of all rows surely has. Where ``build`` factorises Hessians,
+    and may keep those of points before, ``fresh`` does not keep any.
     """
     xp, reached = batch.xp, share * CERTIFIED_SHARE * limit
     concordance = batch.objective.self_concordance
     radius = (share * CERTIFIED_RADIUS / concordance) ** 2 if concordance else float("inf")
-    here = _Point(state, batch, at, build, search, renew, radius)
+    here = _Point(state, batch, at, build, search, fresh, radius)
     if batch.objective.preconditioners[0] == "diagonal":
         found = here.by_penalty(limit, reached)
         return found, found.goal
-    easy = GOAL_FACTOR * radius / xp.clip(xp.max(batch.expected_reach()), TINY, None) >= reached
-    by_rows = renew is not None or not bool(xp.any(easy))
-    found = here.by_rows(reached) if by_rows else here.by_distance(reached, easy)
+    # steps with factorised Hessians cost next to nothing
+    factor = GOAL_FACTOR if fresh is None else float("inf")
+    easy = factor * radius / xp.clip(xp.max(batch.expected_reach()), TINY, None) >= reached
+    found = here.by_distance(reached, easy) if bool(xp.any(easy)) else here.by_rows(reached)
     none = xp.full_like(reached, xp.inf)
     found.upper = xp.where(found.upper <= found.goal, found.upper / (share * CERTIFIED_SHARE), none)
     return found, found.goal
@@ -257,7 +256,7 @@ class _Point:
     at: Evaluation
     build: Build
     search: Search
-    renew: Renew | None
+    fresh: Build | None
     radius: float
 
     def directions(self, made: Preconditioner, goal: Array) -> Directions:
@@ -277,13 +276,18 @@ class _Point:
         return replace(found, upper=upper, goal=none)
 
     def by_distance(self, reached: Array, easy: Array) -> Directions:
-        """Return directions; rows are looked at for problems that may end but for far rows."""
-        batch, xp, cautious = self.batch, self.batch.xp, self.state.cautious
+        """Return directions; rows are looked at for problems that may end but for far rows.
+
+        With factorised Hessians, only once steps gain nothing: bounds of all rows take far longer.
+        """
+        batch, xp, state = self.batch, self.batch.xp, self.state
         made = self.build(batch, self.at)
-        goal = xp.minimum(reached, self.radius / xp.clip(made.farthest(), TINY, None))
+        farthest = made.farthest(self.at)
+        goal = xp.minimum(reached, self.radius / xp.clip(farthest, TINY, None))
         first = xp.where(easy, goal, reached)
         found = self.directions(made, first)
-        low = (found.upper <= reached) & (found.upper > goal) & ~cautious
+        low = (found.upper <= reached) & (found.upper > goal) & ~state.cautious
+        low = low & ((state.stalled > 0) | (state.budget <= 0) | (self.fresh is None))
         found.goal = xp.where(low, goal, first)
         found.upper = xp.where(found.upper > first, xp.full_like(goal, xp.inf), found.upper)
         some, others = (xp.nonzero(chosen)[0] for chosen in (low, ~low))
@@ -300,29 +304,21 @@ class _Point:
         Tentatively, rows with little curvature are left out: bounds that are low enough without
         them are certificates, and where they are not, the next direction has these rows.
         """
-        batch, xp, state, renew = self.batch, self.batch.xp, self.state, self.renew
+        batch, xp, state = self.batch, self.batch.xp, self.state
         tentative = (state.n_iter + 1 < MAX_TENTATIVE) | (state.n_iter % 2 == 1)
-        tentative = tentative & ~state.cautious & (renew is None and batch.width == 1)
+        tentative = tentative & ~state.cautious & (self.fresh is None and batch.width == 1)
         if bool(xp.any(tentative)):
             lowered = self._leave_out(xp.where(tentative, reached, 0 * reached))
             reached = xp.where(tentative, lowered, reached)
-        made = self.build(batch, self.at)
+        made = (self.fresh or self.build)(batch, self.at)
         found = self.directions(made, reached)
         found.goal, below = reached, found.upper <= reached
         if not bool(xp.any(below)):
             return found
-        old = made.smallest < 1  # made for a point before
-        stale = below & (made.smallest < MIN_SMALLEST)
-        if renew is not None and bool(xp.any(stale)):
-            made = renew(self.at, made, stale)
         found.goal = self._certifiable(made, below, reached)
         failed = below & (found.upper > found.goal)
         if not bool(xp.any(failed)):
             return found
-        weak = failed & old & ~stale
-        if renew is not None and bool(xp.any(weak)):
-            made = renew(self.at, made, weak)
-            found.goal = xp.where(weak, self._certifiable(made, weak, reached), found.goal)
         goal = xp.where(failed, found.goal, xp.full_like(reached, xp.inf))
         again = self.directions(made, goal)
         found.direction = xp.where(batch.spread(failed), again.direction, found.direction)
@@ -355,13 +351,10 @@ class _Point:
 
     def _certifiable(self, made: Preconditioner, needed: Array, goal: Array) -> Array:
         """Lower goals to where no score changes too much, but of rows that matter little."""
-        batch, xp, radius, worst = self.batch, self.batch.xp, self.radius, made.farthest()
-        reaches = made.reaches(needed) if worst is None else []
-        if worst is None:
-            worst = xp.max(xp.stack([xp.max(own, axis=0) for own in reaches]), axis=0)
-        if not bool(xp.any(worst * goal > radius)):
+        batch, xp, radius = self.batch, self.batch.xp, self.radius
+        if not bool(xp.any(made.farthest(self.at) * goal > radius)):
             return goal
-        parts, count, reaches = [], xp.zeros_like(goal), reaches or made.reaches(needed)
+        parts, count, reaches = [], xp.zeros_like(goal), made.reaches(needed)
         for mass, own in zip(batch.masses(self.at.curvature), reaches, strict=True):
             cost = xp.where(mass > 0, 2 * mass * own[:, :, None], xp.zeros_like(mass))
             reach = xp.minimum(own[:, :, None], 1 / xp.clip(mass, TINY, None))

@@ -21,7 +21,7 @@ from fbeta._threads import run_threaded
 from fbeta.linear.batch import Evaluation, Losses, ProblemBatch, take_problems
 from fbeta.linear.conjugate import FORCING, Directions, certified, conjugate_gradients
 from fbeta.linear.driver import Oracle, State, StepRule, effective_tol, minimise
-from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Factorised, Preconditioner
+from fbeta.linear.preconditioners import PRECONDITIONERS, Diagonal, Preconditioner
 
 if TYPE_CHECKING:
     from fbeta.linear.problems import Problems
@@ -83,12 +83,13 @@ class ArrayOracle(Oracle):
         batch, cautious, radius = self.batch, state.cautious, self.unseen_radius
 
         def build(own: ProblemBatch, there: Evaluation) -> Preconditioner:
-            return self.kind.build(own, there, self.preconditioner, self.steps)
+            made = self.kind.build(own, there, self.preconditioner, self.steps)
+            self.preconditioner = made if self.factorised else None
+            return made
 
         def search(
             own: ProblemBatch, there: Evaluation, made: Preconditioner, goal: Array, far: Array
         ) -> Directions:
-            self.preconditioner = made if isinstance(made, Factorised) else None
             narrow = made.narrowed(there.gradient, goal) if isinstance(made, Diagonal) else None
             if narrow is not None:
                 found = conjugate_gradients(own, there, narrow, goal, far, MAX_NARROW_STEPS, radius)
@@ -101,8 +102,9 @@ class ArrayOracle(Oracle):
                 found = search(batch, at, build(batch, at), limit, cautious)
                 going = found.upper > limit
             else:
-                renew = partial(Factorised.renewed, batch) if self.factorised else None
-                found, limit = certified(state, batch, at, limit, build, search, renew=renew)
+                anew = partial(self.kind.build, before=None, steps=None)
+                fresh = anew if self.factorised else None
+                found, limit = certified(state, batch, at, limit, build, search, fresh=fresh)
                 going = found.upper == batch.xp.inf
         self.steps = found.steps
         if not self.factorised:

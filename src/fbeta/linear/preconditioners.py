@@ -19,7 +19,7 @@ from fbeta.linear.batch import TINY, Evaluation, PerProblem, ProblemBatch, take_
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
-MAX_STALE_STEPS = 12  # conjugate gradient steps after which a Hessian is factorised again
+MAX_STALE_STEPS = 6  # conjugate gradient steps after which a Hessian is factorised again
 SMALLEST_SIZE = 1e-100  # of a residual: no bound follows from it, other than that of penalties
 MAX_REST = 0.75  # share of what is asked for that features leave to steps of the intercepts alone
 RIDGE = 1e-12  # added to the diagonal of singular matrices, in units of their largest entry
@@ -60,9 +60,9 @@ class Preconditioner(PerProblem, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no bounds of scores")
 
-    def farthest(self) -> Array | None:
-        """Return the largest of these bounds, (m,), where no row need be looked at for it."""
-        return None
+    def farthest(self, at: Evaluation) -> Array:
+        """Return the largest bound by the distance of a row, (m,), at the point itself."""
+        return Eliminating.build(self.batch, at, None, None).farthest(at)
 
     def astype(self, dtype: Any) -> Self:
         """Return it in another floating type, if there may be another."""
@@ -157,7 +157,7 @@ class Eliminating(Preconditioner):
         """Return bounds by the distances of all rows."""
         return self._bounds(self.batch.tiles.split(self.batch.design.distances[1]))
 
-    def farthest(self) -> Array:
+    def farthest(self, at: Evaluation) -> Array:
         """Return the bound for the largest distance."""
         return self._bounds([self.batch.xp.max(self.batch.design.distances[1])])[0]
 
@@ -227,7 +227,6 @@ class Factorised(Preconditioner):
     inverses: Array  # (m, c p, c p)
     sound: Array  # (m,), 1 where the inverse is accurate, 0 elsewhere
     curvature: list[Array]  # that the inverses were made for
-    squares: list[Array] | None = None  # largest x' M x of each row, (rows, m); NaN where unknown
 
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
@@ -247,8 +246,6 @@ class Factorised(Preconditioner):
             renewed, both = index >= m, zip(curvature, made.curvature, strict=True)
             wide = batch.spread(renewed)
             made.curvature = [xp.where(wide, now, old) for now, old in both]
-            if made.squares is not None:
-                made.squares = [xp.where(renewed, xp.nan, own) for own in made.squares]
         shares = []
         for pair in zip(curvature, made.curvature, strict=True):
             now, old = (xp.astype(a, xp.float64) for a in pair)
@@ -257,12 +254,6 @@ class Factorised(Preconditioner):
         least = -batch.largest(-xp.min(xp.stack(shares), axis=0))
         made.smallest = made.sound * xp.clip(least, 0.0, 1.0)
         return made
-
-    @classmethod
-    def renewed(cls, batch: ProblemBatch, at: Evaluation, before: Any, problems: Array) -> Self:
-        """Return one with Hessians factorised at this point for some problems, bool (m,)."""
-        steps = batch.xp.astype(problems, batch.xp.int64) * (MAX_STALE_STEPS + 1)
-        return cls.build(batch, at, before, steps)
 
     def apply(self, r: Array) -> tuple[Array, Array, Array]:
         """Return ``M^-1 r`` and ``r' M^-1 r``."""
@@ -273,22 +264,18 @@ class Factorised(Preconditioner):
         return z, size, xp.full_like(size, xp.inf)
 
     def reaches(self, needed: Array) -> list[Array]:
-        """Return the squares by the inverses themselves, computed once for each inverse."""
+        """Return the bounds by the inverses themselves, which take n p^2 operations each."""
         batch, xp, C = self.batch, self.batch.xp, self.batch.width
-        p, least = batch.penalty.shape[0], xp.clip(self.smallest, TINY, None)
-        unknown = batch.design.distances[1] + xp.nan + self.smallest
-        squares = self.squares or batch.tiles.split(unknown)
-        missing = np.flatnonzero(to_numpy(needed & xp.isnan(squares[0][0, :])))
-        parts, self.squares = [slice(c * p, (c + 1) * p) for c in range(C)], []
-        for tile, own in zip(batch.tiles, squares, strict=True):
-            columns = [own[:, k] for k in range(own.shape[1])]
-            if len(missing):
-                rows = batch.design.backward((tile.toarray() if sp.issparse(tile) else tile).T)
-            for k in missing:
+        p, tiles = batch.penalty.shape[0], []
+        parts = [slice(c * p, (c + 1) * p) for c in range(C)]
+        for tile in batch.tiles:
+            rows = batch.design.backward((tile.toarray() if sp.issparse(tile) else tile).T)
+            columns = [xp.zeros_like(rows[0, :])] * len(self.sound)
+            for k in np.flatnonzero(to_numpy(needed)):
                 each = [xp.sum(rows * (self.inverses[k, s, s] @ rows), axis=0) for s in parts]
                 columns[k] = (1 if C == 1 else 4) * xp.max(xp.stack(each), axis=0)
-            self.squares.append(xp.stack(columns, axis=-1) if len(missing) else own)
-        return [xp.where(needed, own, 0.0) / least for own in self.squares]
+            tiles.append(xp.stack(columns, axis=-1) / xp.clip(self.smallest, TINY, None))
+        return tiles
 
 
 #: By the names that objectives declare.
