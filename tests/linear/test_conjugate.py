@@ -104,6 +104,29 @@ def test_no_hessian_is_inverted_that_is_too_large_for_it(monkeypatch):
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
+def test_rows_with_little_curvature_only_make_a_hessian_smaller(intercept, sparse):
+    """Spectra of M^-1 H, with H written out, at a point far out and at one beside it."""
+    block, _ = make_problem("binary", intercept, sparse, 0.1)
+    point = block.evaluate(np.random.default_rng(1).normal(size=(block.penalty.shape[0], 3)))
+    made = Factorised.build(block, point, None, None)
+    left_out = [own == 0 for own in made.curvature]
+    assert np.concatenate(left_out).mean() > 0.3
+    for at, steps in ((point, None), (block.evaluate(0.9 * point.W), np.zeros(3, dtype=int))):
+        made = made if steps is None else Factorised.build(block, at, made, steps)
+        for k in range(3):
+            P = np.zeros((block.penalty.shape[0] ** 2, 3)).reshape(block.penalty.shape[0], -1, 3)
+            P[:, :, k] = np.eye(len(P))
+            columns = [
+                block.hessian_product(block.tiles, at.curvature, P[:, j]) for j in range(len(P))
+            ]
+            H = np.stack([column[:, k] for column in columns], axis=1)
+            spectrum = np.linalg.eigvals(made.inverses[k] @ H).real
+            assert spectrum.min() >= made.smallest[k] * (1 - 1e-6)
+            assert made.smallest[k] > 0
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
 def test_changes_of_scores_by_an_inverse_are_those_of_the_hessian(intercept, sparse):
     """Also of inverses of a point before, and where problems are taken or not asked for."""
     block, point = make_problem("binary", intercept, sparse, 0.1)

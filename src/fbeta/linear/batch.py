@@ -85,6 +85,9 @@ class RowTiles:
             for tile, every in zip(self, weights, strict=True):
                 dense = tile.toarray() if sp.issparse(tile) else tile
                 weight = every[:, at : min(at + size, k)].T[:, :, None]
+                own = xp.nonzero(weight[0, :, 0])[0] if size == 1 else ()
+                if 0 < 2 * len(own) < dense.shape[0]:
+                    dense, weight = take(xp, dense, own), take(xp, weight, own, axis=1)
                 # a product of a matrix with its own transpose costs half
                 half = dense * xp.sqrt(weight) if positive else dense
                 total = total + xp.matrix_transpose(half) @ (half if positive else weight * dense)

@@ -19,7 +19,8 @@ from fbeta.linear.batch import TINY, Evaluation, PerProblem, ProblemBatch, take_
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
-MAX_STALE_STEPS = 6  # conjugate gradient steps after which a Hessian is factorised again
+MIN_CURVATURE = 0.1  # of a row in a factorised Hessian, in units of the mean curvature of all rows
+MAX_STALE_STEPS = 4  # conjugate gradient steps after which a Hessian is factorised again
 SMALLEST_SIZE = 1e-100  # of a residual: no bound follows from it, other than that of penalties
 MAX_REST = 0.75  # share of what is asked for that features leave to steps of the intercepts alone
 RIDGE = 1e-12  # added to the diagonal of singular matrices, in units of their largest entry
@@ -221,7 +222,8 @@ class Factorised(Preconditioner):
     """The inverse of each problem's Hessian, at this point or at one before.
 
     Hessians grow with the curvature of every row, so that no eigenvalue of ``M^-1 H`` is below the
-    smallest ratio of a row's curvature to what it was when M was made.
+    smallest ratio of a row's curvature to what it was when M was made: rows whose curvature is
+    small may be left out of M.
     """
 
     inverses: Array  # (m, c p, c p)
@@ -231,10 +233,11 @@ class Factorised(Preconditioner):
     @classmethod
     def build(cls, batch: ProblemBatch, at: Evaluation, before: Any, steps: Array | None) -> Self:
         """Make one for a point, or keep that of problems for which it took few steps."""
-        xp, m, curvature = batch.xp, at.value.shape[0], at.curvature
+        xp, m, now = batch.xp, at.value.shape[0], at.curvature
+        at = replace(at, curvature=_largest(batch, now))
         if before is None:
             inverses, sound = _inverse_hessians(batch, at, np.arange(m))
-            return cls(batch, sound, False, inverses, sound, curvature)
+            return cls(batch, sound, False, inverses, sound, at.curvature)
         made: Self = replace(before, batch=batch)
         stale = to_numpy(steps) > MAX_STALE_STEPS
         if stale.any():
@@ -243,13 +246,13 @@ class Factorised(Preconditioner):
             new = _inverse_hessians(batch, at, np.flatnonzero(stale))
             pairs = zip((made.inverses, made.sound), new, strict=True)
             made.inverses, made.sound = (take(xp, xp.concat(a), index) for a in pairs)
-            renewed, both = index >= m, zip(curvature, made.curvature, strict=True)
+            renewed, both = index >= m, zip(at.curvature, made.curvature, strict=True)
             wide = batch.spread(renewed)
-            made.curvature = [xp.where(wide, now, old) for now, old in both]
+            made.curvature = [xp.where(wide, new, old) for new, old in both]
         shares = []
-        for pair in zip(curvature, made.curvature, strict=True):
-            now, old = (xp.astype(a, xp.float64) for a in pair)
-            share = xp.where(old > 0, now / xp.where(old > 0, old, xp.ones_like(old)), 1.0)
+        for pair in zip(now, made.curvature, strict=True):
+            new, old = (xp.astype(a, xp.float64) for a in pair)
+            share = xp.where(old > 0, new / xp.where(old > 0, old, xp.ones_like(old)), 1.0)
             shares.append(xp.min(share, axis=0))
         least = -batch.largest(-xp.min(xp.stack(shares), axis=0))
         made.smallest = made.sound * xp.clip(least, 0.0, 1.0)
@@ -284,6 +287,15 @@ PRECONDITIONERS: dict[str, type[Preconditioner]] = {
     "eliminating": Eliminating,
     "factorised": Factorised,
 }
+
+
+def _largest(batch: ProblemBatch, curvature: list[Array]) -> list[Array]:
+    """Return curvature, (rows, M) tiles, without that of rows which have little of it."""
+    if batch.width > 1:  # there it is made of the probabilities of all classes
+        return curvature
+    n, xp = sum(own.shape[0] for own in curvature), batch.xp
+    least = MIN_CURVATURE / n * sum(xp.sum(own, axis=0) for own in curvature)
+    return [xp.where(own < least, 0 * own, own) for own in curvature]
 
 
 def _inverse_hessians(

@@ -318,13 +318,15 @@ def _windows(xp: Any, ascending: Array) -> tuple[list[int], list[int]]:
     if not n:
         return [0] * len(starts), [s] * len(starts)
     # a window keeps the lower end of its first label and the upper end of its last
-    ends = [*starts, *(min(start + LABELS_PER_WINDOW, s) - 1 for start in starts)]
-    places = xp.asarray(ends, dtype=xp.int64, device=ascending.device)
-    terms = 1.0 * ascending, ascending * (1 - ascending)
-    mean, variance = (xp.take(sums_of_first(xp, part), places, axis=0) for part in terms)
-    distance = distance_from_mean(xp, variance)
-    above = host_integers(xp.max((mean + distance)[len(starts) :, :], axis=1))
-    below = host_integers(xp.min((mean - distance)[: len(starts), :], axis=1))
+    first, last = [], []
+    for values in (ascending, ascending * (1 - ascending)):
+        filler = xp.zeros((-s % LABELS_PER_WINDOW, n), dtype=values.dtype, device=values.device)
+        windows = xp.reshape(xp.concat([values, filler]), (-1, LABELS_PER_WINDOW, n))
+        sums = xp.sum(windows, axis=1)
+        last.append(cumulative_sum(xp, sums, axis=0))
+        first.append(last[-1] - sums + windows[:, 0, :])
+    above = host_integers(xp.max(last[0] + distance_from_mean(xp, last[1]), axis=1))
+    below = host_integers(xp.min(first[0] - distance_from_mean(xp, first[1]), axis=1))
     high, low = [min(size + 1, s) for size in above], [max(size, 0) for size in below]
     # sizes that were left out stay out: the lower ends must not fall again
     for i in reversed(range(len(low) - 1)):
