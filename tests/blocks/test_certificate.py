@@ -53,7 +53,7 @@ def test_no_bound_is_below_what_is_left(kind, rows_per_feature, monkeypatch):
             found = SimpleNamespace(lower=decrement, upper=decrement * (1 + 1e-9))
             limit = np.array([1e3 * best])
             weight = np.ones(len(held))
-            bound = certificate.bounds_of_gain(batch, weight, there, found, share, limit)[0]
+            bound = certificate.bounds_of_gain(batch, weight, there, found, limit)[0]
             assert 2 * (at.value[0] - best) <= bound * (1 + 1e-6) + 1e-8 * best
             finite += bound < 1e-2 * best
             W = W - 0.7 * inverse[1] @ at.gradient

@@ -40,7 +40,7 @@ STEP_RULE = StepRule(
 OBJECTIVE_ERROR = 1e-9  # rounding error of an objective, relative to it
 FORCING = 1e-3  # share of the Newton decrement that a direction may leave
 FACTORISED_BYTES = 1 << 26  # of factorised Hessians at a time
-START_TOL = 1e-4  # of the problems of the held rows, which are only where to start
+START_TOL = 1e-3  # of the problems of the held rows, which are only where to start
 MAX_PAIRS = 6  # differences of gradients that are kept
 MIN_CURVATURE = 1e-12  # cosine of a step and its difference of gradients below which it is not used
 MIN_SLOPE_SHARE = 0.01  # of the slope along the Newton direction that a corrected one keeps
@@ -312,7 +312,7 @@ class HeldRows(Oracle):
                 made = build(batch, there)
                 found = _newton(batch, there, made, share * limit, state.cautious)
                 own = np.where(batch.design.weight[:, 0] > 0, self.weight, 0.0)
-                found.upper = bounds_of_gain(batch, own, there, found, share, limit)
+                found.upper = bounds_of_gain(batch, own, there, found, limit)
             else:
                 found, _ = certified(state, batch, there, limit, build, _newton, share)
         state.curvature_sum = there.curvature_sum

@@ -37,7 +37,6 @@ MAX_HELD_SHARE = 16  # at most one row in so many is held, unless these are too 
 MIN_HELD_PER_FEATURE = 200  # held rows for each feature that are enough
 MIN_SINGLE_TOL = 1e-7  # tolerance below which a pass is in double precision
 REDRAW_AFTER = (2, 4, 8, 16, 32, 64)  # passes after which other rows are held
-REDRAW_SHARE = 4  # or where a quarter of the problems that rows were drawn for is left
 CURVATURE_MARGIN = 4  # times the curvature of all rows, as the held rows have it
 # share of what may be left to gain that rounding in single precision may change an objective by
 SINGLE_ERROR_SHARE = 0.01
@@ -66,7 +65,6 @@ class BlockProblems:
     def __init__(self, source: RowSource, code: Code, learner: Any, cv: Any = None) -> None:
         self.source, self.code, self.learner, self.summary = source, code, learner, source.summary
         summary, self.n_folds, self.used = source.summary, 0, 0
-        self.drawn_for = 0  # open problems when rows were last drawn for them
         limit = float(np.finfo(summary.dtype).max)
         check_squares(summary.max_abs, limit, (summary.n, summary.n_features))
         none = sp.csr_array((0, code.n_labels), dtype=np.int8)
@@ -192,14 +190,13 @@ class BlockProblems:
 
     def evaluate(self, states: Sequence[GroupState]) -> list[Sums]:
         """Add up over all rows, and draw other rows to be held in some passes."""
-        self.source.n_open = n_open = sum(map(len, states))
+        self.source.n_open = sum(map(len, states))
         points, draw = [], None
         for state in states:
             coef, offset = self.design.centred_coefficients(state.trial)
             own = (self.objective.take(state.names), state.names, coef, offset)
             points.append(TrialPoint(*own, self.design.mean, state.curvature_sum, state.fold))
-        if self.used in REDRAW_AFTER or REDRAW_SHARE * n_open <= self.drawn_for:
-            self.drawn_for = n_open
+        if self.used in REDRAW_AFTER:
             # few rows make up the Hessian of a problem with rare targets: those with targets, and
             # those that look as if they had one
             for state in states:
