@@ -82,6 +82,7 @@ class Side:
         return json.loads(line)
 
     def run(self, job: str) -> tuple[float, float]:
+        """Return the seconds of a job, and the sum of the objectives."""
         print(job, file=self.process.stdin, flush=True)
         return tuple(self._read())
 
