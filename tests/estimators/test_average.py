@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fbeta import (
     AlphaSearchCV,
+    FBetaAuto,
     FBetaClassifier,
     FBetaClassifierCV,
     FBetaEnsemble,
@@ -112,6 +113,28 @@ def test_an_alpha_is_kept_where_nothing_is_to_be_searched(data):
     clf = FBetaEnsemble([("joint", FBetaClassifier(alpha=7.0))], alphas=None, cv=2).fit(*data)
     assert clf.model.members[0].alpha == 7.0
     assert clf.weights_ == {"joint": 1.0}
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_alphas_are_searched_behind_transformers(data, automatic):
+    X, Y = data
+    pipeline = make_pipeline(StandardScaler(), SizedClassifier(alpha=1e4))
+    if automatic:
+        clf = FBetaAuto(candidates=[("scaled", pipeline)], replace=True, cv=3, time_limit=None)
+        grid = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    else:
+        clf, grid = FBetaEnsemble([("scaled", pipeline)], alphas=ALPHAS, cv=3), ALPHAS
+    clf.fit(X, Y)
+
+    def score(alpha):
+        model = make_pipeline(StandardScaler(), SizedClassifier(alpha=alpha))
+        folds = make_folds(3, X, Y)
+        return np.mean([model.fit(X[i], Y[i]).score(X[j], Y[j]) for i, j in folds])
+
+    # half decades beside the best are tried as well, of enough rows
+    assert clf.best_score_ >= max(map(score, grid)) - 1e-9
+    assert max(map(score, grid)) > score(1e4) + 1e-3
+    assert score(clf.model.members[0][-1].alpha) == pytest.approx(clf.leaderboard_[0]["score"])
 
 
 class Constant(BaseEstimator):

@@ -170,7 +170,7 @@ class FBetaAuto(AverageClassifier):
     candidates : list of (str, estimator), optional
         Your own candidates, beside the built-in ones: estimators with ``predict_statistics`` or any
         classifiers or pipelines with ``predict_proba``. They see the features as they are, with
-        gaps filled.
+        gaps filled; an ``alpha`` of an estimator of this library is searched.
     replace : bool
         Whether only your own candidates are tried.
     cv : "auto", int, splitter or iterable of (train, test)

@@ -145,7 +145,7 @@ class Search:
 
     def _alphas(self, pair: Pair) -> Any:
         """Return the alphas to try, None for a model without."""
-        if not hasattr(self.models[pair[1]], "alpha"):
+        if not members.has_alpha(self.models[pair[1]]):
             return None
         if self.fallback is None or not self.narrow:
             return self.alphas
@@ -302,7 +302,7 @@ class Search:
     def _refit_share(self, pair: Pair) -> float:
         """Return the time of a fit to all rows over that of a trial, as an estimate."""
         trained = sum(len(train) for train, _ in self.trial.folds)
-        path = hasattr(self.models[pair[1]], "alpha") and not self.narrow
+        path = members.has_alpha(self.models[pair[1]]) and not self.narrow
         share = members.REFIT_MARGIN * (ALPHA_SHARE if path else 1.0)
         return float(share * self.trial.Y.shape[0] / trained)
 

@@ -348,6 +348,11 @@ def split_pipeline(estimator: Any) -> tuple[Any, Any]:
     return (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
 
 
+def has_alpha(estimator: Any) -> bool:
+    """Return whether an estimator, or the last step of a pipeline, has a parameter ``alpha``."""
+    return hasattr(split_pipeline(estimator)[1], "alpha")
+
+
 def _search_space(estimator: Any, alphas: Any) -> tuple[Any, list[Any]]:
     """Return the estimator to be tried out, and its alphas."""
     if isinstance(estimator, AlphaSearchCV):
