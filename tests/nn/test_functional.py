@@ -294,6 +294,53 @@ def test_forbidden_labels_do_not_occur(kind, device):
         kind.function(z, y, sizes, label_mask=mask)
 
 
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_forbidden_labels_are_not_free_where_labels_are_not_observed(scale, device):
+    """The loss over the allowed labels alone, with the sizes that they can have."""
+    s, sizes, allowed = 4, (1, 2, 3), [0, 2, 3]
+    rng = np.random.default_rng(0)
+    logits = scale * rng.normal(size=(40, s + 4))
+    mask = torch.zeros(s, dtype=torch.bool, device=device)
+    mask[allowed] = True
+    seen = torch.tensor(rng.random((40, s)) < 0.4, device=device)
+    y = torch.tensor((rng.random((40, s)) < 0.5) & mask.cpu().numpy(), device=device) & seen
+    y = y.double()
+    z = torch.tensor(logits, device=device)
+    options = {"observed": seen, "reduction": "none"}
+    loss = F.cardinality_loss(z, y, sizes, label_mask=mask, **options)
+    few = torch.cat([z[:, allowed], z[:, s:]], dim=1)
+    options["observed"] = seen[:, allowed]
+    exact = F.cardinality_loss(few, y[:, allowed], sizes, **options)
+    np.testing.assert_allclose(loss.cpu(), exact.cpu(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_forbidden_labels_beside_very_low_logits(dtype, device):
+    z = torch.tensor([[0.0, -1e10, 0.0, -2e10, 0.0]], dtype=dtype, device=device)
+    mask = torch.tensor([False, True, True], device=device)
+    target = torch.tensor([[0, 1, 1]], device=device)
+    assert float(F.cardinality_loss(z, target, [2], label_mask=mask)) == 0  # the only set
+
+
+@pytest.mark.parametrize("place", [0, 4, 5, 6])
+def test_what_is_no_number_has_no_loss_and_no_label_set(place):
+    z = torch.zeros(2, 4 + 1 + 3)
+    z[1, place] = torch.nan
+    target = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 1]])
+    loss = F.cardinality_loss(z, target, 3, reduction="none")
+    assert torch.isnan(loss).tolist() == [False, True]
+    with pytest.raises(ValueError, match="NaN"):
+        F.decode_cardinality(z, 4, 3)
+
+
+def test_sizes_and_goals_of_wrong_kinds_are_named():
+    z = torch.zeros(5, 8)
+    with pytest.raises(ValueError, match=r"cardinalities must be whole numbers, got \[1.5, 2.7\]"):
+        F.decode_cardinality(z, 5, [1.5, 2.7])
+    with pytest.raises(ValueError, match=r"beta must have shape \(5,\), got \(4,\)"):
+        F.decode(z, torch.ones(4))
+
+
 def test_labels_that_are_not_observed_are_summed_over(device):
     s, sizes = 5, (1, 2, 4)
     logits, _ = draw(Cardinality, s, sizes, n=4)

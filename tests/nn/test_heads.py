@@ -131,6 +131,29 @@ def test_forbidden_labels_are_not_predicted(kind, device):
 
 
 @HEADS
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_forbidden_labels_are_not_predicted_for_want_of_others(kind, scale, device):
+    """At least so many labels as are allowed, whatever their probabilities."""
+    head, rng = kind(2, 4, 4), torch.Generator().manual_seed(0)
+    logits = scale * torch.randn(50, head.n_logits, generator=rng, dtype=torch.float64) - scale
+    mask = torch.rand(50, 4, generator=rng) < 0.5
+    logits, mask = logits.to(device), mask.to(device)
+    for least in (0, 1, 3, torch.randint(0, 5, (50,), generator=rng).to(device)):
+        labels = head.decode(logits, label_mask=mask, min_labels=least)
+        assert not labels[~mask].any()
+        reached = mask.sum(1).clamp(max=torch.as_tensor(least, device=device))
+        assert (labels.sum(1) >= reached).all()
+        for i in range(50):  # a law of the allowed labels alone
+            q = head.statistics(logits[i : i + 1], mask[i])
+            allowed = mask[i].nonzero()[:, 0]
+            if len(allowed):
+                few = q._replace(joint=q.joint[:, : len(allowed), allowed])
+                few = few._replace(cardinalities=q.cardinalities[: len(allowed)])
+                own = F.decode(few, min_labels=int(reached[i]))[0]
+                assert torch.equal(labels[i, allowed], own)
+
+
+@HEADS
 def test_any_leading_axes(kind, device):
     head = kind(4, 6, (1, 2, 4)).to(device)
     logits = head(torch.randn(2, 3, 4, device=device)).detach()
@@ -207,6 +230,22 @@ def test_same_sets_as_the_estimator(inputs, empty, device):
     mask = torch.ones(6, dtype=torch.bool, device=device)
     mask[2] = False
     assert not head.decode(logits, 5.0, label_mask=mask)[:, 2].any()
+
+
+def test_a_state_brings_its_beta_and_the_kind_of_its_inputs(device):
+    heads = {}
+    for kind, beta in (("logits", 3.0), ("probabilities", 1.0)):
+        X, Y = draw_outputs(kind)
+        heads[kind] = DecoderHead(FBetaDecoder(beta, inputs=kind).fit(X, Y)).to(device)
+        outputs = torch.tensor(draw_outputs(kind, seed=1)[0], device=device)
+        state = heads[kind].state_dict()
+        other = DecoderHead(state)
+        other.beta, other.probability_floor = 7.0, 0.25
+        other = torch.nn.Sequential(other).to(device)
+        other.load_state_dict({f"0.{name}": values for name, values in state.items()})
+        (own,) = other
+        assert (own.beta, own.probability_floor) == (beta, heads[kind].probability_floor)
+        assert torch.equal(own.decode(own(outputs)), heads[kind].decode(heads[kind](outputs)))
 
 
 class Whole(torch.nn.Module):

@@ -19,8 +19,9 @@ Sizes: TypeAlias = int | Sequence[int]
 Limit: TypeAlias = int | Tensor | None
 Moments: TypeAlias = tuple[Tensor, Tensor]
 
-# how far the score of a forbidden label is below all others: exp(-60) is below the rounding error
-FORBIDDEN_GAP = 60.0
+# how far the score of a forbidden label is below all others, beside a share of the lowest one:
+# exp(-60) is below the rounding error
+FORBIDDEN_GAP, FORBIDDEN_SHARE = 60.0, 1 / 256
 MAX_FUSED_LABELS = 4096  # one program of a kernel holds all labels of an instance
 HAS_TRITON = find_spec("triton") is not None
 
@@ -57,6 +58,8 @@ def read_sizes(cardinalities: Sizes, n_labels: int) -> tuple[int, ...]:
         sizes = tuple(range(1, int(cardinalities) + 1))
     else:
         sizes = tuple(int(k) for k in cardinalities)  # type: ignore[union-attr]
+        if any(a != b for a, b in zip(sizes, cardinalities, strict=True)):  # type: ignore[arg-type]
+            raise ValueError(f"cardinalities must be whole numbers, got {cardinalities!r}")
     increasing = all(a < b for a, b in pairwise(sizes))
     if not increasing or (sizes and (sizes[0] < 1 or sizes[-1] > n_labels)):
         raise ValueError(
@@ -232,24 +235,45 @@ def _short(values: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def forbid(logits: Tensor, allowed: Tensor, sizes: tuple[int, ...], *, joint: bool) -> Tensor:
+def forbid(
+    logits: Tensor,
+    allowed: Tensor,
+    sizes: tuple[int, ...],
+    *,
+    joint: bool,
+    lowest_logit: float = -FORBIDDEN_GAP,
+) -> Tensor:
     """Return logits under which forbidden labels, and more labels than are allowed, do not occur.
 
-    Shapes: ``logits`` (..., 1 + K s) of the paper's code, or (..., s + 1 + K).
+    Shapes: ``logits`` (..., 1 + K s) of the paper's code, where ``lowest_logit`` is that of what
+    cannot be, or (..., s + 1 + K).
     """
     s = allowed.shape[-1]
     allowed = allowed.expand(*logits.shape[:-1], s)
     possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(-1, keepdim=True)
     if joint:
         pairs = (possible[..., 1:, None] & allowed[..., None, :]).flatten(-2)
-        components = torch.where(pairs, logits[..., 1:], -FORBIDDEN_GAP)
+        components = torch.where(pairs, logits[..., 1:], lowest_logit)
         return torch.cat([logits[..., :1], components], dim=-1)
     scores = logits[..., :s]
     with torch.no_grad():
         lowest = torch.where(allowed, scores, torch.inf).amin(-1, keepdim=True)
         lowest = torch.where(torch.isfinite(lowest), lowest, 0.0).clamp(max=0.0)
-    scores = torch.where(allowed, scores, lowest - FORBIDDEN_GAP)
+        below = lowest * (1 + FORBIDDEN_SHARE) - FORBIDDEN_GAP
+        below = below.clamp(min=torch.finfo(scores.dtype).min)
+    scores = torch.where(allowed, scores, below)
     return torch.cat([scores, torch.where(possible, logits[..., s:], -torch.inf)], dim=-1)
+
+
+def only_allowed(labels: Tensor, allowed: Tensor) -> Tensor:
+    """Return label sets, (n, s), with allowed labels in place of forbidden ones, if there are any.
+
+    Forbidden labels are in them only where no allowed one has a probability above 0.
+    """
+    kept = (labels > 0) & allowed
+    others = allowed & ~kept
+    missing = (labels > 0).sum(-1, keepdim=True) - kept.sum(-1, keepdim=True)
+    return (kept | (others & (others.cumsum(-1) <= missing))).to(labels.dtype)
 
 
 def fix_observed(

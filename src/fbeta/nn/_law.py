@@ -49,7 +49,7 @@ def expectations(
     own = _by_size(torch, z[:, s:].T, sizes).gather(0, number.clamp(max=largest)[None])[0]
     score = (y * z[:, :s]).sum(1) + own
     loss = torch.where(number <= largest, (log_partition - score).clamp(min=0.0), torch.inf)
-    scale = torch.nan_to_num(logits.detach(), neginf=0.0).abs_().amax(1)
+    scale = torch.nan_to_num(logits.detach(), nan=torch.nan, neginf=0.0).abs_().amax(1)
     found = loss, log_partition, means
     rows = torch.nonzero(~(torch.isfinite(log_partition) & (scale < MAX_LOGIT)))[:, 0]
     if len(rows):
@@ -143,7 +143,7 @@ def joint_by_tree(
     products = levels[-1][: largest + 1, 0]
     k = torch.arange(largest + 1, dtype=z.dtype, device=z.device)[:, None]
     log_weights = _by_size(torch, potentials.T, sizes) - shift * k
-    finite = torch.nan_to_num(potentials, neginf=0.0)
+    finite = torch.nan_to_num(potentials, nan=torch.nan, neginf=0.0)
     scale = torch.maximum(z.abs().amax(0), finite.abs().amax(1))
     if not bool(((products.amin(0) > MIN_LAW) & (scale < MAX_LOGIT)).all()):
         return sorted_joint(descending, potentials, sizes)

@@ -207,7 +207,11 @@ def _decode_rows(
         if is_tracing():
             raise ValueError("beta and limits by row cannot be compiled or exported: give numbers")
         n = len(tensors[0])
-        columns = [torch.as_tensor(part, dtype=torch.float64).cpu().expand(n) for part in goal]
+        columns = [torch.as_tensor(part, dtype=torch.float64).cpu() for part in goal]
+        for name, column in zip(("beta", "min_labels", "max_labels"), columns, strict=True):
+            if column.shape not in ((), (n,)):
+                raise ValueError(f"{name} must have shape ({n},), got {tuple(column.shape)}")
+        columns = [column.expand(n) for column in columns]
         groups, which = torch.unique(torch.stack(columns, dim=1), dim=0, return_inverse=True)
         labels = torch.empty((n, s), dtype=torch.int8, device=device)
         values = torch.empty(n, dtype=widest(device), device=device)
@@ -229,12 +233,18 @@ def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Fo
             lambda z: LabelStatistics.from_logits(z.double().numpy()),
         )
     used, (beta, low, high) = (indices >= 0) & (logits > -torch.inf), goal
-    if not is_tracing() and (isinstance(low, Tensor) or low):
-        low = used.sum(1).clamp(max=torch.as_tensor(low, device=used.device))
+    low = least_labels(low, used)
     order = torch.where(used, indices, torch.iinfo(indices.dtype).max).argsort(dim=1)
     scores = torch.where(used, logits, -torch.inf).gather(1, order)
     labels, value = _decode_listed(scores, None, (beta, low, high))
     return torch.zeros_like(labels).scatter(1, order, labels) * used, value
+
+
+def least_labels(low: Limit, usable: Tensor) -> Limit:
+    """Return a lower limit that rows can reach with their usable labels, (n, s), unless traced."""
+    if is_tracing() or not (isinstance(low, Tensor) or low):
+        return low
+    return usable.sum(1).clamp(max=torch.as_tensor(low, device=usable.device))
 
 
 def _decode_dense(empty: Tensor, joint: Tensor, sizes: tuple[int, ...], goal: Settings) -> Found:

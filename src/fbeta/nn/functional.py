@@ -186,6 +186,8 @@ def cardinality_loss(
     if observed is not None:
         target = torch.where(observed, target, torch.zeros_like(target))
         soft, overflow = False, True
+        # a label that is impossible is known to be absent
+        observed = observed if label_mask is None else observed | ~label_mask
     z, y, leading, kind = _read(
         False, logits, target, cardinalities, label_mask, logit_adjustment, soft, overflow, check
     )

@@ -17,6 +17,7 @@ from fbeta.nn import _inputs
 from fbeta.nn import functional as F
 from fbeta.nn._inputs import Limit, Sizes, Statistics, widest
 from fbeta.nn._law import logits_and_sizes
+from fbeta.nn.decoding import least_labels
 
 # arrays of a fitted decoder's model that a DecoderHead keeps
 DECODER_NUMBERS = ("knots", "values", "slope", "offset", "potential")
@@ -141,14 +142,18 @@ class _Head(nn.Module):
     def statistics(self, logits: Tensor, label_mask: Tensor | None = None) -> Statistics:
         """Return the label statistics of logits of shape (n, n_logits)."""
         z = self._forbid(logits, label_mask)
-        return self._statistics(z, self.n_labels, self.cardinalities)
+        q = self._statistics(z, self.n_labels, self.cardinalities)
+        if label_mask is None:
+            return q
+        allowed = label_mask.expand(len(z), self.n_labels)[:, None]
+        return q._replace(joint=torch.where(allowed, q.joint, 0.0))
 
     def _forbid(self, logits: Tensor, label_mask: Tensor | None) -> Tensor:
         """Return logits under which no other labels than those of a mask occur."""
         if label_mask is None:
             return logits
         z, sizes = _inputs.read_code(logits, self.n_labels, self.cardinalities, joint=self._joint)
-        return _inputs.forbid(z, label_mask, sizes, joint=self._joint)
+        return _inputs.forbid(z, label_mask, sizes, joint=self._joint, lowest_logit=-torch.inf)
 
     def decode(
         self,
@@ -169,7 +174,8 @@ class _Head(nn.Module):
             As for :func:`fbeta.nn.functional.decode`; beta is 1 by default, and that of the decoder
             for :class:`DecoderHead`.
         label_mask : bool tensor that broadcasts to (..., s), optional
-            Labels that may be predicted; only with logits.
+            Labels that may be predicted; only with logits. A row with fewer of them than
+            ``min_labels`` gets all, unless compiled.
 
         Returns
         -------
@@ -186,8 +192,11 @@ class _Head(nn.Module):
             leading = logits.shape[:-1]
             if label_mask is not None:
                 label_mask = label_mask.expand(*leading, self.n_labels).flatten(0, -2)
+                limits["min_labels"] = least_labels(low, label_mask)
             rows = logits.reshape(-1, logits.shape[-1])
             labels, expected = self._decode(rows, label_mask, beta, **limits)
+            if label_mask is not None:
+                labels = _inputs.only_allowed(labels, label_mask)
             labels, expected = labels.reshape(*leading, self.n_labels), expected.reshape(leading)
         else:
             labels, expected = F.decode(logits, beta, return_expected=True, **limits)
@@ -348,9 +357,17 @@ class DecoderHead(CardinalityHead):
             self.register_buffer(name, state[name].detach().clone())
         self.n_labels, self.options = len(state["slope"]), {}
         self.cardinalities = tuple(state["sizes"].tolist())
-        self.beta, floor = state["settings"][:2].tolist()
+        self._read_settings()
+
+    def _read_settings(self) -> None:
+        settings: Tensor = self.get_buffer("settings")
+        self.beta, floor = settings[:2].tolist()
         # logits have no least probability
         self.probability_floor = floor if floor > 0 else None
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *others: Any) -> None:
+        super()._load_from_state_dict(state, prefix, *others)
+        self._read_settings()
 
     def forward(self, outputs: Tensor) -> Tensor:
         """Return logits of the cardinality model, (..., s + 1 + K), for outputs of the network.

@@ -47,7 +47,7 @@ def law_of_sizes(
     relative = relative_size_ratios(xp, descending, K + beyond)
     ratios = cumulative_sum(xp, xp.log(relative[:K, :]), axis=0)
     ratios = xp.concat([nothing, ratios], axis=0)
-    possible = potentials > -xp.inf
+    possible = potentials != -xp.inf  # NaN stays
     own = xp.where(possible, potentials, xp.zeros_like(potentials))
     # scores may cancel potentials of any size: sums are kept with two orders of what rounding lost
     high, lost = _sums_of_first(xp, descending[:K, :])
