@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from fbeta.linear import Design, problems
+from fbeta.linear import Design, preconditioners, problems
 from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.conjugate import conjugate_gradients
 from fbeta.linear.multinomial import Multinomial
@@ -104,8 +104,9 @@ def test_no_hessian_is_inverted_that_is_too_large_for_it(monkeypatch):
 
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_rows_with_little_curvature_only_make_a_hessian_smaller(intercept, sparse):
+def test_rows_with_little_curvature_only_make_a_hessian_smaller(intercept, sparse, monkeypatch):
     """Spectra of M^-1 H, with H written out, at a point far out and at one beside it."""
+    monkeypatch.setattr(preconditioners, "MIN_KEPT_ROWS", 0)
     block, _ = make_problem("binary", intercept, sparse, 0.1)
     point = block.evaluate(np.random.default_rng(1).normal(size=(block.penalty.shape[0], 3)))
     made = Factorised.build(block, point, None, None)
@@ -123,6 +124,27 @@ def test_rows_with_little_curvature_only_make_a_hessian_smaller(intercept, spars
             spectrum = np.linalg.eigvals(made.inverses[k] @ H).real
             assert spectrum.min() >= made.smallest[k] * (1 - 1e-6)
             assert made.smallest[k] > 0
+
+
+@pytest.mark.parametrize("kind", ["weights", "sizes", "many"])
+def test_rows_that_make_up_a_hessian_are_not_left_out(kind, monkeypatch):
+    """Rows of large weight, rows of large size, and as many rows as features need."""
+    rng = np.random.default_rng(0)
+    n, d = (4000 if kind == "many" else 60), 10
+    X, y = rng.normal(size=(n, d)), rng.integers(0, 2, size=(n, 1))
+    weight = np.where(np.arange(n) < 12, 1e3, 1.0) if kind == "weights" else np.ones(n)
+    X = X * (np.where(np.arange(n) < 12, 1e3, 1.0)[:, None] if kind == "sizes" else 1)
+    design = Design.of(X, weight, intercept=True, rotate=False, complete=True)
+    block = ProblemBatch(design, design, Binary(LogisticLoss()), y, 1e-3)
+    at = block.evaluate(np.zeros((d + 1, 1)))
+    # little curvature, as of rows that are far on the side of their labels
+    factor = np.where(np.arange(n) % 12 == 0, 1.0, 1e-4)[:, None]
+    at.curvature = block.tiles.split(np.concatenate(at.curvature) * factor)
+    own = np.concatenate(Factorised.build(block, at, None, None).curvature)[:, 0]
+    if kind == "many":
+        assert ((own > 0) == (factor[:, 0] == 1)).all()
+    else:
+        assert (own > 0).all()
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -19,7 +19,9 @@ from fbeta.linear.batch import TINY, Evaluation, PerProblem, ProblemBatch, take_
 # rounding error of a product with H, in units of eps times its diagonal
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
-MIN_CURVATURE = 0.1  # of a row in a factorised Hessian, in units of the mean curvature of all rows
+# share of the mean of all rows that a row adds at least to a factorised Hessian, unless fewer rows
+# than so many for each feature do
+MIN_CURVATURE, MIN_KEPT_ROWS = 0.1, 4
 MAX_STALE_STEPS = 4  # conjugate gradient steps after which a Hessian is factorised again
 SMALLEST_SIZE = 1e-100  # of a residual: no bound follows from it, other than that of penalties
 MAX_REST = 0.75  # share of what is asked for that features leave to steps of the intercepts alone
@@ -290,12 +292,18 @@ PRECONDITIONERS: dict[str, type[Preconditioner]] = {
 
 
 def _largest(batch: ProblemBatch, curvature: list[Array]) -> list[Array]:
-    """Return curvature, (rows, M) tiles, without that of rows which have little of it."""
+    """Return curvature, (rows, M) tiles, without rows that add little to Hessians of many rows."""
     if batch.width > 1:  # there it is made of the probabilities of all classes
         return curvature
-    n, xp = sum(own.shape[0] for own in curvature), batch.xp
-    least = MIN_CURVATURE / n * sum(xp.sum(own, axis=0) for own in curvature)
-    return [xp.where(own < least, 0 * own, own) for own in curvature]
+    (_, distances, middle), xp, n = batch.design.distances, batch.xp, batch.design.shape[0]
+    # the weight of a row, and the square of its size where it is larger than most
+    size = batch.tiles.split(xp.clip(distances / max(middle, TINY), 1.0, None) ** 2)
+    mass = [m[:, :, 0] * own for m, own in zip(batch.masses(curvature), size, strict=True)]
+    least = MIN_CURVATURE / n * sum(xp.sum(own, axis=0) for own in mass)
+    kept = sum(xp.sum(xp.astype(own >= least, xp.int64), axis=0) for own in mass)
+    least = xp.where(kept >= MIN_KEPT_ROWS * batch.penalty.shape[0], least, 0 * least)
+    pairs = zip(curvature, mass, strict=True)
+    return [xp.where(m < least, 0 * own, own) for own, m in pairs]
 
 
 def _inverse_hessians(
