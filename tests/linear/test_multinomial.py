@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,7 +12,7 @@ from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from fbeta.linear import Design, Multinomial, Problems
+from fbeta.linear import Design, Multinomial, Problems, compiled
 from fbeta.linear.batch import ProblemBatch
 from fbeta.linear.multinomial import softmax
 from fbeta.linear.objectives import Binary
@@ -190,3 +193,17 @@ def test_caution_spares_the_classes_that_are_right_and_the_problems_that_are_nea
     assert (now[wrong] > own[wrong]).all()
     assert (now < 0.5)[wrong].all()
     assert np.allclose(careful[:, :4].sum(axis=1), 1)
+
+
+def test_a_class_whose_curvature_rounding_hides_is_not_certified(monkeypatch):
+    """One class has a share of 2e-16 of the weight: its intercept is beyond double precision."""
+    monkeypatch.setattr(compiled, "_engine", None)
+    data = np.load(Path(__file__).parents[1] / "data" / "hidden_class.npz")
+    X, classes, weight, alpha = data["X"], data["classes"], data["weight"], 0.00013217390201028265
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = fit_softmax(X, classes[:, None], alpha, weight=weight, tol=1e-6)
+    # the optimum, by a damped Newton method with scaled columns; the rest is the tolerance
+    most = 176.592181 + 0.00965
+    own = objective(X, classes, found.coef, found.intercept, alpha, weight)
+    assert own <= most or not found.converged.all()

@@ -349,6 +349,7 @@ def _newton(
     return found
 
 
+@np.errstate(all="ignore")  # what is not finite is not used
 def _corrected(state: GroupState, gradient: Array, newton: Array) -> Array:
     """Correct Newton directions by the two loops of limited-memory BFGS, unless slopes vanish."""
     dot, spread = state.dot, state.spread

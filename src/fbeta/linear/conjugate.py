@@ -43,6 +43,7 @@ UNFINISHED_SHARE = 0.1  # share of a batch that single precision leaves to doubl
 # DROPPED_CURVATURE of the Hessian (theorem in docs/solver.md); where they change by a share r of
 # that radius, and no row is left out, it may be 2 - GOAL_SLOPE * r times as large (in C++)
 CERTIFIED_RADIUS, DROPPED_CURVATURE, CERTIFIED_SHARE, GOAL_SLOPE = 0.9, 0.05, 0.5, 0.9
+MIN_CLASS_SHARE = 1e-13  # of the curvature of classes, below which that of one class is rounding
 MAX_TENTATIVE = 3  # first points, and then every other one, at which curvature is left out
 GOAL_FACTOR, MAX_LOWERED = 8.0, 8  # by which goals fall where more is left out, and how often
 
@@ -242,8 +243,11 @@ def certified(
     factor = GOAL_FACTOR if fresh is None else float("inf")
     easy = factor * radius / xp.clip(xp.max(batch.expected_reach()), TINY, None) >= reached
     found = here.by_distance(reached, easy) if bool(xp.any(easy)) else here.by_rows(reached)
-    none = xp.full_like(reached, xp.inf)
-    found.upper = xp.where(found.upper <= found.goal, found.upper / (share * CERTIFIED_SHARE), none)
+    none, known = xp.full_like(reached, xp.inf), found.upper <= found.goal
+    if batch.width > 1:  # curvature of an intercept below what rounding leaves of the others'
+        own = xp.reshape(at.curvature_sum, (-1, batch.width))
+        known = known & (xp.min(own, axis=1) > MIN_CLASS_SHARE * xp.max(own, axis=1))
+    found.upper = xp.where(known, found.upper / (share * CERTIFIED_SHARE), none)
     return found, found.goal
 
 
