@@ -91,7 +91,7 @@ def test_same_sets(model):
         np.testing.assert_allclose(probabilities, model.predict_proba(X_test), rtol=1e-9)
         np.testing.assert_array_equal(labels, model.predict(X_test, beta=beta))
         value = decode(statistics, beta or model.beta, return_expected=True)[1]
-        np.testing.assert_allclose(expected, value, rtol=1e-9)
+        np.testing.assert_allclose(expected, np.minimum(value, 1), rtol=1e-9)
         for limits in ((2, 3), (0, 1), (5, 9), (3, 1), (-2, 0), (7, 7)):
             feeds |= {"min_labels": np.array(limits[0]), "max_labels": np.array(limits[1])}
             low = min(max(limits[0], 0), 7)
@@ -99,6 +99,15 @@ def test_same_sets(model):
                 statistics, beta or model.beta, min_labels=low, max_labels=max(limits[1], low)
             )
             np.testing.assert_array_equal(run(["labels"], {"X": X_test, **feeds})[0], within)
+
+
+def test_separate_estimates_expect_no_more_than_one():
+    """As the estimator says; the statistics alone promise more."""
+    (X, Y), (X_test, _) = draw(30), draw(seed=1)
+    model = FBetaClassifier(alpha=1e-4).fit(X, Y)
+    expected = session(to_onnx(model)).run(["expected_fbeta"], {"X": X_test})[0]
+    assert decode(model.predict_statistics(X_test), return_expected=True)[1].max() > 1.01
+    np.testing.assert_allclose(expected, model.expected_fbeta(X_test, calibrated=False), rtol=1e-9)
 
 
 def test_a_graph_of_boosted_trees_grows_as_they_do():

@@ -116,7 +116,8 @@ def to_onnx(
     make = g.onnx.helper.make_node
     g.nodes += [
         make("Identity", [labels.name], ["labels"]),
-        make("Squeeze", [value.name, g.constant([1], int).name], ["expected_fbeta"]),
+        # statistics of separate estimates may promise more
+        make("Squeeze", [value.Min(1.0).name, g.constant([1], int).name], ["expected_fbeta"]),
         make("Identity", [marginals.name], ["probabilities"]),
     ]
     s = classifier.n_labels_
