@@ -156,7 +156,7 @@ def arrow_cells(column: Any) -> Cells:
         return column.to_pylist()
     if is_name or kinds.is_null(kind):
         return column.cast(arrow.string())
-    if kinds.is_decimal(kind):
+    if kinds.is_decimal(kind) and kind.scale > 0:  # whole ones become text: floats would be rounded
         return column.cast(arrow.float64())
     if kinds.is_timestamp(kind) or kinds.is_date(kind):
         return compute.cast(column, arrow.timestamp("us"), safe=False)
@@ -178,7 +178,8 @@ def object_cells(values: list[Any]) -> Cells:
         return arrow_cells(arrow.array(known, from_pandas=True))
     if any(issubclass(t, list | tuple | dict | set | bytes | np.ndarray) for t in types):
         return values
-    if all(issubclass(t, bool | int | float | Decimal | np.number | np.bool_) for t in types):
+    numeric = bool | int | float | Decimal | np.number | np.bool_
+    if types != {int} and all(issubclass(t, numeric) for t in types):  # integers beyond 64 bits keep their digits
         with suppress(OverflowError):
             return arrow.array([None if value is None else float(value) for value in known])
     texts = [None if value is None else _text(value) for value in known]
