@@ -150,7 +150,13 @@ def test_predictions_have_types(tmp_path: Path, run: Run) -> None:
     lists = [list(row) for row in found[".parquet"]["tags"]]
     assert lists == found[".jsonl"]["tags"].tolist()
     assert found[".xlsx"]["tags"].fillna("").tolist() == [";".join(row) for row in lists]
-    assert run("predict", model, new, "-o", tmp_path / "x.xls")[0] == 2
+    for name in ("x.xls", "x.pdf", "x.txt", "x.json"):
+        code, _, err = run("predict", model, new, "-o", tmp_path / name)
+        assert (code, f"{name}: predictions are written as one of .csv, .jsonl" in err) == (2, True)
+    for name, options in (("x", ()), ("x.json", ("--json",))):
+        assert run("predict", model, new, "-o", tmp_path / name, *options)[0] == 0
+    assert (tmp_path / "x").read_text().startswith("sku,")
+    assert len(json.loads((tmp_path / "x.json").read_text())) == 20
 
 
 def test_text_in_a_sheet_is_no_formula(tmp_path: Path, run: Run) -> None:

@@ -329,6 +329,19 @@ def test_labels_that_were_never_seen_are_counted_in_both_forms(
         assert other[key] == pytest.approx(found[key]), key
 
 
+@pytest.mark.parametrize("between", ["|", ", ", ",", "; "])
+def test_labels_of_a_test_file_may_have_another_delimiter(
+    model: Path, tmp_path: Path, run: Run, between: str
+) -> None:
+    first = run("evaluate", model, write(tmp_path / "t.csv", TEST), "--json")[1]
+    code, out, err = run("evaluate", model, write(tmp_path / "t.csv", TEST, tags=between), "--json")
+    note = f"fbeta: column 'tags' is written with {between.strip()!r} between labels here\n"
+    assert (code, json.loads(out), err) == (0, json.loads(first), "" if between == "; " else note)
+    odd = [{**row, "tags": ["one, two", *row["tags"]]} for row in TEST]  # is a label of its own
+    found = json.loads(run("evaluate", model, write(tmp_path / "t.csv", odd), "--json")[1])
+    assert found["unseen"] == {"one, two": len(TEST)}
+
+
 def test_svmlight_counts_them_too(tmp_path: Path, run: Run) -> None:
     train, test, path = tmp_path / "a.svm", tmp_path / "b.svm", tmp_path / "m.skops"
     train.write_text("1 1:1\n2 2:1\n1,2 1:1 2:1\n1 1:2\n2 2:2\n")

@@ -170,6 +170,15 @@ def test_long_columns() -> None:
     assert (constant.kind, constant.note) == ("constant", "is always '$ 1.50'")
 
 
+@pytest.mark.parametrize("kind", [int, str])
+def test_integers_that_share_floats_are_counted_apart(kind: type) -> None:
+    ids = [kind(1_590_000_000_000_000_001 + 3 * i) for i in range(60)]
+    assert infer("id", ids) == ColumnKind("id", "id", 0, 60, "is a number of each row")
+    assert infer("size", ids).distinct == 60
+    assert infer("id", [*ids[1:], ids[1], kind(2), None]).kind == "numeric"
+    assert infer("id", [*ids[1:], ids[1], kind(2), None]).distinct == 60
+
+
 def test_gaps_are_no_values() -> None:
     """Gaps among repeated values count for no report."""
     comma = infer("x", ["NaN", "3992,60", "NaN"])

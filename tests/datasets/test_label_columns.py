@@ -97,6 +97,26 @@ def test_labels_that_differ_in_case_or_blanks_only() -> None:
     assert joined.Y.tolist() == [[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
 
 
+def test_words_for_missing_values_are_labels_where_the_model_has_these() -> None:
+    for cells in (["a", "NA", " NA ", "", None], pd.array(["a", "NA", " NA ", "", None], "string")):
+        table = frame_table(pd.DataFrame({"t": cells}))
+        found = LabelColumns(column="t").read(table)
+        assert found.names == ("a",)
+        assert found.notes == (
+            "4 rows have no label in the column 't': 2 cells 'NA' count as no label "
+            "(write 'NA;' for a label of the name 'NA')",
+        )
+        found = LabelColumns(column="t", delimiter=";").read(table, ["a", "NA"])
+        assert (found.Y.tolist(), found.notes) == ([[1, 0], [0, 1], [0, 1], [0, 0], [0, 0]], ())
+        assert not found.unknown
+    table = frame_table(pd.DataFrame({"t": ["a;b", "NA;", "-", ""]}))
+    found = LabelColumns(column="t").read(table)
+    assert (found.names, found.Y.sum()) == (("NA", "a", "b"), 3)
+    assert "2 rows have no label in the column 't': 1 cells '-' count" in found.notes[0]
+    table = frame_table(pd.DataFrame({"t": ["['a']", "None", ""]}))
+    assert "write \"['None']\" for" in LabelColumns(column="t").read(table).notes[0]
+
+
 def test_lists_and_text_are_the_same_labels() -> None:
     rng = np.random.default_rng(0)
     names = np.array(["sea", "sky", "sun", "a b"])

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 
 from fbeta.datasets import Dataset, DatasetError, read_csv, read_parquet
+from fbeta.datasets.cells import arrow_cells, object_cells
+from fbeta.datasets.tables import plain_values, save_table
 
 CSV = "id,size,y_cat,age,y_dog\n7,1.5,1,2,0\n8,-3e1,0,.25,1\n"
 
@@ -197,6 +201,30 @@ def test_parquet_round_trip(parquet: Parquet) -> None:
     np.testing.assert_array_equal(data.Y, Y)
     assert data.feature_names == ("x0", "x1", "x2")
     assert data.name == "toy"
+
+
+@pytest.mark.parametrize("start", [1_590_000_000_000_000_001, 2**63 + 1, 2**64 + 1])
+def test_long_integers_keep_their_digits(tmp_path: Path, start: int) -> None:
+    """Excel rounds numbers to 15 digits, and floats integers beyond 2^53."""
+    pytest.importorskip("openpyxl", reason="openpyxl is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    ids = [start, start + 3, None, 7]
+    cells = {"objects": object_cells(ids), "decimals": pyarrow_decimals(ids)}
+    columns = {name: plain_values(found, typed=True) for name, found in cells.items()}
+    save_table(tmp_path / "a.xlsx", columns, "xlsx")
+    save_table(tmp_path / "a.jsonl", columns, "jsonl")
+    rows = (tmp_path / "a.jsonl").read_text().splitlines()
+    sheet = pandas.read_excel(tmp_path / "a.xlsx", dtype=object)
+    for name in cells:
+        assert [str(v) for v in sheet[name][[0, 1, 3]]] == [str(v) for v in ids if v]
+        written = [json.loads(row)[name] for row in rows]
+        assert [str(v) for v in written] == [str(v) for v in ids]
+
+
+def pyarrow_decimals(values: list[int | None]) -> Any:
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    found = [None if value is None else Decimal(value) for value in values]
+    return arrow_cells(pyarrow.array(found, pyarrow.decimal128(38, 0)))
 
 
 def test_parquet_types(parquet: Parquet) -> None:

@@ -21,6 +21,7 @@ from fbeta.report.evaluation import (
     BETA_GRID,
     BETAS,
     calibration_bins,
+    calibration_words,
     inspect_betas,
     measure,
     precision_recall_curves,
@@ -55,6 +56,19 @@ def test_measures_of_a_single_label_are_not_those_of_a_binary_target() -> None:
     scores = measure(Y, P)
     assert scores["micro_fbeta"] == pytest.approx(2 / 3)
     assert scores["fbeta"] == pytest.approx(2 / 3)
+
+
+def test_words_of_one_row_and_of_values_that_agree() -> None:
+    right = np.array([[1, 0], [0, 1]])
+    assert calibration_words(np.array([0.9999, 1.0]), right, right) == (
+        "The model expects F_1 = 1.000 of these rows and gets 1.000: the two agree. "
+        "The standard error is 0.000."
+    )
+    one = "One row does not show whether that is chance."
+    assert calibration_words(np.array([0.6]), right[:1], right[:1]) == (
+        f"The model expects F_1 = 0.600 of this row and gets 1.000: 0.400 too little. {one}"
+    )
+    assert calibration_words(np.ones(1), right[:1], right[:1]).endswith(f"the two agree. {one}")
 
 
 def test_a_method_that_refuses_a_beta_has_no_score_for_it() -> None:

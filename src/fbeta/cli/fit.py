@@ -235,6 +235,8 @@ def _table_options(
     labels = options.labels.read(sample)
     shown = ", ".join(f"{c.name} {c.kind}" for c in columns)
     app.stderr(f"fbeta: columns, by the first {sample.n_rows:,} rows: {shown}")
+    for note in labels.notes:
+        app.stderr(f"fbeta: labels of these rows: {note}")
     given: dict[str, Any] = {
         "label_prefix": options.labels.prefix,
         "labels": options.labels.columns,

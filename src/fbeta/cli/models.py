@@ -135,9 +135,9 @@ def predict(
 ) -> None:
     """Predict the label sets of new data."""
     target = None if output is None or str(output) in ("-", STDOUT) else output
-    kind = _format(target, as_json, safe_csv)
     if target is not None:
         check_output(target, [model, data])
+    kind = _format(target, as_json, safe_csv)
     reader = open_model(model, data)
     stored = reader.stored
     kept = None if keep is None else o.words(keep)
@@ -172,7 +172,7 @@ def _format(target: Path | None, as_json: bool, safe: bool) -> str:
     suffix = ".csv" if target is None else target.suffix.lower()
     if suffix == ".gz":
         raise ValueError(f"{target}: predictions are not compressed: choose a name without .gz")
-    if suffix in (".xls", ".ods", ".arff", ".svm"):
+    if suffix and suffix not in TABLE_SUFFIXES and not (as_json and suffix == ".json"):
         known = ", ".join(TABLE_SUFFIXES)
         raise ValueError(f"{target}: predictions are written as one of {known}")
     kind: str = TABLE_SUFFIXES.get(suffix, "csv")

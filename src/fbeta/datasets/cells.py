@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import UTC, date
 from decimal import Decimal
@@ -156,7 +156,7 @@ def arrow_cells(column: Any) -> Cells:
         return column.to_pylist()
     if is_name or kinds.is_null(kind):
         return column.cast(arrow.string())
-    if kinds.is_decimal(kind):
+    if kinds.is_decimal(kind) and kind.scale > 0:  # whole ones become text: floats would be rounded
         return column.cast(arrow.float64())
     if kinds.is_timestamp(kind) or kinds.is_date(kind):
         return compute.cast(column, arrow.timestamp("us"), safe=False)
@@ -169,6 +169,8 @@ def object_cells(values: list[Any]) -> Cells:
     """Return Python objects as cells; mixed ones as text, and what is no scalar as it is."""
     known: list[Any] = [None if is_gap(value) else value for value in values]
     types = {type(value) for value in known if value is not None}
+    if types <= {str}:  # a word for missing values may be the name of a label
+        known = [value if isinstance(value, str) else None for value in values]
     with suppress(arrow.ArrowException, TypeError, ValueError, OverflowError):
         if types and all(issubclass(t, date | np.datetime64) for t in types):
             aware = [v for v in known if getattr(v, "tzinfo", None)]
@@ -178,7 +180,10 @@ def object_cells(values: list[Any]) -> Cells:
         return arrow_cells(arrow.array(known, from_pandas=True))
     if any(issubclass(t, list | tuple | dict | set | bytes | np.ndarray) for t in types):
         return values
-    if all(issubclass(t, bool | int | float | Decimal | np.number | np.bool_) for t in types):
+    numeric = bool | int | float | Decimal | np.number | np.bool_
+    if types != {int} and all(
+        issubclass(t, numeric) for t in types
+    ):  # integers beyond 64 bits keep their digits
         with suppress(OverflowError):
             return arrow.array([None if value is None else float(value) for value in known])
     texts = [None if value is None else _text(value) for value in known]
@@ -203,12 +208,13 @@ def is_gap(cell: Any) -> bool:
     return (np.isscalar(cell) or isinstance(cell, date)) and bool(cell != cell)
 
 
-def without_gaps(cells: Any) -> Any:
-    """Return Arrow strings without blanks at their ends, with null for missing values."""
+def without_gaps(cells: Any, kept: Collection[str] = ()) -> Any:
+    """Return Arrow strings without blanks at their ends, null where missing and not ``kept``."""
     trimmed = compute.utf8_trim_whitespace(cells)
     short = compute.less_equal(compute.binary_length(trimmed), max(map(len, GAPS)))
     places = np.flatnonzero(short.fill_null(False))  # longer text is no gap
-    gaps = np.asarray(compute.is_in(trimmed.take(places), value_set=arrow.array(GAPS)))
+    words = arrow.array([word for word in GAPS if word not in kept])
+    gaps = np.asarray(compute.is_in(trimmed.take(places), value_set=words))
     if not gaps.any():
         return trimmed
     is_known = np.ones(len(trimmed), dtype=np.bool_)

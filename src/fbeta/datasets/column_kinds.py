@@ -130,7 +130,7 @@ class ColumnValues:
         """Number of different values; of numbers, however they are written."""
         is_known = self.counts > 0
         found = self.numbers[1][is_known]
-        if not np.isnan(found).any():
+        if (np.abs(found) < 2.0**53).all():  # NaN is not, and larger integers share floats
             return len(pandas.unique(found.view(np.int64)))  # counted in less time
         if not self.is_parsed:
             return int(is_known.sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -129,7 +129,7 @@ class LabelColumns:
         return [part.tolist() for part in np.split(names, ends[:-1])]
 
     def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
-        rows, codes, tags, delimiter = self._tags(table)
+        rows, codes, tags, delimiter = self._tags(table, known or ())
         names, counts = self.names if known is None else known, np.bincount(codes, None, len(tags))
         tags, notes = _joined(tags, counts.tolist(), self.join, names or ())
         found = sorted(set(tags))
@@ -144,16 +144,19 @@ class LabelColumns:
         place = {name: j for j, name in enumerate(found)}
         Y = np.zeros((table.n_rows, len(found)), dtype=np.int8)
         Y[rows, np.array([place[tag] for tag in tags], dtype=np.intp)[codes]] = 1
-        blanks = table.n_rows - np.count_nonzero(np.bincount(rows))
-        if blanks and known is None:
-            notes += (f"{blanks:,} rows have no label in the column {self.column!r}",)
+        blanks = np.flatnonzero(np.bincount(rows, minlength=table.n_rows) == 0)
+        if blanks.size and known is None:
+            words = _gap_words(table.columns[self.column], blanks, delimiter)
+            notes += (f"{blanks.size:,} rows have no label in the column {self.column!r}{words}",)
         form = {"is_list": delimiter is None, "delimiter": delimiter or DELIMITERS[0]}
         return TableLabels.split(Y, found, names, tags=form, notes=notes)
 
-    def _tags(self, table: Any) -> tuple[Any, Any, list[str], str | None]:
+    def _tags(
+        self, table: Any, known: Collection[str] = ()
+    ) -> tuple[Any, Any, list[str], str | None]:
         """Return row and code of each tag, the names by code, and what is between names."""
         cells = table.columns[self.column]
-        lists, delimiter = (cells, None) if is_list(cells) else self._parse(table, cells)
+        lists, delimiter = (cells, None) if is_list(cells) else self._parse(table, cells, known)
         rows = np.asarray(compute.list_parent_indices(lists), dtype=np.intp)
         coded = lists.flatten().dictionary_encode()
         # a null is the last of the names
@@ -165,11 +168,12 @@ class LabelColumns:
             raise fail(table.path, table.place(int(rows[blank][0])), expected, "an empty name")
         return rows, codes, tags[:-1], delimiter
 
-    def _parse(self, table: Any, cells: Cells) -> tuple[Any, str | None]:
+    def _parse(self, table: Any, cells: Cells, known: Collection[str]) -> tuple[Any, str | None]:
         """Return cells as an Arrow array of lists of names, each distinct text parsed once."""
         if is_text(cells):
             # what stands for a missing value elsewhere may be the name of a label
-            coded = (without_gaps(cells) if self.words else cells).dictionary_encode()
+            kept = known if self.delimiter else ()
+            coded = (without_gaps(cells, kept) if self.words else cells).dictionary_encode()
             values, index = coded.dictionary.to_pylist(), coded.indices
         else:
             values = cells if isinstance(cells, list) else cells.to_pylist()
@@ -224,6 +228,18 @@ def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tu
         raise fail(table.path, table.place(row), expected, found)
     notes = (f"{blanks:,} blank cells of the label columns count as 0",) if blanks else ()
     return Y, notes
+
+
+def _gap_words(cells: Cells, rows: Any, delimiter: str | None) -> str:
+    """Say which words for missing values stand in rows without a label."""
+    texts = cells.take(arrow.array(rows)).to_pylist() if is_text(cells) else []
+    found = Counter(text.strip() for text in texts if text and text.strip() and is_gap(text))
+    if not found:
+        return ""
+    listed = " and ".join(f"{count:,} cells {word!r}" for word, count in found.items())
+    word = next(iter(found))
+    label = f"{word}{delimiter}" if delimiter else f"[{word!r}]"
+    return f": {listed} count as no label (write {label!r} for a label of the name {word!r})"
 
 
 def _joined(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, cell_at, is_list, is_text
 from fbeta.datasets.column_kinds import KINDS, ColumnKind
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
-from fbeta.datasets.label_columns import LabelColumns, TableLabels
+from fbeta.datasets.label_columns import DELIMITERS, LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import Nominal, fill_gaps, read_arff, read_meka, read_mulan
 from fbeta.datasets.table_encoder import ORDER_WORDS, DateColumn, NumberColumn, TableEncoder
@@ -281,7 +282,15 @@ class ModelInput:
         lists = reading.get("is_list") or is_list(table.columns[column])
         delimiter = None if lists else reading.get("delimiter", ";")
         join = bool(reading.get("join_labels"))
-        return LabelColumns(column=column, delimiter=delimiter, join=join).read(table, names)
+        place = LabelColumns(column=column, delimiter=delimiter, join=join)
+        found = place.read(table, names)
+        for other in DELIMITERS if found.unknown and not lists else ():
+            with suppress(DatasetError):  # a name between two of these may be blank
+                again = replace(place, delimiter=other).read(table, names)
+                if sum(again.unknown.values()) < sum(found.unknown.values()):
+                    note = f"column {column!r} is written with {other!r} between labels here"
+                    found = replace(again, notes=(*again.notes, note))
+        return found
 
     def _align(self, X: Any, names: Sequence[str] | None, path: Any) -> Any:
         """Bring columns into the order of the model, by name where both have names; fill gaps."""

@@ -18,6 +18,7 @@ from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.table_files import UNNAMED, FileFormat, Table, frame_table
 
 Columns = Mapping[str, Sequence[Any]]
+_MAX_EXCEL_INTEGER = 10**15 - 1  # Excel rounds numbers to 15 digits
 # leading zeros are part of a name, not of a number
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?", re.ASCII)
 
@@ -350,6 +351,8 @@ def _save_excel(path: Path, columns: Columns) -> None:
     illegal = cells.cell.ILLEGAL_CHARACTERS_RE
 
     def cell(value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > _MAX_EXCEL_INTEGER:
+            value = str(value)
         if not isinstance(value, str):
             return value
         made = cells.WriteOnlyCell(sheet, illegal.sub("", value))

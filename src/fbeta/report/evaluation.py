@@ -82,11 +82,16 @@ def calibration_words(
     difference = expected - actual
     n, mean = len(difference), float(difference.mean())
     error = float(difference.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
-    words = (
-        f"The model expects F_{beta:g} = {expected.mean():.3f} of these rows and gets "
-        f"{expected.mean() - mean:.3f}: {abs(mean):.3f} too {'much' if mean > 0 else 'little'}. "
-    )
-    if abs(mean) <= 2 * error:
+    wanted, got = f"{expected.mean():.3f}", f"{expected.mean() - mean:.3f}"
+    off = f"{abs(mean):.3f} too {'much' if mean > 0 else 'little'}"
+    off = "the two agree" if wanted == got else off
+    rows = "this row" if n == 1 else "these rows"
+    words = f"The model expects F_{beta:g} = {wanted} of {rows} and gets {got}: {off}. "
+    if n == 1:
+        words += "One row does not show whether that is chance."
+    elif wanted == got:
+        words += f"The standard error is {error:.3f}."
+    elif abs(mean) <= 2 * error:
         words += f"For {n:,} rows, chance can explain that (the standard error is {error:.3f})."
     else:
         sure = "too sure of its predictions" if mean > 0 else "better than it thinks"
