@@ -20,8 +20,8 @@ from fbeta.linear.batch import TINY, Evaluation, PerProblem, ProblemBatch, take_
 PRODUCT_ERROR_ULPS = 8.0
 MAX_ERROR_SHARE = 0.1  # rounding error, relative to the smallest eigenvalue, that is tolerated
 # share of the mean of all rows that a row adds at least to a factorised Hessian, unless fewer rows
-# than so many for each feature do
-MIN_CURVATURE, MIN_KEPT_ROWS = 0.1, 4
+# than so many for each feature do; size in medians of all from which it counts
+MIN_CURVATURE, MIN_KEPT_ROWS, LARGE_ROW = 0.1, 1, 3.0
 MAX_STALE_STEPS = 4  # conjugate gradient steps after which a Hessian is factorised again
 SMALLEST_SIZE = 1e-100  # of a residual: no bound follows from it, other than that of penalties
 MAX_REST = 0.75  # share of what is asked for that features leave to steps of the intercepts alone
@@ -296,8 +296,8 @@ def _largest(batch: ProblemBatch, curvature: list[Array]) -> list[Array]:
     if batch.width > 1:  # there it is made of the probabilities of all classes
         return curvature
     (_, distances, middle), xp, n = batch.design.distances, batch.xp, batch.design.shape[0]
-    # the weight of a row, and the square of its size where it is larger than most
-    size = batch.tiles.split(xp.clip(distances / max(middle, TINY), 1.0, None) ** 2)
+    # by the weight of a row, and by its size where that is large
+    size = batch.tiles.split(xp.clip(distances / max(LARGE_ROW * middle, TINY), 1.0, None) ** 2)
     mass = [m[:, :, 0] * own for m, own in zip(batch.masses(curvature), size, strict=True)]
     least = MIN_CURVATURE / n * sum(xp.sum(own, axis=0) for own in mass)
     kept = sum(xp.sum(xp.astype(own >= least, xp.int64), axis=0) for own in mass)
