@@ -1,9 +1,10 @@
-"""Compare the solver of this tree with that of another one, in turns: python -m benchmarks.turns.
+"""Compare the solver of this tree with that of another one, in turns.
 
     python -m benchmarks.turns OTHER_TREE [OTHER_PYTHON] [--turns N] [--only WORD]
 
-The other tree is a checkout of any commit with the solver's benchmarks, OTHER_PYTHON an interpreter
-where it is installed. Each side keeps the cases in a process of its own, on the same threads, and
+The other tree is a checkout of any commit with the solver's benchmarks, whose compiled part is
+built in place; OTHER_PYTHON is an interpreter that has what it needs. Real data are those in the
+folder FBETA_DATA. Each side keeps the cases in a process of its own, on the same threads, and
 only one of them computes at a time; the order is reversed in every other turn. Fits are those of
 ``make bench``, of its paths over the strengths of regularisation, and of EFP.
 """
@@ -33,16 +34,13 @@ efp = []
 if folder is not None:
     os.environ["FBETA_DATA"] = str(folder)
     efp = [bench_efp.problems()]
-small = [name for name in known if known[name].X.shape[0] < 5000]
-
-def fit(name):
-    seconds, values = solver.objectives(known[name].X, known[name].targets, known[name].alpha)
-    return seconds, float(values.sum())
 
 def run(job):
     kind, _, name = job.partition(": ")
     if kind == "fit":
-        return fit(name)
+        case = known[name]
+        seconds, values = solver.objectives(case.X, case.targets, case.alpha)
+        return seconds, float(values.sum())
     if kind == "path":
         return solver.run_path(known[name], repeats=1)["path_s"], 0.0
     solver.settle()

@@ -181,9 +181,8 @@ def object_cells(values: list[Any]) -> Cells:
     if any(issubclass(t, list | tuple | dict | set | bytes | np.ndarray) for t in types):
         return values
     numeric = bool | int | float | Decimal | np.number | np.bool_
-    if types != {int} and all(
-        issubclass(t, numeric) for t in types
-    ):  # integers beyond 64 bits keep their digits
+    # integers beyond 64 bits keep their digits, as text
+    if types != {int} and all(issubclass(t, numeric) for t in types):
         with suppress(OverflowError):
             return arrow.array([None if value is None else float(value) for value in known])
     texts = [None if value is None else _text(value) for value in known]

@@ -175,7 +175,7 @@ class _Head(nn.Module):
             for :class:`DecoderHead`.
         label_mask : bool tensor that broadcasts to (..., s), optional
             Labels that may be predicted; only with logits. A row with fewer of them than
-            ``min_labels`` gets all, unless compiled.
+            ``min_labels`` gets all; where compiled, its expected value is that of more labels.
 
         Returns
         -------
