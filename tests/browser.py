@@ -142,15 +142,17 @@ class Browser:
 
     def download(self, folder: Path, script: str) -> str:
         """Evaluate an expression that starts a download, and return the text of its file."""
-        self.send("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
-        before, end = set(folder.iterdir()), time.monotonic() + self._timeout
+        self.send("Browser.setDownloadBehavior", behavior="allowAndName",
+                  downloadPath=str(folder), eventsEnabled=True)  # fmt: skip
+        first = len(self.events)
         self.run(script)
-        while True:
-            new = [p for p in set(folder.iterdir()) - before if p.suffix == ".csv"]
-            if new:
-                return new[0].read_text(encoding="utf-8-sig")
-            assert time.monotonic() < end, "nothing was downloaded"
-            time.sleep(0.02)
+        while True:  # the file is there, and empty, before it is written
+            for event in self.events[first:]:
+                if event.get("method") == "Browser.downloadProgress":
+                    if event["params"]["state"] == "completed":
+                        return (folder / event["params"]["guid"]).read_text(encoding="utf-8-sig")
+                    assert event["params"]["state"] == "inProgress", event
+            self.events.append(self._receive())
 
     def picture(self) -> str:
         """Return the window as PNG in base64."""

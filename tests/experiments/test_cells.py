@@ -138,17 +138,17 @@ def test_runs_share_the_work_and_wait_for_each_other(tmp_path: Path) -> None:
 
 def test_a_cell_whose_owner_gave_up_is_taken_over(tmp_path: Path) -> None:
     store, cell = ResultStore(tmp_path), cells_of(1)[0]
-    released = threading.Event()
+    claimed, released = threading.Event(), threading.Event()
 
     def owner() -> None:
         with store.claim(cell) as ours:
             assert ours
+            claimed.set()
             released.wait()
 
     thread = threading.Thread(target=owner)
     thread.start()
-    while not list(tmp_path.rglob("*.lock")):
-        time.sleep(0.01)
+    assert claimed.wait(60)
     threading.Timer(0.2, released.set).start()
     computed = run_cells([cell], lambda cell: {"score": 1.0}, store)[1]
     thread.join()
