@@ -67,10 +67,10 @@ def test_cv_is_the_search_done_by_hand(data):
 
 @pytest.mark.parametrize("n_jobs", [None, slow(2)])
 def test_cv_takes_splitters_groups_and_jobs(data, n_jobs):
-    from iterstrat.ml_stratifiers import MultilabelStratifiedKFold
+    stratifiers = pytest.importorskip("iterstrat.ml_stratifiers")
 
     X, Y = data
-    stratified = MultilabelStratifiedKFold(3, shuffle=True, random_state=0)
+    stratified = stratifiers.MultilabelStratifiedKFold(3, shuffle=True, random_state=0)
     one = FBetaClassifierCV(alphas=(0.1, 10.0), cv=stratified).fit(X, Y)
     folds = list(stratified.split(X, Y))
     two = FBetaClassifierCV(alphas=(0.1, 10.0), cv=folds, n_jobs=n_jobs).fit(X, Y)
