@@ -234,6 +234,17 @@ def test_own_validation_data_callbacks_and_history(data):
     assert fbeta_score(held[1], labels.numpy()) == pytest.approx(best, abs=1e-6)
 
 
+def test_validation_data_are_encoded_as_the_training_data_are(data):
+    pandas, (train, _) = pytest.importorskip("pandas"), data
+    frame = pandas.DataFrame(train.X[:300]).add_prefix("x").assign(day="2024-01-01")
+    rows, held = (frame[:200], train.Y[:200]), (frame[200:], train.Y[200:300])
+    net = FBetaNet(validation_data=held, **SMALL).fit(*rows)
+    held = (frame[200:][frame.columns[::-1]], train.Y[200:300])
+    same = FBetaNet(validation_data=held, **SMALL).fit(*rows)
+    assert net.history_[0][:, "valid_fbeta"] == same.history_[0][:, "valid_fbeta"]
+    assert max(net.history_[0][:, "valid_fbeta"]) == pytest.approx(net.score(*held), abs=1e-6)
+
+
 def test_partial_fit_goes_on(data):
     train, test = data
     X, Y = train.X[:400], train.Y[:400]

@@ -226,27 +226,26 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self._set_labels(form)
         else:
             indicator = self._label_form.read(y, "y")
-        X = self._validate_X(self._encode(X, reset=first), reset=first)
+        weight = check_sample_weight(sample_weight, indicator.shape[0])
+        X = self._read_features(X, reset=first, weight=weight)
         n = _num_samples(X)
         if n != indicator.shape[0]:
             raise ValueError(f"X has {n} rows and y has {indicator.shape[0]}")
-        return X, indicator, check_sample_weight(sample_weight, n)
+        return X, indicator, weight
 
-    def _read_features(self, X: Any) -> Any:
-        """Validate the features of a fitted estimator."""
-        check_is_fitted(self)
-        return self._validate_X(self._encode(X, reset=False), reset=False)
-
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        validate = pass_features_on if self._passes_on else validate_features
-        return validate(self, X, reset=reset)
-
-    def _encode(self, X: Any, *, reset: bool) -> Any:
-        """Return X, or the features of a data frame whose columns are not all numbers."""
+    def _read_features(self, X: Any, *, reset: bool = False, weight: Weight = None) -> Any:
+        """Validate features, those of a data frame whose columns are not all numbers encoded."""
         if reset:
             self.__dict__.pop("table_encoder_", None)
-        plain = isinstance(X, np.ndarray) and not hasattr(self, "table_encoder_")
-        return X if plain else encode_table(self, X, reset=reset, passes_on=self._passes_on)
+        else:
+            check_is_fitted(self)
+        if not isinstance(X, np.ndarray) or hasattr(self, "table_encoder_"):
+            X = encode_table(self, X, reset=reset, passes_on=self._passes_on, weight=weight)
+        return self._validate_X(X, reset=reset, weight=weight)
+
+    def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
+        validate = pass_features_on if self._passes_on else validate_features
+        return validate(self, X, reset=reset)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and alphas of a search share: here X itself."""

@@ -157,7 +157,7 @@ def fit_curve(
     prior = alpha * PRIOR_LABELS / total.sum()
     share = (positive / total + prior / (1 + np.exp(-centre))) / (1 + prior)
     share = IsotonicRegression().fit(centre, share, sample_weight=total).predict(centre)
-    least = 0.5 / max(1.0, float(own[:, 0].sum()))
+    least = max(0.5 / max(1.0, float(own[:, 0].sum())), np.finfo(float).eps)
     share = np.clip(share, least, 1 - least)
     return centre, np.log(share / (1 - share))
 
@@ -255,8 +255,10 @@ def _minimise(
             if after <= value - ARMIJO * step * slope:
                 break
             step /= 2
-        else:  # limited by rounding error
-            return w, n_iter, True
+        else:
+            if np.isfinite(after):  # limited by rounding error
+                return w, n_iter, True
+            break
         w, value, (gradient, mean) = trial, after, there
     warn_not_converged("the recalibration", max_iter, slope / 2)
     return w, max_iter, False

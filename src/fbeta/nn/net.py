@@ -181,7 +181,7 @@ class FBetaNet(StatisticsClassifier):
     networks_ = property(lambda self: list(self._model.networks))
     n_epochs_, history_ = views("_model", "epochs", "history")
 
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+    def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
         X = to_numpy(X) if is_tensor(X) else X
         kind = [np.float64, np.float32] if self.input_type.startswith("float") else self.input_type
         X = validate_data(
@@ -214,7 +214,7 @@ class FBetaNet(StatisticsClassifier):
         if self.validation_data is not None:
             held_X, held_y = self.validation_data
             held_Y = self._label_form.read(held_y, "validation_data").toarray()
-            held_X = _dense(self._validate_X(held_X, reset=False), self.input_type)
+            held_X = _dense(self._read_features(held_X), self.input_type)
             held_out = (held_X, with_weights(held_Y, None))
         X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)
         networks, runs = [], []
