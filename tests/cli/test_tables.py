@@ -248,6 +248,7 @@ def test_options_that_do_not_apply_are_errors(
         (("predict", model, table, "--json", "--safe-csv"), "--safe-csv"),
         (("predict", model, table, "--keep", "nothing"), "'nothing'"),
         (("predict", model, table, "-o", tmp_path / "x.csv.gz"), "not compressed"),
+        (("fit", table, *TAGS, "-o", tmp_path / "x.skops.gz"), "not compressed"),
         (("predict", model, table, "--json", "-o", tmp_path / "x.parquet"), "--json"),
         (("predict", model, table, "--missing", "mean"), "--missing belongs to fbeta fit"),
         (("evaluate", model, table, "--missing", "mean"), "--missing belongs to fbeta fit"),

@@ -170,11 +170,8 @@ def predict(
 def _format(target: Path | None, as_json: bool, safe: bool) -> str:
     """Return how predictions are written; refuse options that say nothing then."""
     suffix = ".csv" if target is None else target.suffix.lower()
-    if suffix == ".gz":
-        raise ValueError(f"{target}: predictions are not compressed: choose a name without .gz")
     if suffix and suffix not in TABLE_SUFFIXES and not (as_json and suffix == ".json"):
-        known = ", ".join(TABLE_SUFFIXES)
-        raise ValueError(f"{target}: predictions are written as one of {known}")
+        raise ValueError(f"{target}: predictions are written as one of {', '.join(TABLE_SUFFIXES)}")
     kind: str = TABLE_SUFFIXES.get(suffix, "csv")
     if as_json:
         if kind in ("parquet", "tsv", "xlsx"):
