@@ -397,7 +397,15 @@ def test_labels_that_no_delimiter_can_part_are_columns(tmp_path: Path, run: Run)
     rows_ = [{"x": i % 7, "tags": ["a;b"] if i % 7 > 3 else ["c"]} for i in range(40)]
     train.write_text("\n".join(map(json.dumps, rows_)))
     assert run("fit", train, *TAGS, "-o", model)[0] == 0
-    assert run("predict", model, train)[1].startswith("a;b,c\n")
-    assert json.loads(run("predict", model, train, "--json")[1])[0] == {"tags": ["c"]}
-    code, _, err = run("predict", model, train, "--form", "sets")
-    assert (code, "contains the delimiter ';'" in err) == (2, True)
+    clash = "fbeta: label 'a;b' contains the delimiter ';'"
+    code, out, err = run("predict", model, train)
+    assert (code, out[:6]) == (0, "a;b,c\n")
+    assert err == f"{clash}: labels are written as 0/1 columns (or choose another --delimiter)\n"
+    for form in ((), ("--form", "sets")):
+        assert run("predict", model, train, *form, "--delimiter", "|")[::2] == (0, "")
+    for form in (("--form", "sets"), ("--delimiter", ";")):
+        code, _, err = run("predict", model, train, *form)
+        assert (code, err) == (2, f"{clash}: choose another --delimiter\n")
+    assert run("predict", model, train, "--form", "columns")[2] == ""
+    code, out, err = run("predict", model, train, "--json")
+    assert (json.loads(out)[0], err) == ({"tags": ["c"]}, "")

@@ -93,21 +93,27 @@ class PredictionOptions:
             raise ValueError(f"two columns would have the name {clash}: choose others to --keep")
         return {name: cells for part in parts for name, cells in part.items()}
 
+    def in_sets(self, stored: StoredModel, kind: str) -> tuple[bool, list[str]]:
+        """Return whether labels become one column of names, and a note if not as in training."""
+        if not (self.form == "sets" if self.form else stored.reading.get("label_column")):
+            if self.delimiter is not None:
+                raise ValueError("--delimiter goes with --form sets")
+            return False, []
+        between, is_text = self.between(stored), kind not in ("json", "jsonl", "parquet")
+        clash = [name for name in stored.label_names if is_text and between in name]
+        words = f"label {clash[0]!r} contains the delimiter {between!r}" if clash else ""
+        if clash and (self.form or self.delimiter):
+            raise ValueError(f"{words}: choose another --delimiter")
+        words += ": labels are written as 0/1 columns (or choose another --delimiter)"
+        return not clash, [words] if clash else []
+
     def _labels(
         self, stored: StoredModel, predicted: Any, table: Mapping[str, Any], kind: str
     ) -> dict[str, Sequence[Any]]:
         """Return predictions as 0/1 columns, or as one column of names, called as in training."""
         names, column = stored.label_names, stored.reading.get("label_column")
-        between = self.between(stored)
-        clash = [name for name in names if between in name]
-        clash = [] if kind in ("json", "jsonl", "parquet") else clash
-        in_sets = bool(column) and not clash if self.form is None else self.form is Form.sets
-        if not in_sets:
-            if self.delimiter is not None:
-                raise ValueError("--delimiter goes with --form sets")
+        if not self.in_sets(stored, kind)[0]:
             return dict(zip(names, predicted.T.astype(int).tolist(), strict=True))
-        if clash:
-            raise ValueError(f"label {clash[0]!r} contains the delimiter {between!r}")
         column = "labels" if not column or column in table else column
         return {column: [[names[j] for j in np.flatnonzero(row)] for row in predicted]}
 
@@ -142,8 +148,7 @@ def predict(
     stored = reader.stored
     kept = None if keep is None else o.words(keep)
     text: dict[str, Any] = {"delimiter": options.between(stored), "safe": safe_csv}
-    notes: list[str] = []
-    count = 0
+    notes, count = options.in_sets(stored, kind)[1], 0
     if memory is None:
         rows = reader.rows(data, labelled=False, keep=kept)
         table, count = options.columns(stored, rows, kind), rows.X.shape[0]
