@@ -341,6 +341,9 @@ def test_labels_of_a_test_file_may_have_another_delimiter(
     odd = [{**row, "tags": ["one, two", *row["tags"]]} for row in TEST]  # is a label of its own
     found = json.loads(run("evaluate", model, write(tmp_path / "t.csv", odd), "--json")[1])
     assert found["unseen"] == {"one, two": len(TEST)}
+    other = [{**row, "tags": ["one", "two"]} for row in TEST]  # no separator makes these known
+    _, out, err = run("evaluate", model, write(tmp_path / "t.csv", other), "--json")
+    assert (json.loads(out)["unseen"], "here" in err) == (dict.fromkeys(("one", "two"), 60), False)
 
 
 def test_svmlight_counts_them_too(tmp_path: Path, run: Run) -> None:

@@ -287,7 +287,7 @@ class ModelInput:
         for other in DELIMITERS if found.unknown and not lists else ():
             with suppress(DatasetError):  # a name between two of these may be blank
                 again = replace(place, delimiter=other).read(table, names)
-                if sum(again.unknown.values()) < sum(found.unknown.values()):
+                if again.Y.sum() > found.Y.sum():
                     note = f"column {column!r} is written with {other!r} between labels here"
                     found = replace(again, notes=(*again.notes, note))
         return found
@@ -336,5 +336,5 @@ def _check_names(
     known = set(found)
     absent = [name for name in wanted if name not in known]
     if absent:
-        what += "s" * (len(absent) > 1)
-        raise DatasetError(f"{path}: lacks the {what} {quoted(absent)} of the model")
+        words = f"{path}: lacks the {what}{'s' * (len(absent) > 1)} {quoted(absent)} of the model"
+        raise DatasetError(f"{words}; its columns are {quoted(found, 20)}")
