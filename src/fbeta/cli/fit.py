@@ -242,6 +242,7 @@ def _table_options(
         "labels": options.labels.columns,
         "label_column": options.labels.column,
         "delimiter": labels.tags.get("delimiter", ";"),
+        "gap_labels": labels.gap_labels,
         "encoder": encoder,
         "sep": options.source.sep,
         "encoding": options.source.encoding,

@@ -7,13 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from unicodedata import normalize
 
 import numpy as np
 
 from fbeta.datasets.cells import (
+    GAPS,
     Cells,
     arrow,
     cell_at,
@@ -42,6 +43,7 @@ class TableLabels:
     tags: Mapping[str, Any] = field(default_factory=dict)  # "is_list" and "delimiter"
     unknown: Mapping[str, int] = field(default_factory=dict)  # rows by label that must not occur
     extra: Any = None  # where these are, of shape (n, len(unknown))
+    gap_labels: tuple[str, ...] = ()  # labels whose names stand for missing values elsewhere
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -82,6 +84,7 @@ class LabelColumns:
     names: Sequence[str] | None = None  # that may occur in ``column``; by default those that do
     words: bool = True  # whether ``yes``, ``x`` and blanks are 0/1, and ``NA`` is no tag
     join: bool = False  # whether tags that differ in case, blanks or form only are one
+    gap_labels: Collection[str] = ()  # words such as ``NA`` that are tags, also alone in a cell
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -123,13 +126,22 @@ class LabelColumns:
     def sets(self, table: Any) -> list[list[str]]:
         """Return the names of the labels of each row of a column of tags."""
         self.find(table.header, table.path)
-        rows, codes, tags, _ = self._tags(table)
+        rows, codes, tags, _ = self._tags(table, self.gap_labels)
         ends = np.cumsum(np.bincount(rows, minlength=table.n_rows))
         names = np.array(tags, dtype=object)[codes]
         return [part.tolist() for part in np.split(names, ends[:-1])]
 
     def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
-        rows, codes, tags, delimiter = self._tags(table, known or ())
+        rows, codes, tags, delimiter = self._tags(table, (*(known or ()), *self.gap_labels))
+        # a word for missing values that is one of several tags in a cell is a tag in all cells
+        several = np.bincount(rows)[rows] > 1
+        gaps = [tag for j, tag in enumerate(tags) if tag in GAPS and several[codes == j].any()]
+        if self.words and delimiter is not None and {*gaps} - {*self.gap_labels}:
+            read = replace(self, delimiter=delimiter, gap_labels=gaps)._read_tags(table, known)
+            alone = read.Y.any(axis=1).sum() - len(np.unique(rows))
+            note = f"{alone:,} cells {quoted(gaps)} are labels, as in cells with several labels"
+            notes = (note, *read.notes) if alone and known is None else read.notes
+            return replace(read, gap_labels=tuple(gaps), notes=notes)
         names, counts = self.names if known is None else known, np.bincount(codes, None, len(tags))
         tags, notes = _joined(tags, counts.tolist(), self.join, names or ())
         found = sorted(set(tags))
@@ -151,9 +163,7 @@ class LabelColumns:
         form = {"is_list": delimiter is None, "delimiter": delimiter or DELIMITERS[0]}
         return TableLabels.split(Y, found, names, tags=form, notes=notes)
 
-    def _tags(
-        self, table: Any, known: Collection[str] = ()
-    ) -> tuple[Any, Any, list[str], str | None]:
+    def _tags(self, table: Any, known: Collection[str]) -> tuple[Any, Any, list[str], str | None]:
         """Return row and code of each tag, the names by code, and what is between names."""
         cells = table.columns[self.column]
         lists, delimiter = (cells, None) if is_list(cells) else self._parse(table, cells, known)
