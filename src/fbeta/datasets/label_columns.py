@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,8 @@ from fbeta.datasets.dataset import DatasetError, Labels, PathLike, fail, quoted
 _YES, _NO = ("yes", "y", "x", "on", "t", "\u2713", "\u2714"), ("no", "n", "off", "f")
 #: What is looked for between tags where the user does not say.
 DELIMITERS = (";", "|", ",", "\t")
+# lists, and tuples and sets as str() of Python writes them
+_LIST = re.compile(r"""\[.*\]|[({]["'].*["'],?[)}]|(?:set)?\(\)""", re.DOTALL)
 _MAX_LIST_CHARACTERS = 1_000_000
 
 
@@ -278,13 +281,12 @@ def _joined(
 def find_delimiter(cells: Iterable[Any]) -> str | None:
     """Return what separates the tags of a column, None for lists; raise if several would do."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and not is_gap(cell)]
-    lists = sum(text[:1] + text[-1:] == "[]" for text in texts)
-    if lists:
-        if lists < len(texts):
-            other = next(text for text in texts if text[:1] + text[-1:] != "[]")
+    others = [text for text in texts if not _LIST.fullmatch(text)]
+    if len(others) < len(texts):
+        if others:
             raise ValueError(
-                f"found lists in {lists} cells and other text in {len(texts) - lists}, "
-                f"such as {other[:40]!r}"
+                f"found lists in {len(texts) - len(others)} cells and other text in {len(others)}, "
+                f"such as {others[0][:40]!r}"
             )
         return None
     seen = {d: sum(d in text for text in texts) for d in DELIMITERS}
@@ -306,7 +308,7 @@ def read_tags(cell: Any, delimiter: str | None) -> list[str]:
     if not isinstance(cell, str):
         return [_name(cell)]
     text = cell.strip()
-    if delimiter is None or text[:1] + text[-1:] == "[]":
+    if delimiter is None or _LIST.fullmatch(text):
         if len(text) > _MAX_LIST_CHARACTERS:
             raise ValueError(f"a list of more than {_MAX_LIST_CHARACTERS} characters")
         found = None
@@ -315,9 +317,9 @@ def read_tags(cell: Any, delimiter: str | None) -> list[str]:
             with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
                 found = parse(text)
                 break
-        if not isinstance(found, list):
+        if not isinstance(found, list | tuple | set):
             raise ValueError("not a list of names")
-        return [_name(tag) for tag in found]
+        return sorted(map(_name, found)) if isinstance(found, set) else [*map(_name, found)]
     names = [name.strip() for name in cell.split(delimiter)]
     # a delimiter at either end is a habit of some programs; one in between is a mistake
     while names and not names[-1]:
