@@ -109,6 +109,8 @@ def test_bad_cells_count_as_missing_and_are_told(tmp_path: Path, run: Run) -> No
     assert (
         "'when': 1 cells cannot be read as dates with the month before the day and count as" in err
     )
+    methods = ("--label-column", "tags", "--methods", "fbeta", "--alphas", 1, "--json")
+    assert run("compare", tmp_path / "a.csv", new, *methods)[2] == err
     missing = frame.assign(price=frame["price"].replace("on request", ""))
     missing["when"] = missing["when"].replace("soon", "")
     assert out == run("predict", model, write(tmp_path / "gaps.csv", missing))[1]

@@ -294,7 +294,7 @@ def compare(
             truth, padded = held_out.labels.with_unknown(stored.predict(held_out.X))
             rows.append({"method": name, **found, **measure(truth, padded, beta)})
             progress.advance(bar)
-    for note in held_out.labels.unknown_note() if held_out else ():
+    for note in (*held_out.notes, *held_out.labels.unknown_note()) if held_out else ():
         app.stderr(f"fbeta: {note}")
     # the test file is for looking, not for choosing
     rows.sort(key=lambda row: -row["cv_score"])
