@@ -315,9 +315,10 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
         what, other = "numbers", f"a decimal {how!r}" if how != part.decimal else ""
         parsed = arrow.array(values)
     else:
-        what = f"dates{ORDER_WORDS.get(how, '')}"
+        order = ORDER_WORDS.get(how, "")
+        what = f"dates{order}"
         example = cell_at(cells, int(np.argmax(~np.isnan(values)))) if len(values) else ""
-        other = f"dates such as {example!r}" if how != part.order else ""
+        other = f"dates such as {example!r}{order}" if how != part.order else ""
         micro = np.nan_to_num(values * MICROSECONDS_PER_DAY).round().astype("datetime64[us]")
         parsed = arrow.array(micro, mask=np.isnan(values))
     notes = [f"column {name!r} is written with {other} here"] if other and is_text(cells) else []
