@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -66,9 +66,7 @@ class PredictionOptions:
     def columns(self, stored: StoredModel, rows: InputRows, kind: str) -> dict[str, Sequence[Any]]:
         """Predict, and return the columns to be written to a file of some kind."""
         typed = kind in _TYPED_FORMATS
-        kept: dict[str, Sequence[Any]] = {
-            name: plain_values(cells, typed) for name, cells in rows.kept.items()
-        }
+        kept: Any = {name: plain_values(cells, typed) for name, cells in rows.kept.items()}
         limits = (self.min_labels, self.max_labels)
         found = stored.decide(
             rows.X,
@@ -81,10 +79,16 @@ class PredictionOptions:
             name = type(stored.classifier).__name__
             raise ValueError(f"a model of {name} does not estimate its own F_beta")
         ((used, labels),) = found.labels.items()
-        parts = [kept, self._labels(stored, np.asarray(labels), kept, kind)]
+        predicted, names = np.asarray(labels), stored.label_names
+        if self.in_sets(stored, kind)[0]:  # called as in training
+            column = stored.reading.get("label_column")
+            column = "labels" if not column or column in kept else column
+            parts = [kept, {column: [[names[j] for j in np.flatnonzero(row)] for row in predicted]}]
+        else:
+            parts = [kept, dict(zip(names, predicted.T.astype(int).tolist(), strict=True))]
         if self.proba:
-            names = [f"proba_{name}" for name in stored.label_names]
-            parts.append(dict(zip(names, np.asarray(found.marginals).T.tolist(), strict=True)))
+            columns = [f"proba_{name}" for name in names]
+            parts.append(dict(zip(columns, np.asarray(found.marginals).T.tolist(), strict=True)))
         if self.expected:
             parts.append({"expected_fbeta": np.asarray(found.expected[used]).tolist()})
         counts = Counter(name for part in parts for name in part)
@@ -106,16 +110,6 @@ class PredictionOptions:
             raise ValueError(f"{words}: choose another --delimiter")
         words += ": labels are written as 0/1 columns (or choose another --delimiter)"
         return not clash, [words] if clash else []
-
-    def _labels(
-        self, stored: StoredModel, predicted: Any, table: Mapping[str, Any], kind: str
-    ) -> dict[str, Sequence[Any]]:
-        """Return predictions as 0/1 columns, or as one column of names, called as in training."""
-        names, column = stored.label_names, stored.reading.get("label_column")
-        if not self.in_sets(stored, kind)[0]:
-            return dict(zip(names, predicted.T.astype(int).tolist(), strict=True))
-        column = "labels" if not column or column in table else column
-        return {column: [[names[j] for j in np.flatnonzero(row)] for row in predicted]}
 
 
 @command("fbeta predict model.skops new.csv -o out.csv --beta 2")

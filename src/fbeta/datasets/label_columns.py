@@ -284,10 +284,8 @@ def find_delimiter(cells: Iterable[Any]) -> str | None:
     others = [text for text in texts if not _LIST.fullmatch(text)]
     if len(others) < len(texts):
         if others:
-            raise ValueError(
-                f"found lists in {len(texts) - len(others)} cells and other text in {len(others)}, "
-                f"such as {others[0][:40]!r}"
-            )
+            words = f"lists in {len(texts) - len(others)} cells and other text in {len(others)}"
+            raise ValueError(f"found {words}, such as {others[0][:40]!r}")
         return None
     seen = {d: sum(d in text for text in texts) for d in DELIMITERS}
     seen = {d: count for d, count in seen.items() if count}

@@ -281,8 +281,7 @@ class ModelInput:
         _check_names(table.header, [column], table.path, "label column")
         lists = reading.get("is_list") or is_list(table.columns[column])
         delimiter = None if lists else reading.get("delimiter", ";")
-        join = bool(reading.get("join_labels"))
-        place = LabelColumns(column=column, delimiter=delimiter, join=join)
+        place = LabelColumns(None, None, column, delimiter, join=bool(reading.get("join_labels")))
         found = place.read(table, names)
         for other in DELIMITERS if found.unknown and not lists else ():
             with suppress(DatasetError):  # a name between two of these may be blank
