@@ -288,3 +288,6 @@ def test_exported(inputs, tmp_path):
     feeds["x"] = torch.tensor(X)
     (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
     np.testing.assert_array_equal(found, decoder.predict(X, beta=2.0, min_labels=1, max_labels=3))
+    feeds["x"] = torch.tensor(X[:0])
+    (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
+    assert found.shape == (0, 6)

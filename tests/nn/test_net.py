@@ -267,3 +267,5 @@ def test_onnx_runtime_predicts_the_same(head, seeds, data):
         np.testing.assert_array_equal(labels, net.predict(X, beta=beta))
         np.testing.assert_allclose(expected, net.expected_fbeta(X, beta=beta), rtol=1e-5)
         np.testing.assert_allclose(p, net.predict_proba(X), rtol=1e-5)
+    shapes = [part.shape for part in session.run(None, {"X": X[:0]})]
+    assert shapes == [(0, 3), (0,), (0, 3)]

@@ -248,16 +248,16 @@ def forbid(
     Shapes: ``logits`` (..., 1 + K s) of the paper's code, where ``lowest_logit`` is that of what
     cannot be, or (..., s + 1 + K).
     """
-    s = allowed.shape[-1]
+    s, last = allowed.shape[-1], logits.ndim - 1  # not -1: see DecoderHead.forward
     allowed = allowed.expand(*logits.shape[:-1], s)
-    possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(-1, keepdim=True)
+    possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(last, keepdim=True)
     if joint:
         pairs = (possible[..., 1:, None] & allowed[..., None, :]).flatten(-2)
         components = torch.where(pairs, logits[..., 1:], lowest_logit)
         return torch.cat([logits[..., :1], components], dim=-1)
     scores = logits[..., :s]
     with torch.no_grad():
-        lowest = torch.where(allowed, scores, torch.inf).amin(-1, keepdim=True)
+        lowest = torch.where(allowed, scores, torch.inf).amin(last, keepdim=True)
         lowest = torch.where(torch.isfinite(lowest), lowest, 0.0).clamp(max=0.0)
         below = lowest * (1 + FORBIDDEN_SHARE) - FORBIDDEN_GAP
         below = below.clamp(min=torch.finfo(scores.dtype).min)
@@ -272,8 +272,8 @@ def only_allowed(labels: Tensor, allowed: Tensor) -> Tensor:
     """
     kept = (labels > 0) & allowed
     others = allowed & ~kept
-    missing = (labels > 0).sum(-1, keepdim=True) - kept.sum(-1, keepdim=True)
-    return (kept | (others & (others.cumsum(-1) <= missing))).to(labels.dtype)
+    missing = (labels > 0).sum(1, keepdim=True) - kept.sum(1, keepdim=True)
+    return (kept | (others & (others.cumsum(1) <= missing))).to(labels.dtype)
 
 
 def fix_observed(

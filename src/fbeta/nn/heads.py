@@ -145,7 +145,7 @@ class _Head(nn.Module):
         q = self._statistics(z, self.n_labels, self.cardinalities)
         if label_mask is None:
             return q
-        allowed = label_mask.expand(len(z), self.n_labels)[:, None]
+        allowed = label_mask.expand(z.shape[0], self.n_labels)[:, None]
         return q._replace(joint=torch.where(allowed, q.joint, 0.0))
 
     def _forbid(self, logits: Tensor, label_mask: Tensor | None) -> Tensor:
@@ -386,15 +386,15 @@ class DecoderHead(CardinalityHead):
                 raise ValueError("outputs must be probabilities in [0, 1], as the decoder's in fit")
             z = torch.logit(x.clamp(self.probability_floor, 1 - self.probability_floor))
         inner, within = knots[1:-1], z.clamp(min=knots[0]).minimum(knots[-1])
-        if _inputs.is_exporting():
-            place = (within[..., None] > inner).sum(-1)
+        if _inputs.is_exporting():  # sums over axis -1 of 0 rows are wrong in onnxruntime
+            place = (within[..., None] > inner).sum(x.ndim)
         else:
             place = torch.bucketize(within.contiguous(), inner.contiguous())
         share = (within - knots[place]) / (knots[place + 1] - knots[place])
         curve = values[place] + share * (values[place + 1] - values[place])
         _, _, rest, centre, scale = settings.unbind()
         scores = curve * slope + rest * (z - curve) + offset
-        number = (torch.sigmoid(curve).sum(-1, keepdim=True) - centre) / scale
+        number = (torch.sigmoid(curve).sum(x.ndim - 1, keepdim=True) - centre) / scale
         potentials = potential[0] + number * potential[1]
         if potentials.shape[-1] == len(self.cardinalities):
             never = torch.full_like(potentials[..., :1], -torch.inf)
