@@ -393,7 +393,8 @@ class DecoderHead(CardinalityHead):
         share = (within - knots[place]) / (knots[place + 1] - knots[place])
         curve = values[place] + share * (values[place + 1] - values[place])
         _, _, rest, centre, scale = settings.unbind()
-        scores = curve * slope + rest * (z - curve) + offset
+        beyond = torch.where(rest < 0, (z - within).clamp(-1, 1), z - within)
+        scores = curve * slope + rest * (within - curve + beyond) + offset
         number = (torch.sigmoid(curve).sum(x.ndim - 1, keepdim=True) - centre) / scale
         potentials = potential[0] + number * potential[1]
         if potentials.shape[-1] == len(self.cardinalities):
