@@ -74,6 +74,17 @@ def test_statistics_are_those_of_the_mended_law():
         np.testing.assert_allclose(q.joint[i], joint, atol=1e-12)
 
 
+def test_logits_beyond_those_of_fit_are_extremes():
+    """Not the opposite, where the coefficient of the logit less its curve is negative."""
+    decoder = FBetaDecoder().fit(LOGITS[:400], Y[:400])
+    assert decoder.model.rest < 0
+    z = np.linspace(-40, 40, 81)
+    p = decoder.predict_proba(np.column_stack([z, 0 * z, 0 * z]))[:, 0]
+    for outside in (z < LOGITS[:400].min() - 1, z > LOGITS[:400].max() + 1):
+        assert (np.diff(p[outside]) >= -1e-12).all()
+    assert p[0] < 0.1 < 0.5 < p[-1]
+
+
 def test_probabilities_in_every_form():
     P = expit(LOGITS)
     decoder = FBetaDecoder().fit(P, Y)

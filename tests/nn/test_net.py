@@ -214,6 +214,12 @@ def test_images_tokens_and_tensors(data):
     body = torch.nn.Sequential(torch.nn.Embedding(2, 3), torch.nn.Flatten())
     net = FBetaNet(body, input_type="int64", **SMALL).fit(tokens, Y)
     assert net.predict(tokens).shape == Y.shape
+    for same in (tokens.astype(np.float32), tokens.tolist(), sp.csr_array(tokens * 1.0)):
+        np.testing.assert_array_equal(net.predict(same), net.predict(tokens))
+    for other in (tokens + 0.5 * np.eye(*tokens.shape), sp.csr_array(0.5 * tokens)):
+        for method in (net.predict, lambda X: net.fit(X, Y), lambda X: net.partial_fit(X, Y)):
+            with pytest.raises(ValueError, match=r"X has [01]\.5, which input_type='int64' cannot"):
+                method(other)
 
 
 def test_own_validation_data_callbacks_and_history(data):
@@ -278,3 +284,5 @@ def test_onnx_runtime_predicts_the_same(head, seeds, data):
         np.testing.assert_array_equal(labels, net.predict(X, beta=beta))
         np.testing.assert_allclose(expected, net.expected_fbeta(X, beta=beta), rtol=1e-5)
         np.testing.assert_allclose(p, net.predict_proba(X), rtol=1e-5)
+    shapes = [part.shape for part in session.run(None, {"X": X[:0]})]
+    assert shapes == [(0, 3), (0,), (0, 3)]

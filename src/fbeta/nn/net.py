@@ -183,10 +183,8 @@ class FBetaNet(StatisticsClassifier):
 
     def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
         X = to_numpy(X) if is_tensor(X) else X
-        kind = [np.float64, np.float32] if self.input_type.startswith("float") else self.input_type
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=kind, allow_nd=True, order="C"
-        )
+        kind = [np.float64, np.float32] if self.input_type.startswith("float") else "numeric"
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=kind, allow_nd=True)
         if reset:
             self._row_shape = X.shape[1:]
         if X.shape[1:] != self._row_shape:
@@ -323,8 +321,12 @@ class FBetaNet(StatisticsClassifier):
 
 
 def _dense(X: Any, input_type: str) -> NDArray[Any]:
-    """Return X as a dense array of a type."""
-    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=input_type)
+    """Return X as a dense array of a type; raise where a type of integers cannot hold a number."""
+    given = X.toarray() if sp.issparse(X) else X
+    found = np.ascontiguousarray(given, dtype=input_type)
+    if not input_type.startswith("float") and (found != given).any():
+        raise ValueError(f"X has {given[found != given][0]}, which {input_type=} cannot hold")
+    return found
 
 
 @contextmanager
