@@ -103,6 +103,23 @@ def test_columns_of_blocks_are_matched_by_name(tmp_path):
         clf.predict(RowBlocks.read(tmp_path))
 
 
+@pytest.mark.parametrize("words", [False, True])
+def test_scores_of_dask_frames_go_by_name(words):
+    frames = pytest.importorskip("dask.dataframe")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    if words:
+        frame["colour"] = np.where(Y[:, 0], "red", "blue")
+    model, turned = FBetaClassifier().fit(frame, Y), frame[frame.columns[::-1]]
+    assert model.score(frames.from_pandas(frame, npartitions=2), Y) == model.score(frame, Y)
+    if words:  # the encoder finds its columns
+        assert model.score(frames.from_pandas(turned, npartitions=2), Y) == model.score(frame, Y)
+    else:
+        with pytest.raises(ValueError, match="feature names should match"):
+            model.score(frames.from_pandas(turned, npartitions=2), Y)
+    with pytest.raises(TypeError, match=r"FBetaClassifier.score takes no RowBlocks: pass arrays"):
+        model.score(RowBlocks([(frame, Y)]), Y)
+
+
 def test_probabilities_as_a_data_frame():
     frame = pandas.DataFrame(X, columns=list("abcd"), index=np.arange(120) + 7)
     labels = pandas.DataFrame(Y, columns=["sea", "sky", "sun"])

@@ -91,7 +91,7 @@ def answers(kind: str) -> Callable[[Method], Method]:
     def decorate(method: Method) -> Method:
         @wraps(method)
         def ask(self: Any, X: Any, *rest: Any, **options: Any) -> Any:
-            fitted = copy(self)  # one state, whatever another thread fits meanwhile
+            fitted, name = copy(self), method.__name__  # one state, whatever others fit meanwhile
             check_is_fitted(fitted)
             if kind != "number" and in_blocks(X):
                 return answer_blocks(fitted, partial(getattr(fitted, name), **options), X, kind)
@@ -101,7 +101,6 @@ def answers(kind: str) -> Callable[[Method], Method]:
                 namespace_and_device(coef_=getattr(model, "coef", None), **own)
             return method(fitted, X, *rest, **options)
 
-        name = method.__name__
         return cast(Method, ask)
 
     return decorate
@@ -240,6 +239,10 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self.__dict__.pop("table_encoder_", None)
         else:
             check_is_fitted(self)
+        if in_blocks(X):
+            if not hasattr(X, "compute"):
+                raise TypeError(f"{type(self).__name__}.score takes no RowBlocks: pass arrays")
+            X = X.compute()
         if not isinstance(X, np.ndarray) or hasattr(self, "table_encoder_"):
             X = encode_table(self, X, reset=reset, passes_on=self._passes_on, weight=weight)
         return self._validate_X(X, reset=reset, weight=weight)
@@ -315,8 +318,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if marginals:
                 parts.append(output.marginals())
         labels = {beta: concat([part[0] for part in some]) for beta, some in found.items()}
-        known = self.calibration_ if calibrated and not goal else None
-        values = {}
+        known, values = self.calibration_ if calibrated and not goal else None, {}
         for beta, some in found.items():
             if some[0][1] is not None:
                 raw = concat([part[1] for part in some])
@@ -331,8 +333,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not expected or not isinstance(output, Estimates):
             return rule(output, beta, **goal), None
         if rule is exact_decode:
-            found: tuple[Any, Any] = exact_decode(output, beta, return_expected=True, **goal)
-            return found
+            return cast(tuple[Any, Any], exact_decode(output, beta, return_expected=True, **goal))
         labels = rule(output, beta, **goal)
         return labels, expected_fbeta(output.statistics(), labels, beta)
 

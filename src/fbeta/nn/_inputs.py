@@ -178,13 +178,11 @@ def check_rows(
     forbidden: Tensor | None = None,
     soft: bool | None = None,
     what: str = "target",
-    potentials: Tensor | None = None,
 ) -> bool:
     """Raise where a row of targets is wrong, and return whether targets may be fractional.
 
     The values are inspected once: one wait for the device. In compiled graphs and under
-    ``torch.func.vmap``, which cannot branch on data, they are not. Logits of sizes, ``potentials``,
-    must not be +inf: the loss would be NaN.
+    ``torch.func.vmap``, which cannot branch on data, they are not.
     """
     if target.is_complex() or target.layout != torch.strided:
         kind = f"{target.dtype} and {target.layout}"
@@ -192,11 +190,8 @@ def check_rows(
     floats = target.is_floating_point() and soft is not False
     if torch.compiler.is_compiling():
         return floats
-    if forbidden is None and _are_whole(target, sizes, overflow, potentials):
+    if forbidden is None and _are_whole(target, sizes, overflow):
         return soft is True
-    if potentials is not None:
-        text = "those of sizes must not be inf"
-        refuse_rows(potentials, "logits", {text: (potentials == torch.inf).any(-1)})
     wrong = ~((target >= 0) & (target <= 1)) if floats else (target != 0) & (target != 1)
     between = (target != 0) & (target != 1) & ~wrong
     problems = {f"values must be {'in [0, 1]' if floats else '0 or 1'}": wrong.any(-1)}
@@ -227,7 +222,7 @@ def refuse_rows(values: Tensor, what: str, problems: dict[str, Tensor]) -> bool 
     return bool(found[-1])
 
 
-def _are_whole(target: Tensor, sizes: Sequence[int], overflow: bool, z: Tensor | None) -> bool:
+def _are_whole(target: Tensor, sizes: tuple[int, ...], overflow: bool) -> bool:
     """Tell whether all rows are 0/1 and not too large; False where the sizes are not 1, 2, ..."""
     largest = max(sizes, default=0)
     if not target.numel() or (len(sizes) < largest and not overflow):
@@ -235,12 +230,11 @@ def _are_whole(target: Tensor, sizes: Sequence[int], overflow: bool, z: Tensor |
     y = target if target.is_floating_point() else target.float()
     # only 0 and 1 are their own squares; infinity less infinity is NaN
     found = [(y * y).sub_(y).abs_().amax(), y.sum(-1, dtype=torch.float32).amax()]
-    found += [] if z is None else [z.amax() == torch.inf]
     try:
-        wrong, most, *infinite = torch.stack([part.float() for part in found]).tolist()
+        wrong, most = torch.stack([part.float() for part in found]).tolist()
     except RuntimeError:  # under vmap
         return False
-    return wrong == 0 and not any(infinite) and (overflow or most <= largest)
+    return wrong == 0 and (overflow or most <= largest)
 
 
 def _short(values: Any) -> str:

@@ -373,7 +373,7 @@ class DecoderHead(CardinalityHead):
         """Return logits of the cardinality model, (..., s + 1 + K), for outputs of the network.
 
         ``outputs`` has shape (..., s): logits, or probabilities if the decoder was fitted to these.
-        Logits beyond 30 or -30, infinite ones too, are taken for these; NaN is refused.
+        Logits beyond 30 or -30, infinite ones too, are taken for these.
         """
         x = _inputs.read_logits(outputs, self.n_labels, "one for each label")
         x = x.to(widest(x.device))
@@ -381,12 +381,11 @@ class DecoderHead(CardinalityHead):
             getattr(self, name).to(x.dtype) for name in (*DECODER_NUMBERS, "settings")
         )
         if self.probability_floor is None:
-            text, wrong = "logits must not be NaN", x.isnan()
             z = x.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
         else:
-            text, wrong = "probabilities must be in [0, 1]", ~((x >= 0) & (x <= 1))
+            wrong = ~((x >= 0) & (x <= 1)).all(-1)
+            _inputs.refuse_rows(x, "outputs", {"probabilities must be in [0, 1]": wrong})
             z = torch.logit(x.clamp(self.probability_floor, 1 - self.probability_floor))
-        _inputs.refuse_rows(x, "outputs", {text: wrong.any(-1)})
         inner, within = knots[1:-1], z.clamp(min=knots[0]).minimum(knots[-1])
         if _inputs.is_exporting():  # sums over axis -1 of 0 rows are wrong in onnxruntime
             place = (within[..., None] > inner).sum(x.ndim)
