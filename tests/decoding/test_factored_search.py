@@ -75,8 +75,13 @@ def test_labels_that_are_not_listed_share_a_mass(seed):
     dense = LabelStatistics.from_marginals(full)
     labels, value = decode(q, return_expected=True)
     np.testing.assert_allclose(q.empty, dense.empty, rtol=1e-12)
+    sets = np.array(reference.label_sets(6))
+    p = np.where(sets > 0, full[:, None], 1 - full[:, None]).prod(axis=2)
+    law, right = q.cardinality_distribution(), p @ (sets.sum(axis=1)[:, None] == np.arange(7))
+    np.testing.assert_allclose(np.pad(law, ((0, 0), (0, 7 - law.shape[1]))), right, atol=1e-12)
     np.testing.assert_allclose(expected_fbeta(dense, labels.toarray()), value, atol=1e-12)
     np.testing.assert_allclose(expected_fbeta(q, labels), value, atol=1e-12)
+    assert q.cardinalities[-1] <= 6
     for i in range(5):
         row, best = best_subset(dense, i, P[[i]].indices, {})
         assert value[i] == pytest.approx(best, abs=1e-12)
@@ -131,6 +136,13 @@ def test_lists_of_fixed_length():
     joined = LabelStatistics.concatenate([q[:1], q[1:]])
     assert (decode(joined) != labels).nnz == 0
     np.testing.assert_allclose(q.cardinality_distribution().sum(axis=1), 1)
+
+
+def test_sizes_of_rows_that_list_nothing_are_those_of_the_others():
+    q = LabelStatistics.from_marginals(sp.csr_array((1, 3)), unlisted=1.5)
+    np.testing.assert_allclose(q.cardinality_distribution(), [[1 / 8, 3 / 8, 3 / 8, 1 / 8]])
+    one = LabelStatistics.from_listed([[0, 1]], [[0.5, 0.5]], 10, unlisted=3.0)
+    np.testing.assert_allclose(one.cardinality_distribution().sum(), 1)
 
 
 def test_rows_without_listed_labels():

@@ -116,11 +116,10 @@ class Sparse(Storage):
     @property
     def cardinalities(self) -> Cardinalities:
         """1..m, or up to the largest number of listed labels; larger with unlisted labels."""
-        largest = int(self.listed().max(initial=0))
-        if self.sizes is not None:
-            others = self._unlisted_law()
-            largest = self.sizes.shape[1] - 1 + (0 if others is None else others.shape[1] - 1)
-        return np.arange(1, largest + 1)
+        others = self._unlisted_law()
+        largest = self.listed().max(initial=0) if self.sizes is None else self.sizes.shape[1] - 1
+        largest += 0 if others is None else others.shape[1] - 1
+        return np.arange(1, min(int(largest), self.shape[1]) + 1)
 
     def listed(self) -> Array:
         """Return the number of listed labels of each row, (n,)."""
@@ -129,7 +128,8 @@ class Sparse(Storage):
     def tasks(self) -> list[slice]:
         """Return rows whose laws are computed together."""
         width = max(1, int(self.listed().max(initial=0)))
-        return row_tasks(self.place, self.shape[0], law_bytes(width, len(self.cardinalities)))
+        largest = width if self.sizes is None else self.sizes.shape[1]
+        return row_tasks(self.place, self.shape[0], law_bytes(width, largest))
 
     def take(self, rows: Rows) -> Sparse:
         """Return some rows."""
