@@ -187,6 +187,12 @@ def test_what_listed_labels_refuse():
         "below n_labels": lambda: LabelStatistics.from_listed([[3]], [[0.1]], 2),
         "one shape": lambda: LabelStatistics.from_listed([[3]], [[0.1, 0.2]], 5),
         "twice": lambda: LabelStatistics.from_listed([[3, 3]], [[0.1, 0.2]], 5),
+        "integers, got float64": lambda: LabelStatistics.from_listed([[1.5]], [[0.1]], 5),
+        "integers, got <U1": lambda: LabelStatistics.from_listed([["3"]], [[0.1]], 5),
+        "integers, got object": lambda: LabelStatistics.from_listed([[None]], [[0.1]], 5),
+        "indices is a masked": lambda: LabelStatistics.from_listed(
+            np.ma.array([[1, 2]], mask=[[0, 1]]), [[0.1, 0.2]], 5
+        ),
         "NaN": lambda: LabelStatistics.from_logits(P * np.nan),
         "2 labels": lambda: decode(q, names=["sea"]),
         "only 0 and 1": lambda: expected_fbeta(q, P),

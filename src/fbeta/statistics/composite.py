@@ -17,8 +17,10 @@ from fbeta._array import (
     as_real,
     astype,
     check_count,
+    check_unmasked,
     concat,
     namespace_and_device,
+    to_numpy,
     widest_float,
 )
 from fbeta._threads import row_tasks
@@ -213,12 +215,15 @@ def read_factors(P: Any, sizes: Any, unlisted: Any, log_odds: bool = False) -> F
 
 def lists_to_csr(indices: Any, values: Any, n_labels: int) -> Any:
     """Return lists of labels (negative for none) and values, (n, L) each, as csr_array (n, s)."""
-    indices, values = np.asarray(indices), as_real("values", values)
+    check_unmasked("indices", indices)
+    indices, values = to_numpy(indices), as_real("values", values)
     n_labels = check_count("n_labels", n_labels)
     if indices.ndim != 2 or indices.shape != values.shape:
         raise ValueError(
             f"indices and values must have one shape (n, L), got {indices.shape} and {values.shape}"
         )
+    if indices.size and indices.dtype.kind not in "iu":
+        raise ValueError(f"indices must be integers, got {indices.dtype}")
     if indices.size and indices.max() >= n_labels:
         raise ValueError(f"indices must lie below n_labels={n_labels}, got {indices.max()}")
     rows, places = np.nonzero(indices >= 0)
