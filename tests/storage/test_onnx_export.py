@@ -28,6 +28,7 @@ from fbeta import (  # noqa: E402
     FBetaClassifier,
     FBetaClassifierCV,
     FBetaDecoder,
+    FBetaDecoderCV,
     FBetaEnsemble,
     FBetaForest,
     FBetaReduction,
@@ -304,9 +305,13 @@ def test_what_is_refused():
     X, Y = draw()
     with pytest.raises(NotFittedError):
         to_onnx(FBetaClassifier())
+    stacked = FBetaDecoderCV(DummyClassifier(strategy="prior"), cv=2).fit(X, Y)
     for match, model in {
         "FBetaReduction cannot be exported": FBetaReduction(DummyClassifier()).fit(X, Y),
         'decode="half"': BinaryRelevance().fit(X, Y),
+        "FBetaDecoderCV cannot be exported": stacked,
+        "decoder that was fitted to dense": FBetaDecoder().fit(sp.csr_array(Y * 0.9), Y),
+        "FBetaDecoderCV cannot": FBetaEnsemble([("stacked", stacked)], cv=2).fit(X, Y),
         "FunctionTransformer cannot": make_pipeline(FunctionTransformer(), FBetaClassifier()).fit(
             X, Y
         ),

@@ -20,7 +20,6 @@ from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.estimators.features import split_fitted
 from fbeta.estimators.forest import ForestModel, NeighboursModel, SizedSetsCode, Trees
 from fbeta.estimators.recalibration import Recalibration
-from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear import LinearModel, LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.statistics.codes import CardinalityCode, JointCode, LabelSetCode, MarginalCode, SizedCode
@@ -131,12 +130,13 @@ def to_onnx(
 
 def _check(classifier: Any) -> None:
     """Raise where a classifier has no graph."""
-    model = classifier.model if isinstance(classifier, StatisticsClassifier) else None
+    model = getattr(classifier, "model", None)  # FBetaDecoderCV has none
     by_code = _MODELS.get(type(getattr(classifier, "code", None)), ())
-    if not isinstance(model, (AverageModel, Recalibration, *by_code)):
+    graphs, lists = (AverageModel, Recalibration, *by_code), getattr(model, "list_length", None)
+    if not isinstance(model, graphs) or lists is not None:
         raise TypeError(
             f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality or "
-            "a forest model, a decoder, or an average of these"
+            "a forest model, a decoder that was fitted to dense scores, or an average of these"
         )
     if classifier.rule is cut_at_half:
         raise TypeError(
