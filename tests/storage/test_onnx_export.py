@@ -85,6 +85,7 @@ def test_same_sets(model):
     onnx.checker.check_model(graph, full_check=True)
     run = session(graph).run
     statistics = model.predict_statistics(X_test)
+    assert [out.shape for out in run(None, {"X": X[:0]})] == [(0, 7), (0,), (0, 7)]
     for beta in (None, 0.3, 4.0):
         feeds = {} if beta is None else {"beta": np.array(beta)}
         labels, expected, probabilities = run(None, {"X": X_test, **feeds})
@@ -185,6 +186,7 @@ def test_decoders_take_probabilities_or_logits(inputs):
         value = decoder.expected_fbeta(scores(X_test), beta=beta)
         np.testing.assert_allclose(expected, value, rtol=1e-9)
         np.testing.assert_allclose(P, decoder.predict_proba(scores(X_test)), rtol=1e-9)
+    assert run(["labels"], {"X": X[:0, :1] * Y[:0]})[0].shape == (0, 7)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1e3, 1e5])

@@ -29,10 +29,11 @@ SizeNodes: TypeAlias = tuple[NDArray[np.intp], Value, bool]
 def decode_joint(empty: Value, joint: Value, cardinalities: NDArray[np.intp], s: int) -> Decoded:
     """Find the best sets under statistics of shape (n, 1) and (n, K, s) for K sizes."""
     g = joint.graph
-    k = g.constant(cardinalities)
+    k, by_label = g.constant(cardinalities), joint.Transpose(perm=[0, 2, 1])
 
     def body(_: list[Value], parts: list[Value]) -> list[Value]:
-        scores = _weight(k, parts[0]) @ joint
+        # in onnxruntime products of 0 rows have a matrix at the right
+        scores = (by_label @ _weight(k, parts[0])[:, None]).Squeeze([2])
         return [scores.top(parts[0].cast(int))[0].ReduceSum([1], keepdims=0)]
 
     (hits,) = g.scan(body, [], [g.constant(np.arange(1.0, s + 1)[:, None])], 1)

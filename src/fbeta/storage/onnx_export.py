@@ -221,10 +221,10 @@ def _average(model: AverageModel, X: Value) -> tuple[Value, Value, Any]:
     cardinalities = np.unique(np.concatenate([sizes for *_, sizes in parts]))
     totals: list[Any] = []
     for (empty, joint, sizes), weight in zip(parts, model.weights, strict=True):
-        # A matrix from the sizes of a member to those of all, with the weight in it: onnxruntime
-        # joins a product of matrices and a factor behind it, and rounds that to single precision.
-        places = X.graph.constant(weight * (cardinalities[:, None] == sizes[None, :]))
-        shares = [empty * weight, places @ joint]
+        # the sizes of a member among those of all; the last place has zeros
+        slots = np.full(len(cardinalities), len(sizes))
+        slots[np.searchsorted(cardinalities, sizes)] = np.arange(len(sizes))
+        shares = [empty * weight, joint.pad(0, 0, 0, 0, 1, 0).Gather(slots) * weight]
         totals = [a + b for a, b in zip(totals, shares, strict=True)] if totals else shares
     return totals[0], totals[1], cardinalities
 
@@ -239,7 +239,8 @@ def _recalibrate(decoder: FBetaDecoder, X: Value) -> tuple[Value, Value]:
         z = X.Clip(-LARGEST_LOGIT, LARGEST_LOGIT)
     widths = np.diff(model.knots)
     within = (z[:, :, None] - model.knots[:-1]).Max(0.0).Min(widths)
-    curve = within @ (np.diff(model.values) / widths) + model.values[0]
+    rise = (np.diff(model.values) / widths)[:, None]
+    curve = (within @ rise).Squeeze([2]) + model.values[0]
     number = (curve.Sigmoid().ReduceSum([1]) - model.centre) * (1 / model.scale)
     scores = curve * model.slope + (z - curve) * model.rest + model.offset
     return scores, number * model.potential[1] + model.potential[0]
