@@ -267,3 +267,5 @@ def test_onnx_runtime_predicts_the_same(head, seeds, data):
         np.testing.assert_array_equal(labels, net.predict(X, beta=beta))
         np.testing.assert_allclose(expected, net.expected_fbeta(X, beta=beta), rtol=1e-5)
         np.testing.assert_allclose(p, net.predict_proba(X), rtol=1e-5)
+    with pytest.raises(ValueError, match="beta must be positive"):
+        net.set_params(beta=0.0).to_onnx()

@@ -189,7 +189,7 @@ def test_decoders_take_probabilities_or_logits(inputs):
     assert run(["labels"], {"X": X[:0, :1] * Y[:0]})[0].shape == (0, 7)
 
 
-@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1e3, 1e5])
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1e3, 1e5, 1e302])
 @pytest.mark.parametrize("kind", ["cardinality", "sized", "independent"])
 def test_scores_of_any_size(kind, scale):
     """Against enumeration with exact logarithms."""
@@ -225,6 +225,16 @@ def test_limits_choose_the_sets_of_the_library_at_any_score(kind, limits):
         feeds = {"X": rows, "min_labels": np.array(low), "max_labels": np.array(high)}
         expected = model.predict(rows, min_labels=low, max_labels=high)
         np.testing.assert_array_equal(run(None, feeds)[0], expected)
+
+
+def test_inputs_are_cut_to_what_is_possible():
+    """A graph cannot raise: limits beyond each other, and numbers that are no probabilities."""
+    P, Y = np.random.default_rng(0).random((50, 3)), np.eye(3, dtype=int)[np.arange(50) % 3]
+    decoder = FBetaDecoder().fit(P, Y)
+    run = session(to_onnx(decoder)).run
+    feeds = {"X": 3 * P - 1, "min_labels": np.array(2), "max_labels": np.array(-1)}
+    expected = decoder.predict(np.clip(3 * P - 1, 0, 1), min_labels=2, max_labels=2)
+    np.testing.assert_array_equal(run(["labels"], feeds)[0], expected)
 
 
 def exact_law(kind, model, row, s=4):
@@ -320,8 +330,11 @@ def test_what_is_refused():
     }.items():
         with pytest.raises(TypeError, match=match):
             to_onnx(model)
+    model = FBetaClassifier().fit(X, Y)
     with pytest.raises(ValueError, match="features"):
-        to_onnx(FBetaClassifier().fit(X, Y), features="int8")
+        to_onnx(model, features="int8")
+    with pytest.raises(ValueError, match="beta must be positive and finite, got nan"):
+        to_onnx(model.set_params(beta=np.nan))
 
 
 def test_tables_of_numbers_with_gaps():

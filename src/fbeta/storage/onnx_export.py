@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta import __version__
-from fbeta._array import to_numpy
+from fbeta._array import check_beta, to_numpy
 from fbeta.datasets import TableEncoder
 from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.average import AverageModel
@@ -73,7 +73,9 @@ def to_onnx(
         gaps, and ``categories`` those of categories, as text, with ``""`` for gaps. Its outputs
         are ``labels``, int8 of shape (n, s), ``expected_fbeta`` of shape (n,), by the model's own
         statistics, and ``probabilities`` of the labels, of shape (n, s). The metadata has
-        ``label_names``, ``feature_names`` (of ``X``) and ``category_names`` as JSON.
+        ``label_names``, ``feature_names`` (of ``X``) and ``category_names`` as JSON. A graph cannot
+        refuse numbers: ``beta`` has to be positive and finite and X finite, limits are cut to what
+        is possible, and probabilities as X to [0, 1].
 
     Raises
     ------
@@ -351,7 +353,7 @@ def _model(
     helper, s = g.onnx.helper, classifier.n_labels_
     info = helper.make_tensor_value_info
     kinds = {"X": g.type_code(np.dtype(features).type), "categories": g.onnx.TensorProto.STRING}
-    defaults = {"beta": np.float64(classifier.beta), "min_labels": np.int64(0)}
+    defaults = {"beta": np.float64(check_beta(classifier.beta)), "min_labels": np.int64(0)}
     defaults["max_labels"] = np.int64(s)
     given = [g.onnx.numpy_helper.from_array(np.asarray(v), name) for name, v in defaults.items()]
     inputs = [info(name, kinds[name], ["n", width]) for name, width in widths.items()]
