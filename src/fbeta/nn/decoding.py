@@ -236,7 +236,13 @@ def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Fo
             partial(_search_sorted, None),
             lambda z: LabelStatistics.from_logits(z.double().numpy()),
         )
-    _check_indices(indices, logits)
+    is_whole = isinstance(indices, Tensor) and indices.dtype in INTEGERS
+    if not is_whole or indices.shape != logits.shape:
+        found = [str(getattr(indices, name, "")) for name in ("dtype", "shape")]
+        raise ValueError(
+            f"indices must be a tensor of integers of shape {tuple(logits.shape)}, one for each "
+            f"logit, got {' '.join([type(indices).__name__, *found])}"
+        )
     # NaN is used, so that it is refused, or is seen in the result
     used, (beta, low, high) = (indices >= 0) & (logits != -torch.inf), goal
     low, last = least_labels(low, used), torch.iinfo(torch.int64).max
@@ -247,16 +253,6 @@ def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Fo
     scores = torch.where(used, logits, -torch.inf).gather(1, order)
     labels, value = _decode_listed(scores, None, (beta, low, high))
     return torch.zeros_like(labels).scatter(1, order, labels) * used, value
-
-
-def _check_indices(indices: Any, logits: Tensor) -> None:
-    if not isinstance(indices, Tensor):
-        raise TypeError(f"indices must be a torch.Tensor, got {type(indices).__name__}")
-    if indices.dtype not in INTEGERS or indices.shape != logits.shape:
-        raise ValueError(
-            f"indices must be integers of shape {tuple(logits.shape)}, one for each logit, got "
-            f"{indices.dtype} of shape {tuple(indices.shape)}"
-        )
 
 
 def least_labels(low: Limit, usable: Tensor) -> Limit:
