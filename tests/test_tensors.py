@@ -189,6 +189,30 @@ def test_the_automatic_classifier(place, data, monkeypatch):
         auto.fit(put(np.where(X > 1, np.nan, X), place), put(Y, place))
 
 
+AVERAGES = [
+    FBetaEnsemble([("joint", FBetaClassifier())], alphas=[1.0], cv=2),
+    FBetaAuto(candidates=[("joint", FBetaClassifier())], replace=True, cv=2),
+]
+
+
+@pytest.mark.parametrize(
+    "estimator", [FBetaClassifier(), *AVERAGES], ids=lambda e: type(e).__name__
+)
+def test_another_library_than_that_of_fit_is_named(estimator, data):
+    X, Y = data
+    T, name = put(X, "torch"), type(estimator).__name__
+    for fitted, others in (
+        (clone(estimator).fit(T, Y), (X, X.tolist())),
+        (estimator.fit(X, Y), [T]),
+    ):
+        for other in others:
+            for method in ("predict", "predict_proba", "predict_statistics", "expected_fbeta"):
+                with pytest.raises(ValueError, match=rf"X of {name}.{method}\(\).* same namespace"):
+                    getattr(fitted, method)(other)
+            with pytest.raises(ValueError, match=rf"X of {name}.score\(\).* same namespace"):
+                fitted.score(other, Y)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_device_for_arrays(device, data):
     torch = pytest.importorskip("torch")

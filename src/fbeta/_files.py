@@ -48,6 +48,8 @@ def check_output(path: PathLike, inputs: Iterable[PathLike] = ()) -> None:
         raise ValueError(
             f"{path}: is an input of the same command: choose another name for the output"
         )
+    if Path(path).suffix.lower() == ".gz":
+        raise ValueError(f"{path}: outputs are not compressed: choose a name without .gz")
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

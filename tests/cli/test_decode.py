@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import numpy as np
@@ -68,6 +69,33 @@ def test_tables_with_a_column_for_each_label(files, capsys):
     assert sets_in(folder / "from-csv.jsonl") == sets_in(folder / "from-jsonl.jsonl")
     first, second = capsys.readouterr().out.replace(".csv", ".jsonl").strip().split("\n")[::2]
     assert first == second
+
+
+def test_gzip_is_read_and_never_written(files, capsys):
+    folder, _, _ = files
+    plain, packed = folder / "scores.jsonl", folder / "packed.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    for path in (plain, packed):
+        assert run(["decode", str(path), "-o", str(folder / f"{path.stem}.sets.jsonl")]) == 0
+    assert sets_in(folder / "packed.jsonl.sets.jsonl") == sets_in(folder / "scores.sets.jsonl")
+    capsys.readouterr()
+    (folder / "wrong.txt").write_bytes(packed.read_bytes())
+    for arguments, words in (
+        ([plain, "-o", folder / "sets.csv.gz"], "sets.csv.gz: outputs are not compressed"),
+        ([folder / "wrong.txt"], "wrong.txt: the content is that of a gzip file"),
+    ):
+        assert run(["decode", *map(str, arguments)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_names_that_contain_what_is_between_names(tmp_path, capsys):
+    scores = tmp_path / "scores.jsonl"
+    scores.write_text('{"a;b": 0.9, "c": 0.2}\n{"x, y": 0.8}\n')
+    for suffix, name in (("csv", "'a;b' contains ';'"), ("txt", "'x, y' contains ','")):
+        assert run(["decode", str(scores), "-o", str(tmp_path / f"sets.{suffix}")]) == 2
+        assert f"sets.{suffix}: label {name}: choose a .jsonl file" in capsys.readouterr().err
+    assert run(["decode", str(scores), "-o", str(tmp_path / "sets.jsonl")]) == 0
+    assert sets_in(tmp_path / "sets.jsonl") == [["a;b"], ["x, y"]]
 
 
 def test_mistakes_are_told_in_a_line(files, capsys):

@@ -132,6 +132,10 @@ def test_predict_needs_only_the_features_by_name(model: Path, tmp_path: Path, ru
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == "is_sea,is_sky,is_sun"
     assert run("predict", model, mixed)[1] == out
+    mixed.write_text("x0,X1,x2\n1,2,3\n")
+    code, _, err = run("predict", model, mixed)
+    words = "lacks the features 'x1', 'x3' of the model; its columns are 'x0', 'X1', 'x2'"
+    assert (code, err) == (2, f"fbeta: {mixed}: {words}\n")
 
 
 def test_predict_an_arff_file_whose_labels_are_unknown(tmp_path: Path, run: Run) -> None:

@@ -109,12 +109,23 @@ def test_bad_cells_count_as_missing_and_are_told(tmp_path: Path, run: Run) -> No
     assert (
         "'when': 1 cells cannot be read as dates with the month before the day and count as" in err
     )
+    methods = ("--label-column", "tags", "--methods", "fbeta", "--alphas", 1, "--json")
+    assert run("compare", tmp_path / "a.csv", new, *methods)[2] == err
     missing = frame.assign(price=frame["price"].replace("on request", ""))
     missing["when"] = missing["when"].replace("soon", "")
     assert out == run("predict", model, write(tmp_path / "gaps.csv", missing))[1]
     code, out, err = run("predict", model, new, "--errors", "raise")
     assert (code, out) == (2, "")
     assert "'price', line 5: expected a number, found 'on request'" in err
+
+
+def test_dates_that_could_be_two_say_how_they_are_read(tmp_path: Path, run: Run) -> None:
+    frame, model = messy(100, 0), tmp_path / "m.skops"
+    train = write(tmp_path / "a.csv", frame.assign(when=pd.date_range("2024-01-01", periods=100)))
+    assert run("fit", train, *FIT, "-o", model)[0] == 0
+    code, _, err = run("predict", model, write(train, frame[:1].assign(when="03/04/2024")))
+    words = "fbeta: column 'when' is written with dates such as '03/04/2024' with the day before "
+    assert (code, err) == (0, words + "the month here\n")
 
 
 def test_predictions_have_types(tmp_path: Path, run: Run) -> None:

@@ -150,3 +150,17 @@ def test_a_note_is_said_once(tmp_path, capsys):
     assert err.count("cells cannot be read as numbers") == 1
     assert "400 cells cannot be read as numbers and count as missing, the first in line 2" in err
     assert len(out.read_text().splitlines()) == 401
+
+
+def test_a_label_called_na_is_the_same_in_all_blocks(tmp_path, capsys):
+    tags = [("a;NA" if i < 50 else "NA") if i % 7 > 3 else "a" for i in range(400)]
+    train = tmp_path / "a.csv"
+    train.write_text("\n".join(["x,tags", *(f"{i % 7},{tag}" for i, tag in enumerate(tags))]))
+    for more in ([], ["--memory", "20kB"]):
+        model = tmp_path / f"{len(more)}.skops"
+        run("fit", train, "--label-column", "tags", "--alpha", 0.01, "-o", model, *more)
+        captured = capsys.readouterr()
+        cells = sum(tag == "NA" for tag in tags)
+        assert f"{cells} cells 'NA' are labels" in captured.out + captured.err
+        run("evaluate", model, train, "--json")
+        assert json.loads(capsys.readouterr().out)["by_label"][0]["recall"] == 1

@@ -248,6 +248,7 @@ def test_options_that_do_not_apply_are_errors(
         (("predict", model, table, "--json", "--safe-csv"), "--safe-csv"),
         (("predict", model, table, "--keep", "nothing"), "'nothing'"),
         (("predict", model, table, "-o", tmp_path / "x.csv.gz"), "not compressed"),
+        (("fit", table, *TAGS, "-o", tmp_path / "x.skops.gz"), "not compressed"),
         (("predict", model, table, "--json", "-o", tmp_path / "x.parquet"), "--json"),
         (("predict", model, table, "--missing", "mean"), "--missing belongs to fbeta fit"),
         (("evaluate", model, table, "--missing", "mean"), "--missing belongs to fbeta fit"),
@@ -340,6 +341,9 @@ def test_labels_of_a_test_file_may_have_another_delimiter(
     odd = [{**row, "tags": ["one, two", *row["tags"]]} for row in TEST]  # is a label of its own
     found = json.loads(run("evaluate", model, write(tmp_path / "t.csv", odd), "--json")[1])
     assert found["unseen"] == {"one, two": len(TEST)}
+    other = [{**row, "tags": ["one", "two"]} for row in TEST]  # no separator makes these known
+    _, out, err = run("evaluate", model, write(tmp_path / "t.csv", other), "--json")
+    assert (json.loads(out)["unseen"], "here" in err) == (dict.fromkeys(("one", "two"), 60), False)
 
 
 def test_svmlight_counts_them_too(tmp_path: Path, run: Run) -> None:
@@ -396,7 +400,15 @@ def test_labels_that_no_delimiter_can_part_are_columns(tmp_path: Path, run: Run)
     rows_ = [{"x": i % 7, "tags": ["a;b"] if i % 7 > 3 else ["c"]} for i in range(40)]
     train.write_text("\n".join(map(json.dumps, rows_)))
     assert run("fit", train, *TAGS, "-o", model)[0] == 0
-    assert run("predict", model, train)[1].startswith("a;b,c\n")
-    assert json.loads(run("predict", model, train, "--json")[1])[0] == {"tags": ["c"]}
-    code, _, err = run("predict", model, train, "--form", "sets")
-    assert (code, "contains the delimiter ';'" in err) == (2, True)
+    clash = "fbeta: label 'a;b' contains the delimiter ';'"
+    code, out, err = run("predict", model, train)
+    assert (code, out[:6]) == (0, "a;b,c\n")
+    assert err == f"{clash}: labels are written as 0/1 columns (or choose another --delimiter)\n"
+    for form in ((), ("--form", "sets")):
+        assert run("predict", model, train, *form, "--delimiter", "|")[::2] == (0, "")
+    for form in (("--form", "sets"), ("--delimiter", ";")):
+        code, _, err = run("predict", model, train, *form)
+        assert (code, err) == (2, f"{clash}: choose another --delimiter\n")
+    assert run("predict", model, train, "--form", "columns")[2] == ""
+    code, out, err = run("predict", model, train, "--json")
+    assert (json.loads(out)[0], err) == ({"tags": ["c"]}, "")

@@ -18,6 +18,9 @@ TAGS: dict[str, tuple[list[Any], list[list[str]]]] = {
     "bars": (["a|b", "c d"], [["a", "b"], ["c d"]]),
     "python": (["['a', 'b']", "[]"], [["a", "b"], []]),
     "json": (['["a", "b, c"]', "[]", ""], [["a", "b, c"], [], []]),
+    "tuples": (["('a', 'b')", "('a',)", "()"], [["a", "b"], ["a"], []]),
+    "sets": (["{'b', 'a'}", '{"a"}', "set()"], [["a", "b"], ["a"], []]),
+    "braces": (["{b;a}", "(a)", "{}"], [["{b", "a}"], ["(a)"], ["{}"]]),
     "numbers": (["[1, 2]", "[3]"], [["1", "2"], ["3"]]),
     "lists": ([["a"], [], None, ("b", "c")], [["a"], [], [], ["b", "c"]]),
     "arrays": ([np.array(["a", "b"]), np.array([])], [["a", "b"], []]),
@@ -53,7 +56,8 @@ def test_tags_that_could_be_two_things_are_refused(cells: list[str], words: str)
         ("[1.5]", None),
         ("['a', None]", None),
         ("[['a']]", None),
-        ("{'a'}", None),
+        ("{'a': 1}", None),
+        ("('a')", None),
         ("[__import__('os')]", None),
         ("[" * 5_000 + "]" * 5_000, None),
         ([""], ";"),
@@ -115,6 +119,23 @@ def test_words_for_missing_values_are_labels_where_the_model_has_these() -> None
     assert "2 rows have no label in the column 't': 1 cells '-' count" in found.notes[0]
     table = frame_table(pd.DataFrame({"t": ["['a']", "None", ""]}))
     assert "write \"['None']\" for" in LabelColumns(column="t").read(table).notes[0]
+
+
+def test_words_for_missing_values_are_labels_where_they_are_one_of_several() -> None:
+    table = frame_table(pd.DataFrame({"t": ["a;NA", "NA", " NA ", "a", "-", "", None]}))
+    found = LabelColumns(column="t").read(table)
+    assert (found.names, found.Y[:, 0].tolist()) == (("NA", "a"), [1, 1, 1, 0, 0, 0, 0])
+    assert found.gap_labels == ("NA",)
+    assert found.notes[0] == "2 cells 'NA' are labels, as in cells with several labels"
+    assert "3 rows have no label in the column 't': 1 cells '-' count" in found.notes[1]
+    later = LabelColumns(column="t", delimiter=";").read(table, ["a"])
+    assert (later.unknown, later.notes) == ({"NA": 3}, ())
+    sets = LabelColumns(column="t", delimiter=";", gap_labels=found.gap_labels).sets(table)
+    assert sets == [["a", "NA"], ["NA"], ["NA"], ["a"], [], [], []]
+    # lists and a delimiter at the end say which cells are labels
+    for cells in (["a;b", "NA;", "NA"], ['["a", "NA"]', "NA"]):
+        found = LabelColumns(column="t").read(frame_table(pd.DataFrame({"t": cells})))
+        assert (found.Y.sum(axis=1)[-1], found.gap_labels) == (0, ())
 
 
 def test_lists_and_text_are_the_same_labels() -> None:

@@ -100,6 +100,47 @@ def test_blocks_are_the_whole(tmp_path: Path, suffix: str) -> None:
     assert blocks[2].place(4) == whole.place(24)
 
 
+def test_rows_with_another_separator_have_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,c\n" + "1,2,x\n" * 5 + "1;2;x\n" + "1,2,x\n" * 5)
+    for read in (FileFormat().read, lambda p: list(FileFormat().blocks(p, 4))):
+        with pytest.raises(DatasetError, match="line 7: expected 3 cells instead of 1"):
+            read(path)
+    path.write_text("a;b;c\n" + "1,2,x\n" * 5)
+    with pytest.raises(DatasetError, match="line 2: expected 1 cells instead of 3"):
+        FileFormat().read(path)
+
+
+def test_files_that_are_not_text_are_recognised(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    frame = pd.DataFrame({"a": np.arange(3), "b": list("xyz")})
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv.gz", index=False)
+    for name, words in (
+        ("a.xlsx", "that of an Excel file .*: rename it to .xlsx"),
+        ("a.parquet", "that of a Parquet file: rename it to .parquet"),
+        ("a.csv.gz", "that of a gzip file: add .gz to its name"),
+    ):
+        for wrong in (tmp_path / "wrong.csv", tmp_path / "wrong.jsonl"):
+            wrong.write_bytes((tmp_path / name).read_bytes())
+            for read in (FileFormat().read, lambda p: list(FileFormat().blocks(p, 2))):
+                with pytest.raises(DatasetError, match=words):
+                    read(wrong)
+    text = tmp_path / "text.csv"
+    text.write_text("PAR1,PK\n1,2\n")
+    assert FileFormat().read(text).header == ["PAR1", "PK"]
+
+
+def test_broken_gzip_is_told_in_blocks_too(tmp_path: Path) -> None:
+    data = gzip.compress(b"a,b\n" + np.random.default_rng(0).bytes(3000).hex().encode() + b",1\n")
+    for name, content in (("short.csv.gz", data[:1000]), ("plain.jsonl.gz", b"[]\n")):
+        (tmp_path / name).write_bytes(content)
+        for read in (FileFormat().read, lambda p: list(FileFormat().blocks(p, 2))):
+            with pytest.raises(DatasetError, match=f"{name}: expected a file that gzip wrote"):
+                read(tmp_path / name)
+
+
 def test_cells_of_any_length(tmp_path: Path) -> None:
     long = "word " * 300_000
     path = write(tmp_path / "a.csv", [["a", long, "1"], ["b", '"' + long, "2"]])

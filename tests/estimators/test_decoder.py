@@ -74,6 +74,17 @@ def test_statistics_are_those_of_the_mended_law():
         np.testing.assert_allclose(q.joint[i], joint, atol=1e-12)
 
 
+def test_logits_beyond_those_of_fit_are_extremes():
+    """Not the opposite, where the coefficient of the logit less its curve is negative."""
+    decoder = FBetaDecoder().fit(LOGITS[:400], Y[:400])
+    assert decoder.model.rest < 0
+    z = np.linspace(-40, 40, 81)
+    p = decoder.predict_proba(np.column_stack([z, 0 * z, 0 * z]))[:, 0]
+    for outside in (z < LOGITS[:400].min() - 1, z > LOGITS[:400].max() + 1):
+        assert (np.diff(p[outside]) >= -1e-12).all()
+    assert p[0] < 0.1 < 0.5 < p[-1]
+
+
 def test_probabilities_in_every_form():
     P = expit(LOGITS)
     decoder = FBetaDecoder().fit(P, Y)
@@ -165,6 +176,7 @@ def test_the_search_for_alpha():
         ({"alpha": 0.0}, LOGITS, Y, "alpha"),
         ({"tol": 0.0}, LOGITS, Y, "tol"),
         ({}, expit(LOGITS)[:, :2], Y[:, 0], "one column for a 1-D target"),
+        ({}, sp.coo_array(([0.1, 0.2], ([1, 1], [0, 0])), (4000, 3)), Y, "lists a label twice"),
     ],
 )
 def test_mistakes_are_named(parameters, P, labels, message):
@@ -224,3 +236,45 @@ def test_above_thresholds_and_independence(mulan, name):
     best = max(cuts, key=lambda cut: fbeta_score(truth[0], held_out > cut))
     assert achieved > fbeta_score(truth[1], best < P)
     assert achieved > fbeta_score(truth[1], decode(LabelStatistics.from_marginals(P)))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_without_weight_are_not_looked_at(form):
+    P, weight = expit(LOGITS[:100]), np.repeat([1.0, 0.0], 50)
+    P[:2] = [[0.0], [1.0]]
+    odd = P.copy()
+    odd[70] = 3.0  # no probability
+    found = FBetaDecoder().fit(form(odd), Y[:100], sample_weight=weight)
+    expected = FBetaDecoder().fit(form(P[:50]), Y[:50])
+    assert found.inputs_ == "probabilities"
+    assert found.probability_floor == expected.probability_floor == 0.01
+    difference = found.predict_proba(form(P)) - expected.predict_proba(form(P))
+    assert abs(difference).max() < 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e14, 1e16, 1e100])
+def test_large_weights(scale):
+    P = expit(LOGITS[:500])
+    found, expected = (
+        FBetaDecoder().fit(P, Y[:500], sample_weight=np.full(500, own)) for own in (scale, 1e13)
+    )
+    assert found.n_iter_ > 0
+    # a bin with one class alone has a logit that grows with the weights
+    np.testing.assert_allclose(found.slope_, expected.slope_, rtol=0.1)
+
+
+@pytest.mark.parametrize("as_sets", [False, True])
+def test_later_columns_are_matched_with_the_names_of_labels(as_sets):
+    pandas, P, names = pytest.importorskip("pandas"), expit(LOGITS[:200]), ["sea", "sky", "sun"]
+    labels = pandas.DataFrame(Y[:200], columns=names)
+    if as_sets:
+        labels = [[name for name, on in zip(names, row, strict=True) if on] for row in Y[:200]]
+    decoder = FBetaDecoder().fit(P, labels)  # an array: its columns have the order of the labels
+    frame = pandas.DataFrame(P, columns=names)
+    np.testing.assert_array_equal(
+        decoder.predict_proba(frame[names[::-1]]), decoder.predict_proba(P)
+    )
+    with pytest.raises(ValueError, match="'sand' is in only one"):
+        decoder.predict(frame.rename(columns={"sea": "sand"}))
+    other = frame.set_axis(["a", "b", "c"], axis=1)  # names that say nothing of the labels
+    np.testing.assert_array_equal(decoder.predict_proba(other), decoder.predict_proba(P))

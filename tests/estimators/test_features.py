@@ -167,3 +167,26 @@ def test_sizes_and_marginals_of_any_classifier(sizes, tmp_path):
 def test_no_folds_are_named():
     with pytest.raises(ValueError, match="cv has no folds"):
         FBetaClassifierCV(cv=[]).fit(X, Y)
+
+
+@pytest.mark.parametrize("estimator", [FBetaClassifier(), FBetaDecoderCV(LogisticRegression())])
+def test_rows_without_weight_are_not_in_the_encoding(estimator):
+    frame, weight = table(), np.repeat([1.0, 0.0], 60)
+    odd = frame.copy()
+    odd.loc[1060:, "price"] = 1e6
+    found = clone(estimator).fit(odd, Y, sample_weight=weight)
+    expected = clone(estimator).fit(frame[:60], Y[:60], sample_weight=np.ones(60))
+    given, wanted = (m.table_encoder_.transform(frame[:60]) for m in (found, expected))
+    np.testing.assert_allclose(given, wanted, atol=1e-12)
+    if isinstance(estimator, FBetaClassifier):  # without folds, which are of all rows
+        np.testing.assert_allclose(
+            found.predict_proba(frame), expected.predict_proba(frame), atol=1e-6
+        )
+
+
+def test_arrays_for_a_model_of_a_table_are_warned_of():
+    frame = table()[["price", "day"]].assign(day=1.0)
+    model = FBetaClassifier().fit(frame, Y)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        found = model.predict_proba(frame.to_numpy())
+    np.testing.assert_array_equal(found, model.predict_proba(frame))

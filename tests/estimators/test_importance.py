@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -62,3 +63,28 @@ def test_columns_of_a_table_have_their_names():
     assert found["sky"][0].feature == "size"
     with pytest.raises(ValueError, match="feature_names"):
         label_importances(SizedClassifier().fit(X, Y), X, feature_names=["a"])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [SizedClassifier(), CardinalityClassifier(), FBetaForest(n_estimators=20, random_state=0)],
+)
+@pytest.mark.parametrize("words", [False, True])
+def test_columns_in_another_order_are_matched_by_name(estimator, words):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcde"))
+    if words:
+        frame["colour"] = np.where(X[:, 2] > 0, "red", "blue")
+    estimator.fit(frame, SETS)
+    found = label_importances(estimator, frame)
+    assert (found["sea"][0].feature, found["sky"][0].feature) == ("a", "b")
+    assert label_importances(estimator, frame[frame.columns[::-1]]) == found
+    with pytest.raises(ValueError, match=r"'z' is in only one|lacks the columns"):
+        label_importances(estimator, frame.rename(columns={"a": "z"}))
+
+
+def test_transformed_features_have_their_own_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcde"))
+    model = make_pipeline(PCA(5), SizedClassifier()).fit(frame, SETS)
+    assert label_importances(model, frame)["sea"][0].feature.startswith("pca")

@@ -309,8 +309,9 @@ class Whole(torch.nn.Module):
         super().__init__()
         self.head = head
 
-    def forward(self, x, beta, low, high):
-        return self.head.decode(self.head(x), beta, min_labels=low, max_labels=high)
+    def forward(self, x, beta, low, high, mask=None):
+        options = {"min_labels": low, "max_labels": high, "label_mask": mask}
+        return self.head.decode(self.head(x), beta, **options)
 
 
 HEADS = pytest.mark.parametrize("kind", [JointHead, CardinalityHead])
@@ -342,21 +343,26 @@ def test_tracing_is_refused(kind):
 @HEADS
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
-def test_onnx_runtime_finds_the_same_sets(kind, tmp_path):
+@pytest.mark.parametrize("masked", [False, True])
+def test_onnx_runtime_finds_the_same_sets(kind, masked, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    module, example = Whole(kind(4, 6, (1, 2, 4))).eval(), inputs()
+    names, rows = ["x", "beta", "low", "high", "mask"][: 4 + masked], {0: torch.export.Dim("n")}
+
+    def draw(n):
+        return *inputs(n=n), *([torch.arange(6) < 2 + torch.arange(n)[:, None] % 4] * masked)
+
+    module = Whole(kind(4, 6, (1, 2, 4))).eval()
     program = torch.onnx.export(
-        module, example, dynamo=True, verbose=False, input_names=["x", "beta", "low", "high"],
-        dynamic_shapes=({0: torch.export.Dim("n")}, None, None, None),
+        module, draw(12), dynamo=True, verbose=False, input_names=names,
+        dynamic_shapes=(rows, None, None, None, rows)[: 4 + masked],
     )  # fmt: skip
     program.save(tmp_path / "whole.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "whole.onnx")
-    for n in (12, 30):
-        x, beta, low, high = inputs(n=n)
-        feeds = {"x": x, "beta": beta, "low": low, "high": high}
+    for n in (12, 30, 0):
+        feeds = dict(zip(names, draw(n), strict=True))
         (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
-        np.testing.assert_array_equal(found, module(x, beta, low, high))
+        np.testing.assert_array_equal(found, module(*feeds.values()))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is here")

@@ -333,6 +333,25 @@ def test_what_is_no_number_has_no_loss_and_no_label_set(place):
         F.decode_cardinality(z, 4, 3)
 
 
+@SKELETON
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "kept", [{}, {"soft": True}, {"label_mask": torch.ones(3, dtype=torch.bool)}]
+)
+def test_infinite_logits_of_sizes_are_refused_by_row(kind, kept, device):
+    kept = {name: part.to(device) if name == "label_mask" else part for name, part in kept.items()}
+    y = torch.tensor([[0.0, 1, 0], [1, 1, 0]], device=device)
+    for place in (0, 4) if kind is Joint else (3, 4, 5):
+        z = torch.zeros(2, kind.width(3, (1, 2)), device=device)
+        z[1, place] = torch.inf
+        with pytest.raises(ValueError, match="row 1 of logits: those of sizes must not be inf"):
+            kind.function(z, y, 2, **kept)
+    z = torch.zeros(2, kind.width(3, (1, 2)), device=device)
+    if kind is Cardinality:  # sizes that cannot be, and a label that is certain
+        z[:, 3], z[0, 1] = -torch.inf, torch.inf
+    assert torch.isfinite(kind.function(z, y, 2, **kept))
+
+
 def test_sizes_and_goals_of_wrong_kinds_are_named():
     z = torch.zeros(5, 8)
     with pytest.raises(ValueError, match=r"cardinalities must be whole numbers, got \[1.5, 2.7\]"):

@@ -226,7 +226,9 @@ def test_same_sets_as_the_estimator(inputs, empty, device):
     assert torch.equal(again.decode(again(outputs.cpu())), labels.cpu())
     assert head.decode(head(outputs.reshape(2, -1, 6))).shape == (2, 150, 6)
     if inputs == "probabilities":
-        with pytest.raises(ValueError, match=r"outputs must be probabilities in \[0, 1\]"):
+        with pytest.raises(
+            ValueError, match=r"row 0 of outputs: probabilities must be in \[0, 1\]"
+        ):
             head(torch.logit(outputs))
     mask = torch.ones(6, dtype=torch.bool, device=device)
     mask[2] = False
@@ -237,6 +239,23 @@ def test_decoders_of_lists_are_refused():
     P, Y = draw_outputs("probabilities")
     with pytest.raises(TypeError, match="fitted to sparse lists"):
         DecoderHead(FBetaDecoder().fit(sp.csr_array(P), Y))
+
+
+@FORMS
+def test_certain_labels(inputs, device):
+    """Infinite logits, and probabilities of 0 and 1, are what the decoder takes for extremes."""
+    decoder = FBetaDecoder(inputs=inputs).fit(*draw_outputs(inputs))
+    head, (X, _) = DecoderHead(decoder).to(device), draw_outputs(inputs, seed=1)
+    ends = np.array([-np.inf, np.inf] if inputs == "logits" else [0.0, 1.0])
+    X[:, :2] = ends[np.random.default_rng(0).integers(0, 2, size=(len(X), 2))]
+    logits, finite = head(torch.tensor(X, device=device)), np.clip(X, -1e3, 1e3)
+    np.testing.assert_array_equal(head.decode(logits).cpu(), decoder.predict(finite))
+    P = head.statistics(logits).marginals().cpu()
+    np.testing.assert_allclose(P, decoder.predict_proba(finite), rtol=1e-9)
+    assert P[X[:, 0] == ends[0], 0].max() < 0.1 < 0.5 < P[X[:, 0] == ends[1], 0].min()
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"row 3 of outputs: (logits|probabilities) must"):
+        head(torch.tensor(X, device=device))
 
 
 def test_a_state_brings_its_beta_and_the_kind_of_its_inputs(device):
@@ -295,3 +314,6 @@ def test_exported(inputs, tmp_path):
     feeds["x"] = torch.tensor(X)
     (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
     np.testing.assert_array_equal(found, decoder.predict(X, beta=2.0, min_labels=1, max_labels=3))
+    feeds["x"] = torch.tensor(X[:0])
+    (found,) = session.run(None, {name: value.numpy() for name, value in feeds.items()})
+    assert found.shape == (0, 6)

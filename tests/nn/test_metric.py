@@ -75,6 +75,18 @@ def test_what_is_not_a_label_set_is_refused():
         FBetaScore(validate_args=False).update(*pair)
 
 
+def test_predictions_that_are_nan_are_refused(device):
+    target = torch.tensor([[1, 0], [0, 1]], device=device)
+    p = torch.tensor([[0.9, 0.1], [torch.nan, 0.8]], device=device)
+    for preds in (p, torch.logit(p), p.half()):
+        with pytest.raises(ValueError, match="row 1 of preds: values must not be NaN"):
+            FBetaScore().to(device).update(preds, target)
+        FBetaScore(validate_args=False).to(device).update(preds, target)
+    certain = FBetaScore().to(device)
+    certain.update(torch.logit(target.float()), target)  # infinite logits
+    assert certain.compute() == 1.0
+
+
 def test_shapes_must_agree():
     with pytest.raises(ValueError, match="one shape"):
         FBetaScore().update(torch.zeros(2, 3), torch.zeros(2, 4))

@@ -214,6 +214,12 @@ def test_images_tokens_and_tensors(data):
     body = torch.nn.Sequential(torch.nn.Embedding(2, 3), torch.nn.Flatten())
     net = FBetaNet(body, input_type="int64", **SMALL).fit(tokens, Y)
     assert net.predict(tokens).shape == Y.shape
+    for same in (tokens.astype(np.float32), tokens.tolist(), sp.csr_array(tokens * 1.0)):
+        np.testing.assert_array_equal(net.predict(same), net.predict(tokens))
+    for other in (tokens + 0.5 * np.eye(*tokens.shape), sp.csr_array(0.5 * tokens)):
+        for method in (net.predict, lambda X: net.fit(X, Y), lambda X: net.partial_fit(X, Y)):
+            with pytest.raises(ValueError, match=r"X has [01]\.5, which input_type='int64' cannot"):
+                method(other)
 
 
 def test_own_validation_data_callbacks_and_history(data):
@@ -232,6 +238,17 @@ def test_own_validation_data_callbacks_and_history(data):
     with torch.no_grad():
         labels = network.head.decode(network(torch.tensor(held[0], dtype=torch.float32)))
     assert fbeta_score(held[1], labels.numpy()) == pytest.approx(best, abs=1e-6)
+
+
+def test_validation_data_are_encoded_as_the_training_data_are(data):
+    pandas, (train, _) = pytest.importorskip("pandas"), data
+    frame = pandas.DataFrame(train.X[:300]).add_prefix("x").assign(day="2024-01-01")
+    rows, held = (frame[:200], train.Y[:200]), (frame[200:], train.Y[200:300])
+    net = FBetaNet(validation_data=held, **SMALL).fit(*rows)
+    held = (frame[200:][frame.columns[::-1]], train.Y[200:300])
+    same = FBetaNet(validation_data=held, **SMALL).fit(*rows)
+    assert net.history_[0][:, "valid_fbeta"] == same.history_[0][:, "valid_fbeta"]
+    assert max(net.history_[0][:, "valid_fbeta"]) == pytest.approx(net.score(*held), abs=1e-6)
 
 
 def test_partial_fit_goes_on(data):
@@ -267,5 +284,7 @@ def test_onnx_runtime_predicts_the_same(head, seeds, data):
         np.testing.assert_array_equal(labels, net.predict(X, beta=beta))
         np.testing.assert_allclose(expected, net.expected_fbeta(X, beta=beta), rtol=1e-5)
         np.testing.assert_allclose(p, net.predict_proba(X), rtol=1e-5)
+    shapes = [part.shape for part in session.run(None, {"X": X[:0]})]
+    assert shapes == [(0, 3), (0,), (0, 3)]
     with pytest.raises(ValueError, match="beta must be positive"):
         net.set_params(beta=0.0).to_onnx()

@@ -179,13 +179,14 @@ def test_decoders_take_probabilities_or_logits(inputs):
         return P if inputs == "probabilities" else np.log(P / (1 - P))
 
     decoder = FBetaDecoder().fit(scores(X), Y)
-    run = session(to_onnx(decoder)).run
+    run, new = session(to_onnx(decoder)).run, scores(X_test)
+    if inputs == "logits":  # beyond those of fit, too
+        new = np.concatenate([new, 10 * new])
     for beta in (1.0, 3.0):
-        labels, expected, P = run(None, {"X": scores(X_test), "beta": np.array(beta)})
-        np.testing.assert_array_equal(labels, decoder.predict(scores(X_test), beta=beta))
-        value = decoder.expected_fbeta(scores(X_test), beta=beta)
-        np.testing.assert_allclose(expected, value, rtol=1e-9)
-        np.testing.assert_allclose(P, decoder.predict_proba(scores(X_test)), rtol=1e-9)
+        labels, expected, P = run(None, {"X": new, "beta": np.array(beta)})
+        np.testing.assert_array_equal(labels, decoder.predict(new, beta=beta))
+        np.testing.assert_allclose(expected, decoder.expected_fbeta(new, beta=beta), rtol=1e-9)
+        np.testing.assert_allclose(P, decoder.predict_proba(new), rtol=1e-9)
     assert run(["labels"], {"X": X[:0, :1] * Y[:0]})[0].shape == (0, 7)
 
 

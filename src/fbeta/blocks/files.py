@@ -113,6 +113,7 @@ def _tables(
     label_prefix: str | None = None,
     label_column: str | None = None,
     delimiter: str = ";",
+    gap_labels: Sequence[str] = (),
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     encoder: TableEncoder | None = None,
@@ -121,7 +122,7 @@ def _tables(
 ) -> tuple[list[Part], dict[str, Any]]:
     """Read CSV, JSON Lines, Parquet or Excel files."""
     source = FileFormat(None, sep, encoding)
-    place = LabelColumns(labels, label_prefix, label_column, delimiter)
+    place = LabelColumns(labels, label_prefix, label_column, delimiter, gap_labels=gap_labels)
     header = source.names(files[0])
     chosen = place.find(header, files[0]) if place.is_given else []
     if encoder is not None:

@@ -153,10 +153,11 @@ class RowBlocks:
             rows have weights, of one format and taken in the order of their names; or such files.
         **options
             Those of :class:`RowBlocks`. For tables ``labels``, ``label_prefix`` or ``label_column``
-            with a ``delimiter``, as in :func:`fbeta.datasets.read_csv`; the ``features`` to be
-            read, by default all other columns but those to ``drop``; a fitted ``encoder`` of
-            columns that are no numbers; and ``sep`` and ``encoding``. For SVMlight files
-            ``n_features``, ``zero_based`` (false by default) and ``label_names``: numbers as text.
+            with a ``delimiter``, as in :func:`fbeta.datasets.read_csv`, and ``gap_labels``, names
+            such as ``NA`` that elsewhere stand for missing values; the ``features`` to be read, by
+            default all other columns but those to ``drop``; a fitted ``encoder`` of columns that
+            are no numbers; and ``sep`` and ``encoding``. For SVMlight files ``n_features``,
+            ``zero_based`` (false by default) and ``label_names``: numbers as text.
 
         Returns
         -------

@@ -242,6 +242,7 @@ def _table_options(
         "labels": options.labels.columns,
         "label_column": options.labels.column,
         "delimiter": labels.tags.get("delimiter", ";"),
+        "gap_labels": labels.gap_labels,
         "encoder": encoder,
         "sep": options.source.sep,
         "encoding": options.source.encoding,
@@ -293,7 +294,7 @@ def compare(
             truth, padded = held_out.labels.with_unknown(stored.predict(held_out.X))
             rows.append({"method": name, **found, **measure(truth, padded, beta)})
             progress.advance(bar)
-    for note in held_out.labels.unknown_note() if held_out else ():
+    for note in (*held_out.notes, *held_out.labels.unknown_note()) if held_out else ():
         app.stderr(f"fbeta: {note}")
     # the test file is for looking, not for choosing
     rows.sort(key=lambda row: -row["cv_score"])

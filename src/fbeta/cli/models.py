@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -66,9 +66,7 @@ class PredictionOptions:
     def columns(self, stored: StoredModel, rows: InputRows, kind: str) -> dict[str, Sequence[Any]]:
         """Predict, and return the columns to be written to a file of some kind."""
         typed = kind in _TYPED_FORMATS
-        kept: dict[str, Sequence[Any]] = {
-            name: plain_values(cells, typed) for name, cells in rows.kept.items()
-        }
+        kept: Any = {name: plain_values(cells, typed) for name, cells in rows.kept.items()}
         limits = (self.min_labels, self.max_labels)
         found = stored.decide(
             rows.X,
@@ -81,10 +79,16 @@ class PredictionOptions:
             name = type(stored.classifier).__name__
             raise ValueError(f"a model of {name} does not estimate its own F_beta")
         ((used, labels),) = found.labels.items()
-        parts = [kept, self._labels(stored, np.asarray(labels), kept, kind)]
+        predicted, names = np.asarray(labels), stored.label_names
+        if self.in_sets(stored, kind)[0]:  # called as in training
+            column = stored.reading.get("label_column")
+            column = "labels" if not column or column in kept else column
+            parts = [kept, {column: [[names[j] for j in np.flatnonzero(row)] for row in predicted]}]
+        else:
+            parts = [kept, dict(zip(names, predicted.T.astype(int).tolist(), strict=True))]
         if self.proba:
-            names = [f"proba_{name}" for name in stored.label_names]
-            parts.append(dict(zip(names, np.asarray(found.marginals).T.tolist(), strict=True)))
+            columns = [f"proba_{name}" for name in names]
+            parts.append(dict(zip(columns, np.asarray(found.marginals).T.tolist(), strict=True)))
         if self.expected:
             parts.append({"expected_fbeta": np.asarray(found.expected[used]).tolist()})
         counts = Counter(name for part in parts for name in part)
@@ -93,23 +97,19 @@ class PredictionOptions:
             raise ValueError(f"two columns would have the name {clash}: choose others to --keep")
         return {name: cells for part in parts for name, cells in part.items()}
 
-    def _labels(
-        self, stored: StoredModel, predicted: Any, table: Mapping[str, Any], kind: str
-    ) -> dict[str, Sequence[Any]]:
-        """Return predictions as 0/1 columns, or as one column of names, called as in training."""
-        names, column = stored.label_names, stored.reading.get("label_column")
-        between = self.between(stored)
-        clash = [name for name in names if between in name]
-        clash = [] if kind in ("json", "jsonl", "parquet") else clash
-        in_sets = bool(column) and not clash if self.form is None else self.form is Form.sets
-        if not in_sets:
+    def in_sets(self, stored: StoredModel, kind: str) -> tuple[bool, list[str]]:
+        """Return whether labels become one column of names, and a note if not as in training."""
+        if not (self.form == "sets" if self.form else stored.reading.get("label_column")):
             if self.delimiter is not None:
                 raise ValueError("--delimiter goes with --form sets")
-            return dict(zip(names, predicted.T.astype(int).tolist(), strict=True))
-        if clash:
-            raise ValueError(f"label {clash[0]!r} contains the delimiter {between!r}")
-        column = "labels" if not column or column in table else column
-        return {column: [[names[j] for j in np.flatnonzero(row)] for row in predicted]}
+            return False, []
+        between, is_text = self.between(stored), kind not in ("json", "jsonl", "parquet")
+        clash = [name for name in stored.label_names if is_text and between in name]
+        words = f"label {clash[0]!r} contains the delimiter {between!r}" if clash else ""
+        if clash and (self.form or self.delimiter):
+            raise ValueError(f"{words}: choose another --delimiter")
+        words += ": labels are written as 0/1 columns (or choose another --delimiter)"
+        return not clash, [words] if clash else []
 
 
 @command("fbeta predict model.skops new.csv -o out.csv --beta 2")
@@ -142,8 +142,7 @@ def predict(
     stored = reader.stored
     kept = None if keep is None else o.words(keep)
     text: dict[str, Any] = {"delimiter": options.between(stored), "safe": safe_csv}
-    notes: list[str] = []
-    count = 0
+    notes, count = options.in_sets(stored, kind)[1], 0
     if memory is None:
         rows = reader.rows(data, labelled=False, keep=kept)
         table, count = options.columns(stored, rows, kind), rows.X.shape[0]
@@ -170,11 +169,8 @@ def predict(
 def _format(target: Path | None, as_json: bool, safe: bool) -> str:
     """Return how predictions are written; refuse options that say nothing then."""
     suffix = ".csv" if target is None else target.suffix.lower()
-    if suffix == ".gz":
-        raise ValueError(f"{target}: predictions are not compressed: choose a name without .gz")
     if suffix and suffix not in TABLE_SUFFIXES and not (as_json and suffix == ".json"):
-        known = ", ".join(TABLE_SUFFIXES)
-        raise ValueError(f"{target}: predictions are written as one of {known}")
+        raise ValueError(f"{target}: predictions are written as one of {', '.join(TABLE_SUFFIXES)}")
     kind: str = TABLE_SUFFIXES.get(suffix, "csv")
     if as_json:
         if kind in ("parquet", "tsv", "xlsx"):

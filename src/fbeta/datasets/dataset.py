@@ -8,7 +8,8 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -237,17 +238,23 @@ def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Datase
     )
 
 
+@contextmanager
+def gzip_errors(path: PathLike) -> Iterator[None]:
+    """Name the file in errors of gzip."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise fail(path, None, "a file that gzip wrote", str(error)) from error
+
+
 def read_bytes(path: PathLike) -> bytes:
     """Read a file, the standard input for ``"-"``, and ``.gz`` unpacked to at most 1 GiB."""
     if os.fspath(path) == "-":
         return sys.stdin.buffer.read()
     if Path(path).suffix.lower() != ".gz":
         return Path(path).read_bytes()
-    try:
-        with gzip.open(path) as file:
-            data = file.read(_MAX_UNPACKED_BYTES + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise fail(path, None, "a file that gzip wrote", str(error)) from error
+    with gzip_errors(path), gzip.open(path) as file:
+        data = file.read(_MAX_UNPACKED_BYTES + 1)
     if len(data) > _MAX_UNPACKED_BYTES:
         raise fail(path, None, "at most 1 GiB after unpacking (unpack it first)")
     return data

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 from unicodedata import normalize
 
 import numpy as np
 
 from fbeta.datasets.cells import (
+    GAPS,
     Cells,
     arrow,
     cell_at,
@@ -30,6 +32,8 @@ from fbeta.datasets.dataset import DatasetError, Labels, PathLike, fail, quoted
 _YES, _NO = ("yes", "y", "x", "on", "t", "\u2713", "\u2714"), ("no", "n", "off", "f")
 #: What is looked for between tags where the user does not say.
 DELIMITERS = (";", "|", ",", "\t")
+# lists, and tuples and sets as str() of Python writes them
+_LIST = re.compile(r"""\[.*\]|[({]["'].*["'],?[)}]|(?:set)?\(\)""", re.DOTALL)
 _MAX_LIST_CHARACTERS = 1_000_000
 
 
@@ -42,6 +46,7 @@ class TableLabels:
     tags: Mapping[str, Any] = field(default_factory=dict)  # "is_list" and "delimiter"
     unknown: Mapping[str, int] = field(default_factory=dict)  # rows by label that must not occur
     extra: Any = None  # where these are, of shape (n, len(unknown))
+    gap_labels: tuple[str, ...] = ()  # labels whose names stand for missing values elsewhere
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -82,6 +87,7 @@ class LabelColumns:
     names: Sequence[str] | None = None  # that may occur in ``column``; by default those that do
     words: bool = True  # whether ``yes``, ``x`` and blanks are 0/1, and ``NA`` is no tag
     join: bool = False  # whether tags that differ in case, blanks or form only are one
+    gap_labels: Collection[str] = ()  # words such as ``NA`` that are tags, also alone in a cell
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -123,13 +129,22 @@ class LabelColumns:
     def sets(self, table: Any) -> list[list[str]]:
         """Return the names of the labels of each row of a column of tags."""
         self.find(table.header, table.path)
-        rows, codes, tags, _ = self._tags(table)
+        rows, codes, tags, _ = self._tags(table, self.gap_labels)
         ends = np.cumsum(np.bincount(rows, minlength=table.n_rows))
         names = np.array(tags, dtype=object)[codes]
         return [part.tolist() for part in np.split(names, ends[:-1])]
 
     def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
-        rows, codes, tags, delimiter = self._tags(table, known or ())
+        rows, codes, tags, delimiter = self._tags(table, (*(known or ()), *self.gap_labels))
+        # a word for missing values that is one of several tags in a cell is a tag in all cells
+        several = np.bincount(rows)[rows] > 1
+        gaps = [tag for j, tag in enumerate(tags) if tag in GAPS and several[codes == j].any()]
+        if self.words and delimiter is not None and {*gaps} - {*self.gap_labels}:
+            read = replace(self, delimiter=delimiter, gap_labels=gaps)._read_tags(table, known)
+            alone = read.Y.any(axis=1).sum() - len(np.unique(rows))
+            note = f"{alone:,} cells {quoted(gaps)} are labels, as in cells with several labels"
+            notes = (note, *read.notes) if alone and known is None else read.notes
+            return replace(read, gap_labels=tuple(gaps), notes=notes)
         names, counts = self.names if known is None else known, np.bincount(codes, None, len(tags))
         tags, notes = _joined(tags, counts.tolist(), self.join, names or ())
         found = sorted(set(tags))
@@ -151,9 +166,7 @@ class LabelColumns:
         form = {"is_list": delimiter is None, "delimiter": delimiter or DELIMITERS[0]}
         return TableLabels.split(Y, found, names, tags=form, notes=notes)
 
-    def _tags(
-        self, table: Any, known: Collection[str] = ()
-    ) -> tuple[Any, Any, list[str], str | None]:
+    def _tags(self, table: Any, known: Collection[str]) -> tuple[Any, Any, list[str], str | None]:
         """Return row and code of each tag, the names by code, and what is between names."""
         cells = table.columns[self.column]
         lists, delimiter = (cells, None) if is_list(cells) else self._parse(table, cells, known)
@@ -268,14 +281,11 @@ def _joined(
 def find_delimiter(cells: Iterable[Any]) -> str | None:
     """Return what separates the tags of a column, None for lists; raise if several would do."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and not is_gap(cell)]
-    lists = sum(text[:1] + text[-1:] == "[]" for text in texts)
-    if lists:
-        if lists < len(texts):
-            other = next(text for text in texts if text[:1] + text[-1:] != "[]")
-            raise ValueError(
-                f"found lists in {lists} cells and other text in {len(texts) - lists}, "
-                f"such as {other[:40]!r}"
-            )
+    others = [text for text in texts if not _LIST.fullmatch(text)]
+    if len(others) < len(texts):
+        if others:
+            words = f"lists in {len(texts) - len(others)} cells and other text in {len(others)}"
+            raise ValueError(f"found {words}, such as {others[0][:40]!r}")
         return None
     seen = {d: sum(d in text for text in texts) for d in DELIMITERS}
     seen = {d: count for d, count in seen.items() if count}
@@ -296,7 +306,7 @@ def read_tags(cell: Any, delimiter: str | None) -> list[str]:
     if not isinstance(cell, str):
         return [_name(cell)]
     text = cell.strip()
-    if delimiter is None or text[:1] + text[-1:] == "[]":
+    if delimiter is None or _LIST.fullmatch(text):
         if len(text) > _MAX_LIST_CHARACTERS:
             raise ValueError(f"a list of more than {_MAX_LIST_CHARACTERS} characters")
         found = None
@@ -305,9 +315,9 @@ def read_tags(cell: Any, delimiter: str | None) -> list[str]:
             with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
                 found = parse(text)
                 break
-        if not isinstance(found, list):
+        if not isinstance(found, list | tuple | set):
             raise ValueError("not a list of names")
-        return [_name(tag) for tag in found]
+        return sorted(map(_name, found)) if isinstance(found, set) else [*map(_name, found)]
     names = [name.strip() for name in cell.split(delimiter)]
     # a delimiter at either end is a habit of some programs; one in between is a mistake
     while names and not names[-1]:

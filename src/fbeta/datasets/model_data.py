@@ -281,13 +281,12 @@ class ModelInput:
         _check_names(table.header, [column], table.path, "label column")
         lists = reading.get("is_list") or is_list(table.columns[column])
         delimiter = None if lists else reading.get("delimiter", ";")
-        join = bool(reading.get("join_labels"))
-        place = LabelColumns(column=column, delimiter=delimiter, join=join)
+        place = LabelColumns(None, None, column, delimiter, join=bool(reading.get("join_labels")))
         found = place.read(table, names)
         for other in DELIMITERS if found.unknown and not lists else ():
             with suppress(DatasetError):  # a name between two of these may be blank
                 again = replace(place, delimiter=other).read(table, names)
-                if sum(again.unknown.values()) < sum(found.unknown.values()):
+                if again.Y.sum() > found.Y.sum():
                     note = f"column {column!r} is written with {other!r} between labels here"
                     found = replace(again, notes=(*again.notes, note))
         return found
@@ -315,9 +314,10 @@ def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
         what, other = "numbers", f"a decimal {how!r}" if how != part.decimal else ""
         parsed = arrow.array(values)
     else:
-        what = f"dates{ORDER_WORDS.get(how, '')}"
+        order = ORDER_WORDS.get(how, "")
+        what = f"dates{order}"
         example = cell_at(cells, int(np.argmax(~np.isnan(values)))) if len(values) else ""
-        other = f"dates such as {example!r}" if how != part.order else ""
+        other = f"dates such as {example!r}{order}" if how != part.order else ""
         micro = np.nan_to_num(values * MICROSECONDS_PER_DAY).round().astype("datetime64[us]")
         parsed = arrow.array(micro, mask=np.isnan(values))
     notes = [f"column {name!r} is written with {other} here"] if other and is_text(cells) else []
@@ -336,5 +336,5 @@ def _check_names(
     known = set(found)
     absent = [name for name in wanted if name not in known]
     if absent:
-        what += "s" * (len(absent) > 1)
-        raise DatasetError(f"{path}: lacks the {what} {quoted(absent)} of the model")
+        words = f"{path}: lacks the {what}{'s' * (len(absent) > 1)} {quoted(absent)} of the model"
+        raise DatasetError(f"{words}; its columns are {quoted(found, 20)}")

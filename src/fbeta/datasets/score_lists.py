@@ -28,7 +28,8 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
     Returns the names of the labels, None where these are numbers, and the rows of each file, (n, s)
     each; a label of a set has the score 1.
     """
-    kinds = [_KINDS.get(path.suffix.lower(), "text") for path in paths]
+    bare = [Path(path.stem) if path.suffix.lower() == ".gz" else path for path in paths]
+    kinds = [_KINDS.get(path.suffix.lower(), "text") for path in bare]
     if "npz" in kinds:
         if len(set(kinds)) > 1:
             raise ValueError(f"{', '.join(map(str, paths))}: all of them .npz, or none")
@@ -51,7 +52,7 @@ def read_lists(paths: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[sp.c
             read.append(_table_lists(path, place))
             continue
         data, columns, ends = [], [], [0]
-        with path.open(encoding="utf-8-sig") as file:
+        with FileFormat().open_text(path, False) as file:
             for number, line in enumerate(file, 1):
                 for name, score in readers[kind](path, number, line.strip()).items():
                     columns.append(place.setdefault(name, len(place)))
@@ -121,6 +122,9 @@ def write_sets(path: Path, found: sp.csr_array, names: Sequence[str] | None, val
         return
     known: Any = range(found.shape[1]) if names is None else names
     known = known if kind == "jsonl" else list(map(str, known))
+    between = {"jsonl": None, "parquet": None, "text": ","}.get(kind, ";")
+    if clash := [name for name in known if between and between in name]:
+        raise ValueError(f"{path}: label {clash[0]!r} contains {between!r}: choose a .jsonl file")
     sets = [[known[j] for j in row] for row in np.split(found.indices, found.indptr[1:-1])]
     if kind == "text":
         write_text(path, "".join(",".join(labels) + "\n" for labels in sets))

@@ -10,7 +10,7 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,14 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fbeta._array import optional_import
-from fbeta.datasets.cells import (
-    Cells,
-    arrow,
-    arrow_cells,
-    cell_at,
-    columns_of,
-    object_cells,
-)
+from fbeta.datasets.cells import Cells, arrow, arrow_cells, cell_at, columns_of, object_cells
 from fbeta.datasets.cells import missing as missing_cells
 from fbeta.datasets.column_kinds import numbers
 from fbeta.datasets.csv_text import csv_columns, guess_separator, read_header, records
@@ -36,6 +29,7 @@ from fbeta.datasets.dataset import (
     decode_text,
     fail,
     guess_encoding,
+    gzip_errors,
     quoted,
     read_bytes,
 )
@@ -60,6 +54,12 @@ UNNAMED = "Unnamed: "
 _TAB_WORDS = ("tab", "\\t")
 # What a Parquet or Excel file may unpack to: 1 GiB, and 64 bytes for each of its own
 _MAX_UNPACKED_BYTES, _MAX_UNPACKING = 2**30, 64
+# what files that are not text begin with
+_SIGNATURES = {
+    b"PK\x03\x04": "an Excel file (or another zip archive): rename it to .xlsx",
+    b"PAR1\x15": "a Parquet file: rename it to .parquet",
+    b"\x1f\x8b": "a gzip file: add .gz to its name",
+}
 _ENCODING_SAMPLE_BYTES = 2**20  # of a file in blocks, from which its encoding is inferred
 
 
@@ -201,7 +201,7 @@ class FileFormat:
         return self._read_csv(path, kind, rows, least)
 
     def _read_csv(self, path: PathLike, kind: str, rows: int | None, least: int) -> Iterator[Table]:
-        with self._open(path, rows is None) as lines:
+        with self.open_text(path, rows is None) as lines:
             sep = self.sep or ("\t" if kind == "tsv" else guess_separator(lines))
             lines.seek(0)
             found = records(lines, sep)
@@ -225,27 +225,33 @@ class FileFormat:
                 line += count
 
     def _read_json(self, path: PathLike, rows: int | None) -> Iterator[Table]:
-        with self._open(path, rows is None) as lines:
+        with self.open_text(path, rows is None) as lines:
             numbered = enumerate(lines, start=1)
             while some := list(islice(numbered, rows)):
                 if rows is None or any(line.strip() for _, line in some):
                     yield _json_table(path, some)
 
-    def _open(self, path: PathLike, whole: bool) -> Any:
+    @contextmanager
+    def open_text(self, path: PathLike, whole: bool) -> Iterator[Any]:
         """Open text whose encoding may be inferred from the whole; odd bytes of UTF-8 are kept."""
         opened: Any = gzip.open if Path(path).suffix.lower() == ".gz" else open
-        raw = io.BytesIO(read_bytes(path)) if whole else opened(path, "rb")
-        sample = raw.getvalue() if whole else raw.read(_ENCODING_SAMPLE_BYTES)
-        raw.seek(0)
-        encoding = guess_encoding(sample, whole) if self.encoding is None else self.encoding
-        try:
-            is_utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
-        except LookupError as error:
-            raise fail(path, None, "the name of an encoding", encoding) from error
-        if whole and not is_utf8:
-            raw, is_utf8 = io.BytesIO(decode_text(path, sample, encoding).encode()), True
-        encoding, errors = ("utf-8-sig", "surrogateescape") if is_utf8 else (encoding, "strict")
-        return io.TextIOWrapper(raw, encoding, errors=errors, newline="")
+        with (
+            gzip_errors(path),
+            io.BytesIO(read_bytes(path)) if whole else opened(path, "rb") as raw,
+        ):
+            sample = raw.read(-1 if whole else _ENCODING_SAMPLE_BYTES)
+            raw.seek(0)
+            if found := [name for begin, name in _SIGNATURES.items() if sample.startswith(begin)]:
+                raise DatasetError(f"{path}: the content is that of {found[0]}")
+            encoding = guess_encoding(sample, whole) if self.encoding is None else self.encoding
+            try:
+                is_utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
+            except LookupError as error:
+                raise fail(path, None, "the name of an encoding", encoding) from error
+            if whole and not is_utf8:
+                raw, is_utf8 = io.BytesIO(decode_text(path, sample, encoding).encode()), True
+            encoding, errors = ("utf-8-sig", "surrogateescape") if is_utf8 else (encoding, "strict")
+            yield io.TextIOWrapper(raw, encoding, errors=errors, newline="")
 
 
 def refuse(path: PathLike, kind: str, given: Mapping[str, Any]) -> None:

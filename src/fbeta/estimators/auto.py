@@ -240,7 +240,7 @@ class FBetaAuto(AverageClassifier):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+    def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
         if is_tensor(X) and get_config()["array_api_dispatch"]:
             return validate_features(self, X, reset=reset)
         options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}

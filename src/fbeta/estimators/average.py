@@ -100,6 +100,9 @@ class AverageModel:
     leaderboard: list[dict[str, Any]] = field(default_factory=list)  # what was tried
     cardinalities: Any = None  # (K,), sizes of label sets that have statistics
 
+    # of a linear member, in the library of X
+    coef = property(lambda self: next((m.coef_ for m in self.members if hasattr(m, "coef_")), None))
+
     def statistics(self, X: Any) -> LabelStatistics:
         """Return the average of the statistics for n rows."""
         seen = [X if mapping is None else mapping.transform(X) for mapping in self.maps]

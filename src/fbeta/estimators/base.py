@@ -90,15 +90,16 @@ def answers(kind: str) -> Callable[[Method], Method]:
 
     def decorate(method: Method) -> Method:
         @wraps(method)
-        def ask(self: Any, X: Any, **options: Any) -> Any:
+        def ask(self: Any, X: Any, *rest: Any, **options: Any) -> Any:
             fitted = copy(self)  # one state, whatever another thread fits meanwhile
             check_is_fitted(fitted)
-            if in_blocks(X):
+            if kind != "number" and in_blocks(X):
                 return answer_blocks(fitted, partial(getattr(fitted, name), **options), X, kind)
             if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
-                coef = getattr(getattr(fitted, "best_estimator_", fitted), "coef_", None)
-                namespace_and_device(coef_=coef, **{f"X of {type(fitted).__name__}.{name}()": X})
-            return method(fitted, X, **options)
+                own = {f"X of {type(fitted).__name__}.{name}()": X if is_tensor(X) else np.empty(0)}
+                model = getattr(getattr(fitted, "best_estimator_", fitted), "model", None)
+                namespace_and_device(coef_=getattr(model, "coef", None), **own)
+            return method(fitted, X, *rest, **options)
 
         name = method.__name__
         return cast(Method, ask)
@@ -226,27 +227,26 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self._set_labels(form)
         else:
             indicator = self._label_form.read(y, "y")
-        X = self._validate_X(self._encode(X, reset=first), reset=first)
+        weight = check_sample_weight(sample_weight, indicator.shape[0])
+        X = self._read_features(X, reset=first, weight=weight)
         n = _num_samples(X)
         if n != indicator.shape[0]:
             raise ValueError(f"X has {n} rows and y has {indicator.shape[0]}")
-        return X, indicator, check_sample_weight(sample_weight, n)
+        return X, indicator, weight
 
-    def _read_features(self, X: Any) -> Any:
-        """Validate the features of a fitted estimator."""
-        check_is_fitted(self)
-        return self._validate_X(self._encode(X, reset=False), reset=False)
-
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
-        validate = pass_features_on if self._passes_on else validate_features
-        return validate(self, X, reset=reset)
-
-    def _encode(self, X: Any, *, reset: bool) -> Any:
-        """Return X, or the features of a data frame whose columns are not all numbers."""
+    def _read_features(self, X: Any, *, reset: bool = False, weight: Weight = None) -> Any:
+        """Validate features, those of a data frame whose columns are not all numbers encoded."""
         if reset:
             self.__dict__.pop("table_encoder_", None)
-        plain = isinstance(X, np.ndarray) and not hasattr(self, "table_encoder_")
-        return X if plain else encode_table(self, X, reset=reset, passes_on=self._passes_on)
+        else:
+            check_is_fitted(self)
+        if not isinstance(X, np.ndarray) or hasattr(self, "table_encoder_"):
+            X = encode_table(self, X, reset=reset, passes_on=self._passes_on, weight=weight)
+        return self._validate_X(X, reset=reset, weight=weight)
+
+    def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
+        validate = pass_features_on if self._passes_on else validate_features
+        return validate(self, X, reset=reset)
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return what all folds and alphas of a search share: here X itself."""
@@ -402,6 +402,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         found = self.decide(X, [beta], expected=False, **goal)
         return self._label_form.write(found.labels[beta], X.index if hasattr(X, "iloc") else None)
 
+    @answers("number")
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the instance-averaged F_beta of the predictions.
 
@@ -411,10 +412,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             As for :meth:`fit`. Label sets may have labels that ``fit`` did not see, such as those
             that only a test fold has: they count, and are never predicted.
         """
-        fitted = copy(self)  # one state, as in ``answers``
-        check_is_fitted(fitted)
-        truth = fitted._label_form.read(y, "y", unseen=True)
-        (found,) = fitted.decide(X, expected=False).labels.values()
+        truth = self._label_form.read(y, "y", unseen=True)
+        (found,) = self.decide(X, expected=False).labels.values()
         predicted = sp.csr_array(to_numpy(found), dtype=np.int8)
         predicted.resize(truth.shape)
-        return fbeta_score(truth, predicted, fitted.beta, sample_weight=sample_weight)
+        return fbeta_score(truth, predicted, self.beta, sample_weight=sample_weight)

@@ -104,20 +104,25 @@ class FBetaDecoder(StatisticsClassifier):
     #: Probabilities closer to 0 or 1 are taken for this, or for 1 less this.
     probability_floor = property(attrgetter("_least"))
 
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+    def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
         """Return logits of the labels, of shape (n, s), sparse where P is."""
         lists = None
         if sp.issparse(X):
             lists = sp.csr_array(X, dtype=np.float64, copy=True)
             lists.sort_indices()
-            if not lists.has_canonical_format:
+            summed = X.format == "coo" and lists.nnz < X.nnz
+            if summed or not lists.has_canonical_format:
                 raise ValueError("a row of P lists a label twice")
         P = read_matrix(self._in_order(X, reset)) if lists is None else lists.data[None]
         n, columns = P.shape if lists is None else lists.shape
         xp = array_namespace(P)
         if not bool(xp.all(xp.isfinite(P))):
             raise ValueError("P contains NaN or infinity")
-        inside = bool(xp.all((P >= 0) & (P <= 1)))
+        used = P
+        if weight is not None and len(weight) == n:
+            n = len(rows := np.flatnonzero(weight))
+            used = take_rows(P, rows) if lists is None else lists[rows].data
+        inside = bool(xp.all((used >= 0) & (used <= 1)))
         if reset:
             check_choice("inputs", self.inputs, ("auto", "probabilities", "logits"))
             found = "probabilities" if inside else "logits"
@@ -155,14 +160,14 @@ class FBetaDecoder(StatisticsClassifier):
         if not is_table(X):
             return X
         names, values, *_ = as_table(X, "P")
+        labels, found = (list(map(str, part)) for part in (self.classes_, names))
+        named = self._label_form.kind in ("frame", "sets") and isinstance(names[0], str)
+        known = named and bool(set(labels) & set(found))  # names that all differ say nothing
         if reset:
-            labels, found = (list(map(str, part)) for part in (self.classes_, names))
-            matched = sorted(labels) == sorted(found)
-            named = self._label_form.kind in ("frame", "sets") and isinstance(names[0], str)
-            if named and set(labels) & set(found):  # names that are all different say nothing
+            if known:
                 column_order(found, labels, "P", "y")
-            self.feature_names_in_ = np.array(labels if matched else found, dtype=object)
-        expected = getattr(self, "feature_names_in_", None)
+            self.feature_names_in_ = np.array(labels if known else found, dtype=object)
+        expected = getattr(self, "feature_names_in_", labels if known else None)
         order = None if expected is None else column_order(names, expected, "P")
         return values if order is None else values[:, order]
 
@@ -175,7 +180,7 @@ class FBetaDecoder(StatisticsClassifier):
 
     def alpha_shared(self, X: Any, weight: Weight) -> Any:
         """Return the logits, which are the same for all folds and strengths of a search."""
-        return to_numpy(copy(self)._validate_X(X, reset=True))
+        return to_numpy(copy(self)._validate_X(X, reset=True, weight=weight))
 
     def _make_code(self, Y: Indicator) -> CardinalityCode:
         return CardinalityCode.of(Y)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from fbeta._array import check_unmasked, optional_import, to_numpy
-from fbeta.labels.containers import is_table
+from fbeta.labels.containers import as_table, is_table
 from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import MarginalCode, SizedCode
 
@@ -45,8 +46,13 @@ def _take_numbers_only(owner: Any) -> bool:
     return known and bool(fitted) and not any(other & {*dir(part)} for part in fitted)
 
 
-def encode_table(estimator: Any, X: Any, *, reset: bool, passes_on: bool) -> Any:
-    """Return X, or the features of a data frame, by an encoder that fits where it is needed."""
+def encode_table(
+    estimator: Any, X: Any, *, reset: bool, passes_on: bool, weight: Weight = None
+) -> Any:
+    """Return X, or the features of a data frame, by an encoder that fits where it is needed.
+
+    It is fitted to the rows that have a weight.
+    """
     wanted = hasattr(estimator, "table_encoder_")
     if reset and is_table(X):
         wanted = not passes_on or _take_numbers_only(estimator)
@@ -56,8 +62,12 @@ def encode_table(estimator: Any, X: Any, *, reset: bool, passes_on: bool) -> Any
         if gaps or any(getattr(dtype, "kind", "O") not in "biuf" for dtype in table.dtypes):
             from fbeta.datasets import TableEncoder
 
-            estimator.table_encoder_ = TableEncoder().fit(table)
+            used = table if weight is None else table[weight[: len(table)] > 0]
+            estimator.table_encoder_ = TableEncoder().fit(used)
     encoder = getattr(estimator, "table_encoder_", None)
+    if encoder is not None and not is_table(X):  # in the words of scikit-learn
+        name = f"{type(estimator).__name__} was fitted with feature names"
+        warnings.warn(f"X does not have valid feature names, but {name}", stacklevel=2)
     return X if encoder is None else encoder.transform(table)
 
 
@@ -227,17 +237,22 @@ def split_fitted(estimator: Any) -> tuple[list[Any], Any]:
 
 
 def _features(model: Any, X: Any) -> tuple[Any, list[str], Any]:
-    """Return the features that the classifier sees, their names, and the classifier."""
-    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    """Return the features that the classifier sees, their names, and the classifier of these."""
+    names = as_table(X, "X")[0].astype(str).tolist() if is_table(X) else None
     steps, classifier = split_fitted(model)
     for step in (step for step in steps if step not in (None, "passthrough")):
         X = step.transform(X)
-        same = names is not None and len(names) == X.shape[1]
-        if hasattr(step, "get_feature_names_out") and not same:
-            names = [str(name) for name in step.get_feature_names_out()]
-    if not sp.issparse(X):
-        X = np.asarray(X)
-    return X, names or [f"x{j}" for j in range(X.shape[1])], classifier
+        if hasattr(step, "get_feature_names_out"):
+            known = hasattr(step, "feature_names_in_")
+            names = step.get_feature_names_out(None if known else names).astype(str).tolist()
+    bare = copy(classifier)  # of arrays, with the columns of fit
+    bare.__dict__.pop("table_encoder_", None)
+    own = bare.__dict__.pop("feature_names_in_", None)
+    X = X if sp.issparse(X) else np.asarray(X)
+    if names is None or own is None:
+        return X, names or [f"x{j}" for j in range(X.shape[1])], bare
+    order = column_order(names, own, "X")
+    return X if order is None else X[:, order], list(map(str, own)), bare
 
 
 def _coefficients(classifier: Any, X: Any) -> NDArray[np.float64] | None:

@@ -52,7 +52,7 @@ class Recalibration:
     values: NDArray[np.float64]  # (B,), the calibrated logits at them
     slope: NDArray[np.float64]  # (s,), of the calibrated logit, for each label
     offset: NDArray[np.float64]  # (s,)
-    rest: float  # coefficient of the logit minus its value on the curve
+    rest: float  # coefficient of logit minus curve; below 0, logits are cut beyond those of fit
     potential: NDArray[np.float64]  # (2, C), constants, and factors of the expected number
     centre: float  # of the expected number of labels in the training data
     scale: float
@@ -72,6 +72,8 @@ class Recalibration:
         arrays = self.slope[label], self.offset[label], self.potential
         slope, offset, potential = (xp.asarray(a, device=x.device) for a in arrays)
         x = xp.astype(x, xp.float64, copy=False)
+        if self.rest < 0:  # the logits of fit are less than 1, a bin of the curve, from its knots
+            x = xp.clip(x, float(self.knots[0]) - 1, float(self.knots[-1]) + 1)
         curve = interpolate(x, self.knots, self.values)
         labels = curve * slope + self.rest * (x - curve) + offset
         labels = with_values(X, labels) if listed else labels
@@ -157,7 +159,7 @@ def fit_curve(
     prior = alpha * PRIOR_LABELS / total.sum()
     share = (positive / total + prior / (1 + np.exp(-centre))) / (1 + prior)
     share = IsotonicRegression().fit(centre, share, sample_weight=total).predict(centre)
-    least = 0.5 / max(1.0, float(own[:, 0].sum()))
+    least = max(0.5 / max(1.0, float(own[:, 0].sum())), np.finfo(float).eps)
     share = np.clip(share, least, 1 - least)
     return centre, np.log(share / (1 - share))
 
@@ -255,8 +257,10 @@ def _minimise(
             if after <= value - ARMIJO * step * slope:
                 break
             step /= 2
-        else:  # limited by rounding error
-            return w, n_iter, True
+        else:
+            if np.isfinite(after):  # limited by rounding error
+                return w, n_iter, True
+            break
         w, value, (gradient, mean) = trial, after, there
     warn_not_converged("the recalibration", max_iter, slope / 2)
     return w, max_iter, False

@@ -178,11 +178,13 @@ def check_rows(
     forbidden: Tensor | None = None,
     soft: bool | None = None,
     what: str = "target",
+    potentials: Tensor | None = None,
 ) -> bool:
     """Raise where a row of targets is wrong, and return whether targets may be fractional.
 
     The values are inspected once: one wait for the device. In compiled graphs and under
-    ``torch.func.vmap``, which cannot branch on data, they are not.
+    ``torch.func.vmap``, which cannot branch on data, they are not. Logits of sizes, ``potentials``,
+    must not be +inf: the loss would be NaN.
     """
     if target.is_complex() or target.layout != torch.strided:
         kind = f"{target.dtype} and {target.layout}"
@@ -190,8 +192,11 @@ def check_rows(
     floats = target.is_floating_point() and soft is not False
     if torch.compiler.is_compiling():
         return floats
-    if forbidden is None and _are_whole(target, sizes, overflow):
+    if forbidden is None and _are_whole(target, sizes, overflow, potentials):
         return soft is True
+    if potentials is not None:
+        text = "those of sizes must not be inf"
+        refuse_rows(potentials, "logits", {text: (potentials == torch.inf).any(-1)})
     wrong = ~((target >= 0) & (target <= 1)) if floats else (target != 0) & (target != 1)
     between = (target != 0) & (target != 1) & ~wrong
     problems = {f"values must be {'in [0, 1]' if floats else '0 or 1'}": wrong.any(-1)}
@@ -202,20 +207,27 @@ def check_rows(
         unknown = (size_tensor((0, *sizes), target.device) != count).all(-1)
         text = f"the number of labels is not among cardinalities={_short(sizes)}"
         problems[f"{text}, and overflow=False"] = unknown & ~between.any(-1)
-    flags = torch.stack([part.any() for part in (*problems.values(), between)])
+    found = refuse_rows(target, what, {**problems, "": between})  # fractions are no problem
+    return floats if found is None else found or soft is True
+
+
+def refuse_rows(values: Tensor, what: str, problems: dict[str, Tensor]) -> bool | None:
+    """Raise for the first row with a problem, a text and its flags; return if the last has any."""
+    if torch.compiler.is_compiling():
+        return None  # nothing is inspected
     try:
-        found = flags.tolist()
+        found = torch.stack([part.any() for part in problems.values()]).tolist()
     except RuntimeError:  # under vmap
-        return floats
-    for (text, rows), is_wrong in zip(problems.items(), found, strict=False):
-        if is_wrong:
+        return None
+    for (text, rows), is_wrong in zip(problems.items(), found, strict=True):
+        if is_wrong and text:
             row = int(rows.reshape(-1).to(torch.int8).argmax())
-            values = target.reshape(-1, target.shape[-1])[row].tolist()
-            raise ValueError(f"row {row} of {what}: {text}: {_short(values)}")
-    return bool(found[-1]) or soft is True
+            own = values.reshape(-1, values.shape[-1])[row].tolist()
+            raise ValueError(f"row {row} of {what}: {text}: {_short(own)}")
+    return bool(found[-1])
 
 
-def _are_whole(target: Tensor, sizes: tuple[int, ...], overflow: bool) -> bool:
+def _are_whole(target: Tensor, sizes: Sequence[int], overflow: bool, z: Tensor | None) -> bool:
     """Tell whether all rows are 0/1 and not too large; False where the sizes are not 1, 2, ..."""
     largest = max(sizes, default=0)
     if not target.numel() or (len(sizes) < largest and not overflow):
@@ -223,11 +235,12 @@ def _are_whole(target: Tensor, sizes: tuple[int, ...], overflow: bool) -> bool:
     y = target if target.is_floating_point() else target.float()
     # only 0 and 1 are their own squares; infinity less infinity is NaN
     found = [(y * y).sub_(y).abs_().amax(), y.sum(-1, dtype=torch.float32).amax()]
+    found += [] if z is None else [z.amax() == torch.inf]
     try:
-        wrong, most = torch.stack([part.float() for part in found]).tolist()
+        wrong, most, *infinite = torch.stack([part.float() for part in found]).tolist()
     except RuntimeError:  # under vmap
         return False
-    return wrong == 0 and (overflow or most <= largest)
+    return wrong == 0 and not any(infinite) and (overflow or most <= largest)
 
 
 def _short(values: Any) -> str:
@@ -248,16 +261,16 @@ def forbid(
     Shapes: ``logits`` (..., 1 + K s) of the paper's code, where ``lowest_logit`` is that of what
     cannot be, or (..., s + 1 + K).
     """
-    s = allowed.shape[-1]
+    s, last = allowed.shape[-1], logits.ndim - 1  # not -1: see DecoderHead.forward
     allowed = allowed.expand(*logits.shape[:-1], s)
-    possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(-1, keepdim=True)
+    possible = size_tensor((0, *sizes), logits.device) <= allowed.sum(last, keepdim=True)
     if joint:
         pairs = (possible[..., 1:, None] & allowed[..., None, :]).flatten(-2)
         components = torch.where(pairs, logits[..., 1:], lowest_logit)
         return torch.cat([logits[..., :1], components], dim=-1)
     scores = logits[..., :s]
     with torch.no_grad():
-        lowest = torch.where(allowed, scores, torch.inf).amin(-1, keepdim=True)
+        lowest = torch.where(allowed, scores, torch.inf).amin(last, keepdim=True)
         lowest = torch.where(torch.isfinite(lowest), lowest, 0.0).clamp(max=0.0)
         below = lowest * (1 + FORBIDDEN_SHARE) - FORBIDDEN_GAP
         below = below.clamp(min=torch.finfo(scores.dtype).min)
@@ -272,8 +285,8 @@ def only_allowed(labels: Tensor, allowed: Tensor) -> Tensor:
     """
     kept = (labels > 0) & allowed
     others = allowed & ~kept
-    missing = (labels > 0).sum(-1, keepdim=True) - kept.sum(-1, keepdim=True)
-    return (kept | (others & (others.cumsum(-1) <= missing))).to(labels.dtype)
+    missing = (labels > 0).sum(1, keepdim=True) - kept.sum(1, keepdim=True)
+    return (kept | (others & (others.cumsum(1) <= missing))).to(labels.dtype)
 
 
 def fix_observed(

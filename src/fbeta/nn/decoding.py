@@ -304,7 +304,7 @@ def _search_dense(sizes: tuple[int, ...], empty: Tensor, joint: Tensor, goal: Se
 
     def work(empty: Tensor, joint: Tensor) -> Found:
         joint = joint.to(dtype)
-        scores = torch.matmul(weights, joint)
+        scores = torch.tensordot(joint, weights, ([1], [1])).mT  # in onnxruntime of 0 rows, too
         hits = torch.tril(scores.sort(2, descending=True).values).sum(2)
         size, value = _choose(empty.to(dtype), hits.T, goal)
         own = weights[(size - 1).clamp(min=0)]

@@ -7,9 +7,9 @@ the logits, or single precision where that is a half precision.
 **Targets.** 0/1 in any type, or floats in between for label smoothing and mixup. A row with such
 numbers stands for independent labels with these probabilities, given that their number is one of
 the cardinalities, and its loss is the expected one. By default (``check=True``) targets outside
-[0, 1], NaN, a number of labels that is not among the cardinalities, and labels that ``label_mask``
-forbids raise a ValueError that names the first such row. That takes one wait for the device. In
-compiled graphs and under ``torch.func`` nothing is checked and nothing waits.
+[0, 1], NaN, a number of labels that is not among the cardinalities, labels that ``label_mask``
+forbids, and logits of sizes that are +inf raise a ValueError that names the first such row, after
+one wait for the device. In compiled graphs and under ``torch.func`` nothing is checked.
 
 **Options of both losses**
 
@@ -30,7 +30,7 @@ overflow : bool
     Whether rows with a number of labels that is not among the cardinalities are taken. Such a row
     counts as a random subset of its labels, of the largest known size below: its loss is finite.
 check : bool
-    Whether to check the targets. Without, they are taken for 0/1 unless ``soft=True``.
+    Whether to check targets and logits. Without, targets are taken for 0/1 unless ``soft=True``.
 """
 
 from __future__ import annotations
@@ -334,7 +334,8 @@ def _read(
     found = bool(soft)
     if check:
         forbidden = None if label_mask is None else ~label_mask
-        found = _inputs.check_rows(target, sizes, overflow=overflow, forbidden=forbidden, soft=soft)
+        options: Any = {"forbidden": forbidden, "potentials": z if joint else z[..., s:]}
+        found = _inputs.check_rows(target, sizes, overflow=overflow, soft=soft, **options)
     wide = z.to(torch.promote_types(z.dtype, torch.float32)).reshape(-1, z.shape[-1])
     if logit_adjustment is not None:
         K = len(sizes)

@@ -145,7 +145,7 @@ class _Head(nn.Module):
         q = self._statistics(z, self.n_labels, self.cardinalities)
         if label_mask is None:
             return q
-        allowed = label_mask.expand(len(z), self.n_labels)[:, None]
+        allowed = label_mask.expand(z.shape[0], self.n_labels)[:, None]
         return q._replace(joint=torch.where(allowed, q.joint, 0.0))
 
     def _forbid(self, logits: Tensor, label_mask: Tensor | None) -> Tensor:
@@ -375,6 +375,7 @@ class DecoderHead(CardinalityHead):
         """Return logits of the cardinality model, (..., s + 1 + K), for outputs of the network.
 
         ``outputs`` has shape (..., s): logits, or probabilities if the decoder was fitted to these.
+        Logits beyond 30 or -30, infinite ones too, are taken for these; NaN is refused.
         """
         x = _inputs.read_logits(outputs, self.n_labels, "one for each label")
         x = x.to(widest(x.device))
@@ -382,21 +383,23 @@ class DecoderHead(CardinalityHead):
             getattr(self, name).to(x.dtype) for name in (*DECODER_NUMBERS, "settings")
         )
         if self.probability_floor is None:
+            text, wrong = "logits must not be NaN", x.isnan()
             z = x.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
         else:
-            if not (torch.compiler.is_compiling() or ((x >= 0) & (x <= 1)).all()):
-                raise ValueError("outputs must be probabilities in [0, 1], as the decoder's in fit")
+            text, wrong = "probabilities must be in [0, 1]", ~((x >= 0) & (x <= 1))
             z = torch.logit(x.clamp(self.probability_floor, 1 - self.probability_floor))
+        _inputs.refuse_rows(x, "outputs", {text: wrong.any(-1)})
         inner, within = knots[1:-1], z.clamp(min=knots[0]).minimum(knots[-1])
-        if _inputs.is_exporting():
-            place = (within[..., None] > inner).sum(-1)
+        if _inputs.is_exporting():  # sums over axis -1 of 0 rows are wrong in onnxruntime
+            place = (within[..., None] > inner).sum(x.ndim)
         else:
             place = torch.bucketize(within.contiguous(), inner.contiguous())
         share = (within - knots[place]) / (knots[place + 1] - knots[place])
         curve = values[place] + share * (values[place + 1] - values[place])
         _, _, rest, centre, scale = settings.unbind()
-        scores = curve * slope + rest * (z - curve) + offset
-        number = (torch.sigmoid(curve).sum(-1, keepdim=True) - centre) / scale
+        beyond = torch.where(rest < 0, (z - within).clamp(-1, 1), z - within)
+        scores = curve * slope + rest * (within - curve + beyond) + offset
+        number = (torch.sigmoid(curve).sum(x.ndim - 1, keepdim=True) - centre) / scale
         potentials = potential[0] + number * potential[1]
         if potentials.shape[-1] == len(self.cardinalities):
             never = torch.full_like(potentials[..., :1], -torch.inf)

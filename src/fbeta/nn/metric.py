@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fbeta._array import check_beta, check_number, optional_import
-from fbeta.nn._inputs import check_rows
+from fbeta.nn._inputs import check_rows, refuse_rows
 from fbeta.nn.training import fbeta_of_rows
 
 torchmetrics = optional_import("torchmetrics", "torch", "the metric FBetaScore")
@@ -28,7 +28,7 @@ class FBetaScore(torchmetrics.Metric):  # type: ignore[misc,name-defined]
         Where floats are cut, as elsewhere in torchmetrics: predictions that are floats are
         probabilities, or logits if any of a batch is outside [0, 1].
     validate_args : bool
-        Whether to check that targets and integer predictions are 0/1, which waits for the device.
+        Whether to check that labels are 0/1, and that floats are not NaN: it waits for the device.
     **options
         As for :class:`torchmetrics.Metric`.
 
@@ -75,6 +75,8 @@ class FBetaScore(torchmetrics.Metric):  # type: ignore[misc,name-defined]
         if self.validate_args:
             check_rows(target, (), overflow=True, soft=False)
         if preds.is_floating_point():
+            if self.validate_args:
+                refuse_rows(preds, "preds", {"values must not be NaN": preds.isnan().any(-1)})
             normalize = torchmetrics.utilities.compute.normalize_logits_if_needed
             preds = normalize(preds, "sigmoid") > self.threshold
         elif self.validate_args:

@@ -182,12 +182,10 @@ class FBetaNet(StatisticsClassifier):
     networks_ = property(lambda self: list(self._model.networks))
     n_epochs_, history_ = views("_model", "epochs", "history")
 
-    def _validate_X(self, X: Any, *, reset: bool) -> Any:
+    def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
         X = to_numpy(X) if is_tensor(X) else X
-        kind = [np.float64, np.float32] if self.input_type.startswith("float") else self.input_type
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=kind, allow_nd=True, order="C"
-        )
+        kind = [np.float64, np.float32] if self.input_type.startswith("float") else "numeric"
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=kind, allow_nd=True)
         if reset:
             self._row_shape = X.shape[1:]
         if X.shape[1:] != self._row_shape:
@@ -215,7 +213,7 @@ class FBetaNet(StatisticsClassifier):
         if self.validation_data is not None:
             held_X, held_y = self.validation_data
             held_Y = self._label_form.read(held_y, "validation_data").toarray()
-            held_X = _dense(self._validate_X(held_X, reset=False), self.input_type)
+            held_X = _dense(self._read_features(held_X), self.input_type)
             held_out = (held_X, with_weights(held_Y, None))
         X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)
         networks, runs = [], []
@@ -324,8 +322,12 @@ class FBetaNet(StatisticsClassifier):
 
 
 def _dense(X: Any, input_type: str) -> NDArray[Any]:
-    """Return X as a dense array of a type."""
-    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=input_type)
+    """Return X as a dense array of a type; raise where a type of integers cannot hold a number."""
+    given = X.toarray() if sp.issparse(X) else X
+    found = np.ascontiguousarray(given, dtype=input_type)
+    if not input_type.startswith("float") and (found != given).any():
+        raise ValueError(f"X has {given[found != given][0]}, which {input_type=} cannot hold")
+    return found
 
 
 @contextmanager

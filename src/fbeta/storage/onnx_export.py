@@ -239,6 +239,7 @@ def _recalibrate(decoder: FBetaDecoder, X: Value) -> tuple[Value, Value]:
         z = (P / (1.0 - P)).Log()
     else:
         z = X.Clip(-LARGEST_LOGIT, LARGEST_LOGIT)
+    z = z.Clip(float(model.knots[0]) - 1, float(model.knots[-1]) + 1) if model.rest < 0 else z
     widths = np.diff(model.knots)
     within = (z[:, :, None] - model.knots[:-1]).Max(0.0).Min(widths)
     rise = (np.diff(model.values) / widths)[:, None]
