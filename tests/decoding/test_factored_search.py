@@ -75,8 +75,13 @@ def test_labels_that_are_not_listed_share_a_mass(seed):
     dense = LabelStatistics.from_marginals(full)
     labels, value = decode(q, return_expected=True)
     np.testing.assert_allclose(q.empty, dense.empty, rtol=1e-12)
+    sets = np.array(reference.label_sets(6))
+    p = np.where(sets > 0, full[:, None], 1 - full[:, None]).prod(axis=2)
+    law, right = q.cardinality_distribution(), p @ (sets.sum(axis=1)[:, None] == np.arange(7))
+    np.testing.assert_allclose(np.pad(law, ((0, 0), (0, 7 - law.shape[1]))), right, atol=1e-12)
     np.testing.assert_allclose(expected_fbeta(dense, labels.toarray()), value, atol=1e-12)
     np.testing.assert_allclose(expected_fbeta(q, labels), value, atol=1e-12)
+    assert q.cardinalities[-1] <= 6
     for i in range(5):
         row, best = best_subset(dense, i, P[[i]].indices, {})
         assert value[i] == pytest.approx(best, abs=1e-12)
@@ -133,6 +138,13 @@ def test_lists_of_fixed_length():
     np.testing.assert_allclose(q.cardinality_distribution().sum(axis=1), 1)
 
 
+def test_sizes_of_rows_that_list_nothing_are_those_of_the_others():
+    q = LabelStatistics.from_marginals(sp.csr_array((1, 3)), unlisted=1.5)
+    np.testing.assert_allclose(q.cardinality_distribution(), [[1 / 8, 3 / 8, 3 / 8, 1 / 8]])
+    one = LabelStatistics.from_listed([[0, 1]], [[0.5, 0.5]], 10, unlisted=3.0)
+    np.testing.assert_allclose(one.cardinality_distribution().sum(), 1)
+
+
 def test_rows_without_listed_labels():
     q = LabelStatistics.from_marginals(sp.csr_array((3, 50)))
     labels, value = decode(q, return_expected=True)
@@ -175,6 +187,12 @@ def test_what_listed_labels_refuse():
         "below n_labels": lambda: LabelStatistics.from_listed([[3]], [[0.1]], 2),
         "one shape": lambda: LabelStatistics.from_listed([[3]], [[0.1, 0.2]], 5),
         "twice": lambda: LabelStatistics.from_listed([[3, 3]], [[0.1, 0.2]], 5),
+        "integers, got float64": lambda: LabelStatistics.from_listed([[1.5]], [[0.1]], 5),
+        "integers, got <U1": lambda: LabelStatistics.from_listed([["3"]], [[0.1]], 5),
+        "integers, got object": lambda: LabelStatistics.from_listed([[None]], [[0.1]], 5),
+        "indices is a masked": lambda: LabelStatistics.from_listed(
+            np.ma.array([[1, 2]], mask=[[0, 1]]), [[0.1, 0.2]], 5
+        ),
         "NaN": lambda: LabelStatistics.from_logits(P * np.nan),
         "2 labels": lambda: decode(q, names=["sea"]),
         "only 0 and 1": lambda: expected_fbeta(q, P),

@@ -170,6 +170,28 @@ def test_listed_labels(seed, device, traced):
             np.testing.assert_allclose(value.cpu(), expected, rtol=1e-12)
 
 
+def test_what_lists_refuse():
+    logits, indices = torch.tensor([[2.0, 1.0]]), torch.tensor([[1, 2]])
+    nan = torch.tensor([[2.0, torch.nan]])
+    for match, given_logits, wrong in (
+        ("NaN", nan, indices),
+        ("twice", logits, torch.tensor([[1, 1]])),
+        ("integers of shape", logits, indices.double()),
+        ("integers of shape", logits, indices > 1),
+        (
+            r"shape \(1, 2\).* got Tensor torch.int64 torch.Size\(\[1, 3\]",
+            logits,
+            indices[:, [0, 1, 1]],
+        ),
+        ("got ndarray int64", logits, indices.numpy()),
+        ("for logits", F.joint_statistics(torch.zeros(1, 5), 2, 2), indices),
+    ):
+        with pytest.raises(ValueError, match=match):
+            decode(given_logits, indices=wrong)
+    # what is not used may be anything
+    assert decode(nan, indices=torch.tensor([[127, -1]], dtype=torch.int8)).tolist() == [[1, 0]]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 def test_onnx_runtime_decodes_lists(tmp_path):
@@ -228,6 +250,11 @@ def test_forms_of_logits():
 def test_label_statistics_are_decoded(device):
     q = LabelStatistics.from_marginals(torch.tensor([[0.9, 0.5, 0.1]], device=device))
     assert torch.equal(decode(q, 2.0), torch.as_tensor(fbeta.decode(q, 2.0)))
+    on_host = LabelStatistics.from_marginals([[0.9, 0.5, 0.1], [0.2, 0.3, 0.1]])
+    labels, expected = decode(on_host, 2.0, return_expected=True)
+    right, value = fbeta.decode(on_host, 2.0, return_expected=True)
+    np.testing.assert_array_equal(labels, right)
+    np.testing.assert_allclose(expected, value)
 
 
 def test_label_statistics_on_a_device_are_decoded_by_the_registered_search(monkeypatch):

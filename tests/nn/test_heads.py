@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 torch = pytest.importorskip("torch", reason="fbeta.nn needs the extra torch")
 
@@ -232,6 +233,12 @@ def test_same_sets_as_the_estimator(inputs, empty, device):
     mask = torch.ones(6, dtype=torch.bool, device=device)
     mask[2] = False
     assert not head.decode(logits, 5.0, label_mask=mask)[:, 2].any()
+
+
+def test_decoders_of_lists_are_refused():
+    P, Y = draw_outputs("probabilities")
+    with pytest.raises(TypeError, match="fitted to sparse lists"):
+        DecoderHead(FBetaDecoder().fit(sp.csr_array(P), Y))
 
 
 @FORMS

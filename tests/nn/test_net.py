@@ -286,3 +286,5 @@ def test_onnx_runtime_predicts_the_same(head, seeds, data):
         np.testing.assert_allclose(p, net.predict_proba(X), rtol=1e-5)
     shapes = [part.shape for part in session.run(None, {"X": X[:0]})]
     assert shapes == [(0, 3), (0,), (0, 3)]
+    with pytest.raises(ValueError, match="beta must be positive"):
+        net.set_params(beta=0.0).to_onnx()

@@ -28,6 +28,7 @@ from fbeta import (  # noqa: E402
     FBetaClassifier,
     FBetaClassifierCV,
     FBetaDecoder,
+    FBetaDecoderCV,
     FBetaEnsemble,
     FBetaForest,
     FBetaReduction,
@@ -84,6 +85,7 @@ def test_same_sets(model):
     onnx.checker.check_model(graph, full_check=True)
     run = session(graph).run
     statistics = model.predict_statistics(X_test)
+    assert [out.shape for out in run(None, {"X": X[:0]})] == [(0, 7), (0,), (0, 7)]
     for beta in (None, 0.3, 4.0):
         feeds = {} if beta is None else {"beta": np.array(beta)}
         labels, expected, probabilities = run(None, {"X": X_test, **feeds})
@@ -185,9 +187,10 @@ def test_decoders_take_probabilities_or_logits(inputs):
         np.testing.assert_array_equal(labels, decoder.predict(new, beta=beta))
         np.testing.assert_allclose(expected, decoder.expected_fbeta(new, beta=beta), rtol=1e-9)
         np.testing.assert_allclose(P, decoder.predict_proba(new), rtol=1e-9)
+    assert run(["labels"], {"X": X[:0, :1] * Y[:0]})[0].shape == (0, 7)
 
 
-@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1e3, 1e5])
+@pytest.mark.parametrize("scale", [1.0, 30.0, 100.0, 1e3, 1e5, 1e302])
 @pytest.mark.parametrize("kind", ["cardinality", "sized", "independent"])
 def test_scores_of_any_size(kind, scale):
     """Against enumeration with exact logarithms."""
@@ -223,6 +226,16 @@ def test_limits_choose_the_sets_of_the_library_at_any_score(kind, limits):
         feeds = {"X": rows, "min_labels": np.array(low), "max_labels": np.array(high)}
         expected = model.predict(rows, min_labels=low, max_labels=high)
         np.testing.assert_array_equal(run(None, feeds)[0], expected)
+
+
+def test_inputs_are_cut_to_what_is_possible():
+    """A graph cannot raise: limits beyond each other, and numbers that are no probabilities."""
+    P, Y = np.random.default_rng(0).random((50, 3)), np.eye(3, dtype=int)[np.arange(50) % 3]
+    decoder = FBetaDecoder().fit(P, Y)
+    run = session(to_onnx(decoder)).run
+    feeds = {"X": 3 * P - 1, "min_labels": np.array(2), "max_labels": np.array(-1)}
+    expected = decoder.predict(np.clip(3 * P - 1, 0, 1), min_labels=2, max_labels=2)
+    np.testing.assert_array_equal(run(["labels"], feeds)[0], expected)
 
 
 def exact_law(kind, model, row, s=4):
@@ -305,17 +318,24 @@ def test_what_is_refused():
     X, Y = draw()
     with pytest.raises(NotFittedError):
         to_onnx(FBetaClassifier())
+    stacked = FBetaDecoderCV(DummyClassifier(strategy="prior"), cv=2).fit(X, Y)
     for match, model in {
         "FBetaReduction cannot be exported": FBetaReduction(DummyClassifier()).fit(X, Y),
         'decode="half"': BinaryRelevance().fit(X, Y),
+        "FBetaDecoderCV cannot be exported": stacked,
+        "decoder that was fitted to dense": FBetaDecoder().fit(sp.csr_array(Y * 0.9), Y),
+        "FBetaDecoderCV cannot": FBetaEnsemble([("stacked", stacked)], cv=2).fit(X, Y),
         "FunctionTransformer cannot": make_pipeline(FunctionTransformer(), FBetaClassifier()).fit(
             X, Y
         ),
     }.items():
         with pytest.raises(TypeError, match=match):
             to_onnx(model)
+    model = FBetaClassifier().fit(X, Y)
     with pytest.raises(ValueError, match="features"):
-        to_onnx(FBetaClassifier().fit(X, Y), features="int8")
+        to_onnx(model, features="int8")
+    with pytest.raises(ValueError, match="beta must be positive and finite, got nan"):
+        to_onnx(model.set_params(beta=np.nan))
 
 
 def test_tables_of_numbers_with_gaps():

@@ -23,6 +23,7 @@ from fbeta.statistics.storage import Dense
 
 Found: TypeAlias = tuple[Tensor, Tensor]  # label sets, (n, s), and expected values, (n,)
 Settings: TypeAlias = tuple[Any, Any, Any]  # beta, min_labels, max_labels
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 CHUNK_NUMBERS = 1 << 27  # numbers that are worked on at once on a device
 xp = array_namespace(torch.empty(0))
 
@@ -117,7 +118,8 @@ def decode(
     indices : integer tensor of shape (n, s), optional
         Of logits of short lists: which label each is of, negative for unused places. The first
         labels win ties then, wherever they are listed; a row with fewer than ``min_labels`` gets
-        all. Probabilities become logits by ``torch.logit``.
+        all. Probabilities become logits by ``torch.logit``. NaN, and a label that a row lists
+        twice, are refused on the processor outside of compiled graphs.
 
     Returns
     -------
@@ -133,10 +135,12 @@ def decode(
     ([[1, 0, 0]], [[1, 1, 0]])
     """
     if isinstance(statistics, LabelStatistics):
-        q = statistics
-        statistics = Statistics(q.empty, q.joint, tuple(q.cardinalities.tolist()))  # type: ignore[arg-type]
+        q, sizes = statistics, tuple(statistics.cardinalities.tolist())
+        statistics = Statistics(torch.as_tensor(q.empty), torch.as_tensor(q.joint), sizes)
     goal = (beta, min_labels, max_labels)
     if isinstance(statistics, Statistics):
+        if indices is not None:
+            raise ValueError("indices are for logits: statistics are those of all labels")
         found = _decode_dense(*statistics, goal)
     else:
         s = getattr(statistics, "shape", (0,))[-1]
@@ -232,9 +236,20 @@ def _decode_listed(logits: Tensor, indices: Tensor | None, goal: Settings) -> Fo
             partial(_search_sorted, None),
             lambda z: LabelStatistics.from_logits(z.double().numpy()),
         )
-    used, (beta, low, high) = (indices >= 0) & (logits > -torch.inf), goal
-    low = least_labels(low, used)
-    order = torch.where(used, indices, torch.iinfo(indices.dtype).max).argsort(dim=1)
+    is_whole = isinstance(indices, Tensor) and indices.dtype in INTEGERS
+    if not is_whole or indices.shape != logits.shape:
+        found = [str(getattr(indices, name, "")) for name in ("dtype", "shape")]
+        raise ValueError(
+            f"indices must be a tensor of integers of shape {tuple(logits.shape)}, one for each "
+            f"logit, got {' '.join([type(indices).__name__, *found])}"
+        )
+    # NaN is used, so that it is refused, or is seen in the result
+    used, (beta, low, high) = (indices >= 0) & (logits != -torch.inf), goal
+    low, last = least_labels(low, used), torch.iinfo(torch.int64).max
+    listed, order = torch.where(used, indices.long(), last).sort(dim=1)
+    inspected = logits.device.type == "cpu" and not is_tracing()
+    if inspected and ((listed.diff() == 0) & (listed[:, 1:] < last)).any():
+        raise ValueError("a row lists a label twice")
     scores = torch.where(used, logits, -torch.inf).gather(1, order)
     labels, value = _decode_listed(scores, None, (beta, low, high))
     return torch.zeros_like(labels).scatter(1, order, labels) * used, value

@@ -347,6 +347,8 @@ class DecoderHead(CardinalityHead):
         if isinstance(decoder, FBetaDecoder):
             check_is_fitted(decoder)
             model, of_logits = decoder.model, decoder.inputs_ != "probabilities"
+            if model.list_length is not None:
+                raise TypeError("decoder was fitted to sparse lists: expected one of dense scores")
             arrays = {name: np.array(getattr(model, name)) for name in DECODER_NUMBERS}
             arrays["sizes"] = model.sizes[model.sizes > 0]
             least = 0.0 if of_logits else decoder.probability_floor

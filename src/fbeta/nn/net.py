@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from fbeta._array import (
+    check_beta,
     check_choice,
     check_count,
     check_number,
@@ -300,7 +301,7 @@ class FBetaNet(StatisticsClassifier):
         whole = NetworkModel(deepcopy(self.networks_), self.input_type).cpu()
         example = torch.zeros((2, *self._row_shape), dtype=getattr(torch, self.input_type))
         defaults = {
-            "beta": torch.tensor(self.beta, dtype=torch.float64),
+            "beta": torch.tensor(check_beta(self.beta), dtype=torch.float64),
             "min_labels": torch.tensor(0),
             "max_labels": torch.tensor(self.n_labels_),
         }

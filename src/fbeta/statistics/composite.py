@@ -17,8 +17,10 @@ from fbeta._array import (
     as_real,
     astype,
     check_count,
+    check_unmasked,
     concat,
     namespace_and_device,
+    to_numpy,
     widest_float,
 )
 from fbeta._threads import row_tasks
@@ -116,11 +118,10 @@ class Sparse(Storage):
     @property
     def cardinalities(self) -> Cardinalities:
         """1..m, or up to the largest number of listed labels; larger with unlisted labels."""
-        largest = int(self.listed().max(initial=0))
-        if self.sizes is not None:
-            others = self._unlisted_law()
-            largest = self.sizes.shape[1] - 1 + (0 if others is None else others.shape[1] - 1)
-        return np.arange(1, largest + 1)
+        others = self._unlisted_law()
+        largest = self.listed().max(initial=0) if self.sizes is None else self.sizes.shape[1] - 1
+        largest += 0 if others is None else others.shape[1] - 1
+        return np.arange(1, min(int(largest), self.shape[1]) + 1)
 
     def listed(self) -> Array:
         """Return the number of listed labels of each row, (n,)."""
@@ -129,7 +130,8 @@ class Sparse(Storage):
     def tasks(self) -> list[slice]:
         """Return rows whose laws are computed together."""
         width = max(1, int(self.listed().max(initial=0)))
-        return row_tasks(self.place, self.shape[0], law_bytes(width, len(self.cardinalities)))
+        largest = width if self.sizes is None else self.sizes.shape[1]
+        return row_tasks(self.place, self.shape[0], law_bytes(width, largest))
 
     def take(self, rows: Rows) -> Sparse:
         """Return some rows."""
@@ -213,12 +215,15 @@ def read_factors(P: Any, sizes: Any, unlisted: Any, log_odds: bool = False) -> F
 
 def lists_to_csr(indices: Any, values: Any, n_labels: int) -> Any:
     """Return lists of labels (negative for none) and values, (n, L) each, as csr_array (n, s)."""
-    indices, values = np.asarray(indices), as_real("values", values)
+    check_unmasked("indices", indices)
+    indices, values = to_numpy(indices), as_real("values", values)
     n_labels = check_count("n_labels", n_labels)
     if indices.ndim != 2 or indices.shape != values.shape:
         raise ValueError(
             f"indices and values must have one shape (n, L), got {indices.shape} and {values.shape}"
         )
+    if indices.size and indices.dtype.kind not in "iu":
+        raise ValueError(f"indices must be integers, got {indices.dtype}")
     if indices.size and indices.max() >= n_labels:
         raise ValueError(f"indices must lie below n_labels={n_labels}, got {indices.max()}")
     rows, places = np.nonzero(indices >= 0)

@@ -138,10 +138,9 @@ class Factored(Storage):
     @property
     def cardinalities(self) -> Cardinalities:
         """1..s, or 1..m; larger with others."""
-        if self.sizes is None:
-            return np.arange(1, self.P.shape[1] + 1)
-        others = 0 if self.others is None else self.others.shape[1] - 1
-        return np.arange(1, self.sizes.shape[1] + others)
+        largest = self.P.shape[1] if self.sizes is None else self.sizes.shape[1] - 1
+        others = 1 if self.others is None else self.others.shape[1]
+        return np.arange(1, largest + others)
 
     @property
     def row_bytes(self) -> int:

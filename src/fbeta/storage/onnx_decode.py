@@ -13,8 +13,6 @@ from fbeta.statistics.conditional_bernoulli import margin
 from fbeta.storage.onnx_graph import Value
 
 RELATIVE_TIE = TIE_UNITS * np.finfo(np.float64).eps
-# stands for an infinite logarithm, whose differences are no numbers
-IMPOSSIBLE = 1e300
 
 # label sets, (n, s), expected values, (n, 1), and marginals, (n, s)
 Decoded: TypeAlias = tuple[Value, Value, Value]
@@ -29,10 +27,11 @@ SizeNodes: TypeAlias = tuple[NDArray[np.intp], Value, bool]
 def decode_joint(empty: Value, joint: Value, cardinalities: NDArray[np.intp], s: int) -> Decoded:
     """Find the best sets under statistics of shape (n, 1) and (n, K, s) for K sizes."""
     g = joint.graph
-    k = g.constant(cardinalities)
+    k, by_label = g.constant(cardinalities), joint.Transpose(perm=[0, 2, 1])
 
     def body(_: list[Value], parts: list[Value]) -> list[Value]:
-        scores = _weight(k, parts[0]) @ joint
+        # in onnxruntime products of 0 rows have a matrix at the right
+        scores = (by_label @ _weight(k, parts[0])[:, None]).Squeeze([2])
         return [scores.top(parts[0].cast(int))[0].ReduceSum([1], keepdims=0)]
 
     (hits,) = g.scan(body, [], [g.constant(np.arange(1.0, s + 1)[:, None])], 1)
@@ -174,7 +173,7 @@ def _steps_by_size(scores: Value, law: SizeNodes, s: int) -> tuple[Value, Steps]
 
     def add_label(states: list[Value], parts: list[Value]) -> list[Value]:
         (ratio,), (z,) = states, parts
-        below = ratio.pad(0, 1, 0, -1, fill=IMPOSSIBLE)
+        below = ratio.pad(0, 1, 0, -1, fill=np.inf)
         more = ((ratio - z).Abs().Neg().Exp() + 1.0).Log()
         return [ratio.Max(below.Min(z)) + (more - more.pad(0, 1, 0, -1))]
 
@@ -185,7 +184,7 @@ def _steps_by_size(scores: Value, law: SizeNodes, s: int) -> tuple[Value, Steps]
         change = rest * gap.Abs().Neg().Exp()
         return change, (rest if backwards else change) * parts[1]
 
-    start = scores[:, :1] * np.zeros((1, top)) - IMPOSSIBLE
+    start = scores[:, :1] * np.zeros((1, top)) - np.inf
     (ratios,) = g.scan(add_label, [start], [scores.columns()])
     if are_potentials:
         values = values + ratios.pad(0, 1, 0, 0).CumSum(1).Gather(sizes)

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from fbeta import __version__
-from fbeta._array import to_numpy
+from fbeta._array import check_beta, to_numpy
 from fbeta.datasets import TableEncoder
 from fbeta.decoding.expected import cut_at_half
 from fbeta.estimators.average import AverageModel
@@ -20,7 +20,6 @@ from fbeta.estimators.decoder import LARGEST_LOGIT, FBetaDecoder
 from fbeta.estimators.features import split_fitted
 from fbeta.estimators.forest import ForestModel, NeighboursModel, SizedSetsCode, Trees
 from fbeta.estimators.recalibration import Recalibration
-from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.linear import LinearModel, LinearProbabilities
 from fbeta.losses import ExponentialLoss, LogisticLoss, SquaredLoss
 from fbeta.statistics.codes import CardinalityCode, JointCode, LabelSetCode, MarginalCode, SizedCode
@@ -74,7 +73,9 @@ def to_onnx(
         gaps, and ``categories`` those of categories, as text, with ``""`` for gaps. Its outputs
         are ``labels``, int8 of shape (n, s), ``expected_fbeta`` of shape (n,), by the model's own
         statistics, and ``probabilities`` of the labels, of shape (n, s). The metadata has
-        ``label_names``, ``feature_names`` (of ``X``) and ``category_names`` as JSON.
+        ``label_names``, ``feature_names`` (of ``X``) and ``category_names`` as JSON. A graph cannot
+        refuse numbers: ``beta`` has to be positive and finite and X finite, limits are cut to what
+        is possible, and probabilities as X to [0, 1].
 
     Raises
     ------
@@ -131,12 +132,13 @@ def to_onnx(
 
 def _check(classifier: Any) -> None:
     """Raise where a classifier has no graph."""
-    model = classifier.model if isinstance(classifier, StatisticsClassifier) else None
+    model = getattr(classifier, "model", None)  # FBetaDecoderCV has none
     by_code = _MODELS.get(type(getattr(classifier, "code", None)), ())
-    if not isinstance(model, (AverageModel, Recalibration, *by_code)):
+    graphs, lists = (AverageModel, Recalibration, *by_code), getattr(model, "list_length", None)
+    if not isinstance(model, graphs) or lists is not None:
         raise TypeError(
             f"{type(classifier).__name__} cannot be exported: expected a linear, a cardinality or "
-            "a forest model, a decoder, or an average of these"
+            "a forest model, a decoder that was fitted to dense scores, or an average of these"
         )
     if classifier.rule is cut_at_half:
         raise TypeError(
@@ -221,10 +223,10 @@ def _average(model: AverageModel, X: Value) -> tuple[Value, Value, Any]:
     cardinalities = np.unique(np.concatenate([sizes for *_, sizes in parts]))
     totals: list[Any] = []
     for (empty, joint, sizes), weight in zip(parts, model.weights, strict=True):
-        # A matrix from the sizes of a member to those of all, with the weight in it: onnxruntime
-        # joins a product of matrices and a factor behind it, and rounds that to single precision.
-        places = X.graph.constant(weight * (cardinalities[:, None] == sizes[None, :]))
-        shares = [empty * weight, places @ joint]
+        # the sizes of a member among those of all; the last place has zeros
+        slots = np.full(len(cardinalities), len(sizes))
+        slots[np.searchsorted(cardinalities, sizes)] = np.arange(len(sizes))
+        shares = [empty * weight, joint.pad(0, 0, 0, 0, 1, 0).Gather(slots) * weight]
         totals = [a + b for a, b in zip(totals, shares, strict=True)] if totals else shares
     return totals[0], totals[1], cardinalities
 
@@ -240,7 +242,8 @@ def _recalibrate(decoder: FBetaDecoder, X: Value) -> tuple[Value, Value]:
     z = z.Clip(float(model.knots[0]) - 1, float(model.knots[-1]) + 1) if model.rest < 0 else z
     widths = np.diff(model.knots)
     within = (z[:, :, None] - model.knots[:-1]).Max(0.0).Min(widths)
-    curve = within @ (np.diff(model.values) / widths) + model.values[0]
+    rise = (np.diff(model.values) / widths)[:, None]
+    curve = (within @ rise).Squeeze([2]) + model.values[0]
     number = (curve.Sigmoid().ReduceSum([1]) - model.centre) * (1 / model.scale)
     scores = curve * model.slope + (z - curve) * model.rest + model.offset
     return scores, number * model.potential[1] + model.potential[0]
@@ -351,7 +354,7 @@ def _model(
     helper, s = g.onnx.helper, classifier.n_labels_
     info = helper.make_tensor_value_info
     kinds = {"X": g.type_code(np.dtype(features).type), "categories": g.onnx.TensorProto.STRING}
-    defaults = {"beta": np.float64(classifier.beta), "min_labels": np.int64(0)}
+    defaults = {"beta": np.float64(check_beta(classifier.beta)), "min_labels": np.int64(0)}
     defaults["max_labels"] = np.int64(s)
     given = [g.onnx.numpy_helper.from_array(np.asarray(v), name) for name, v in defaults.items()]
     inputs = [info(name, kinds[name], ["n", width]) for name, width in widths.items()]
