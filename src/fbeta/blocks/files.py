@@ -23,6 +23,7 @@ from fbeta.datasets import DatasetError, TableEncoder
 from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.model_data import refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
+from fbeta.labels.containers import is_table
 
 _NUMPY_SUFFIXES = (".npy", ".npz")
 _EXTENT_ROWS = 4096  # of a block in the pass that finds the features and labels of SVMlight files
@@ -210,7 +211,7 @@ class BlockResults:
 
     def __iter__(self) -> Iterator[Any]:
         for block in self.blocks.blocks():
-            X = block.X if hasattr(block.X, "iloc") else check_features(block, None)
+            X = block.X if is_table(block.X) else check_features(block, None)
             yield self.work(X)
 
     def save(self, folder: str | PathLike[str]) -> list[Path]:

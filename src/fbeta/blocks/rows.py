@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples
 
 from fbeta._array import check_unmasked
+from fbeta.labels.containers import column_names, column_order, is_table
 from fbeta.labels.forms import LabelForm, form_of
 
 Item = TypeVar("Item")
@@ -219,18 +220,15 @@ class RowBlocks:
 
     def _by_name(self, X: Any, part: str) -> Any:
         """Return a data frame with its columns in the order of the first one, by their names."""
-        names = list(X.columns) if hasattr(X, "iloc") and hasattr(X, "columns") else [0]
+        names = column_names(X, part) if is_table(X) else [0]
         if not all(isinstance(name, str) for name in names):
             return X
         if self.feature_names is None:
             self.feature_names = _names(names)
-        strange = sorted({*names} ^ {*self.feature_names})
-        if strange or len(names) != len(self.feature_names):
-            raise ValueError(
-                f"the columns of {part} are not those of the first block: "
-                f"{strange[0] if strange else names[0]!r} is in only one of the two"
-            )
-        return X if names == list(self.feature_names) else X[list(self.feature_names)]
+        own = list(self.feature_names)
+        if column_order(names, own, part, "the first block") is None:
+            return X
+        return X[own] if hasattr(X, "iloc") else X.select(own)
 
     def label_form(self) -> LabelForm:
         """Return the form of the labels; label sets and 1-D targets may need a pass to find it."""
@@ -287,7 +285,7 @@ def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:
     """Return what makes the parts of a pass."""
     if isinstance(source, str | PathLike):
         raise TypeError(f"files are read by RowBlocks.read({str(source)!r}, ...)")
-    if getattr(source, "ndim", 0) == 2 or sp.issparse(source):
+    if getattr(source, "ndim", 0) == 2 or sp.issparse(source) or is_table(source):
         return lambda: [("X", partial(_slices, source, y, weight))]
     if y is not None or weight is not None:
         raise TypeError("y and sample_weight go with an array; blocks hold their own labels")

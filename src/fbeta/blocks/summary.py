@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fbeta._array import MAX_LARGEST_WEIGHT
 from fbeta.blocks.rows import Block
+from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator, LabelForm
 
 MAX_OVERFULL = 1.25  # held rows, in units of the capacity, from which some are dropped
@@ -35,7 +36,7 @@ def check_features(block: Block, n_features: int | None, *, finite: bool = True)
     ``n_features`` is their number in other blocks; ``finite`` says whether to check for NaN.
     """
     X: Any = block.X
-    X = X.to_numpy() if hasattr(X, "iloc") else X
+    X = as_table(X, block.part)[1] if is_table(X) else X
     X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
     if X.ndim != 2:
         raise ValueError(f"{block.part}: X must have two dimensions (rows, features), got {X.ndim}")
