@@ -23,7 +23,7 @@ from fbeta.datasets import DatasetError, TableEncoder
 from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.model_data import refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
-from fbeta.labels.containers import is_table
+from fbeta.labels.containers import column_order, is_table
 
 _NUMPY_SUFFIXES = (".npy", ".npz")
 _EXTENT_ROWS = 4096  # of a block in the pass that finds the features and labels of SVMlight files
@@ -113,7 +113,8 @@ def _tables(
     labels: Sequence[str] | None = None,
     label_prefix: str | None = None,
     label_column: str | None = None,
-    delimiter: str = ";",
+    delimiter: str | None = None,
+    blank_labels: bool = False,
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     encoder: TableEncoder | None = None,
@@ -122,7 +123,7 @@ def _tables(
 ) -> tuple[list[Part], dict[str, Any]]:
     """Read CSV, JSON Lines, Parquet or Excel files."""
     source = FileFormat(None, sep, encoding)
-    place = LabelColumns(labels, label_prefix, label_column, delimiter)
+    place = LabelColumns(labels, label_prefix, label_column, delimiter, blanks=blank_labels)
     header = source.names(files[0])
     chosen = place.find(header, files[0]) if place.is_given else []
     if encoder is not None:
@@ -136,8 +137,12 @@ def _tables(
     def read(path: Path, rows: int) -> Iterator[Arrays]:
         for table in source.blocks(path, rows):
             Y: Any = None
-            if place.is_given:
-                Y = place.read(table).Y if place.column is None else place.sets(table)
+            if place.column is not None:
+                Y = place.sets(table)
+            elif place.is_given:
+                own = place.read(table)
+                order = column_order(own.names, chosen, f"labels in {path}", files[0].name)
+                Y = own.Y if order is None else own.Y[:, order]
             yield _features(table, features, encoder), Y, None
 
     return [(file.name, partial(read, file)) for file in files], described

@@ -154,10 +154,12 @@ class RowBlocks:
             rows have weights, of one format and taken in the order of their names; or such files.
         **options
             Those of :class:`RowBlocks`. For tables ``labels``, ``label_prefix`` or ``label_column``
-            with a ``delimiter``, as in :func:`fbeta.datasets.read_csv`; the ``features`` to be
-            read, by default all other columns but those to ``drop``; a fitted ``encoder`` of
-            columns that are no numbers; and ``sep`` and ``encoding``. For SVMlight files
-            ``n_features``, ``zero_based`` (false by default) and ``label_names``: numbers as text.
+            with a ``delimiter``, as in :func:`fbeta.datasets.read_table`, but a missing label is an
+            error unless ``blank_labels=True``; the ``features`` to be read, by default all other
+            columns of the first file but those to ``drop``; a fitted ``encoder`` of columns that
+            are no numbers; and ``sep`` and ``encoding``. Columns of files are matched by name. For
+            SVMlight files ``n_features``, ``zero_based`` (false by default) and ``label_names``:
+            numbers as text.
 
         Returns
         -------

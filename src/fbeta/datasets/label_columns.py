@@ -82,6 +82,8 @@ class LabelColumns:
     names: Sequence[str] | None = None  # that may occur in ``column``; by default those that do
     words: bool = True  # whether ``yes``, ``x`` and blanks are 0/1, and ``NA`` is no tag
     join: bool = False  # whether tags that differ in case, blanks or form only are one
+    blanks: bool = True  # with ``words``: whether blanks are 0 in a column that has no 0
+    others: list[str] = field(default_factory=list, compare=False)  # cells of other blocks
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -117,16 +119,18 @@ class LabelColumns:
         columns = self.find(table.header, table.path)
         if self.column is not None:
             return self._read_tags(table, known)
-        Y, notes = _zero_one(table, columns, self.words)
+        Y, notes = _zero_one(table, columns, self.words, self.words and self.blanks)
         return TableLabels.split(Y, columns, columns if known is None else known, notes=notes)
 
     def sets(self, table: Any) -> list[list[str]]:
-        """Return the names of the labels of each row of a column of tags."""
+        """Return the names of the labels of each row of a column of tags in one of many blocks."""
         self.find(table.header, table.path)
-        rows, codes, tags, _ = self._tags(table)
-        ends = np.cumsum(np.bincount(rows, minlength=table.n_rows))
+        rows, codes, tags, delimiter = self._tags(table)
+        counts = np.bincount(rows, minlength=table.n_rows)
+        if not self.others and (counts > 1).any():  # later blocks have the same delimiter
+            self.others.append("[]" if delimiter is None else f"a{delimiter}b")
         names = np.array(tags, dtype=object)[codes]
-        return [part.tolist() for part in np.split(names, ends[:-1])]
+        return [part.tolist() for part in np.split(names, np.cumsum(counts)[:-1])]
 
     def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
         rows, codes, tags, delimiter = self._tags(table, known or ())
@@ -179,7 +183,7 @@ class LabelColumns:
             values = cells if isinstance(cells, list) else cells.to_pylist()
             index = arrow.array(range(len(values)))
         try:
-            delimiter = find_delimiter(values) if self.delimiter is None else self.delimiter
+            delimiter = self.delimiter or find_delimiter([*self.others, *values])
         except ValueError as error:
             raise DatasetError(
                 f"{table.path}: the column {self.column!r}: {error} (--delimiter)"
@@ -197,7 +201,9 @@ class LabelColumns:
         return arrow.array(parsed, arrow.list_(arrow.string())).take(index), delimiter
 
 
-def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tuple[str, ...]]:
+def _zero_one(
+    table: Any, names: Sequence[str], words: bool, fill: bool
+) -> tuple[Labels, tuple[str, ...]]:
     """Read 0/1 columns, of shape (n, len(names)); the first bad cell is named."""
     Y = np.zeros((table.n_rows, len(names)), dtype=np.int8)
     bad: dict[str, int] = {}
@@ -209,7 +215,7 @@ def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tu
             lower = compute.utf8_lower(without_gaps(cells))
             for value, known in ((1.0, _YES), (0.0, _NO)):
                 values[np.asarray(compute.is_in(lower, value_set=arrow.array(known)))] = value
-        if words and np.isnan(values).any() and not (values == 0).any():
+        if fill and np.isnan(values).any() and not (values == 0).any():
             # where only what is there is marked, a blank is the answer no
             gaps = missing(cells)
             values[gaps] = 0
