@@ -30,6 +30,26 @@ def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
+# odd numbers by which the words of a chunk are multiplied in checksums
+_PLACES = random_bits(np.arange(256, dtype=np.uint64), 4) | np.uint64(1)
+
+
+def weighted_bits(values: NDArray[Any]) -> int:
+    """Return a sum of the 64-bit words of an array, each times an odd number of its place.
+
+    It is a sum of integers modulo 2**64, which does not depend on the order of summation.
+    """
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    end = len(data) // 8 * 8
+    words = data[:end].view(np.uint64)
+    table = words[: len(words) // len(_PLACES) * len(_PLACES)].reshape(-1, len(_PLACES))
+    last = words[table.size :]
+    sums = np.einsum("ij,j->i", table, _PLACES)
+    tail = np.uint64(int.from_bytes(data[end:].tobytes(), "little"))
+    sums = np.append(sums, [np.einsum("j,j->", last, _PLACES[: len(last)]), tail])
+    return int(sums @ (random_bits(np.arange(len(sums), dtype=np.uint64)) | np.uint64(1)))
+
+
 def check_features(block: Block, n_features: int | None, *, finite: bool = True) -> Any:
     """Return the features of a block as floats, dense or CSR, (n, d), or name the row at fault.
 
@@ -115,19 +135,11 @@ class CheckedRows:
         return CheckedRows(*own)
 
     def checksum(self) -> tuple[int, ...]:
-        """Return sums of the bits of all entries, and of some by their places."""
-        X, Y, sums = self.X, self.Y, []
-        for values in (Y.indptr, X.data, X.indices) if sp.issparse(X) else (Y.indptr, X):
-            flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-            end = len(flat) // 8 * 8
-            words = np.add.reduce(flat[:end].view(np.uint64), dtype=np.uint64)
-            sums.append(int(words) + int(flat[end:].sum()))
-        for values in (Y.indices, X.data if sp.issparse(X) else X[:, 0], self.weight):
-            if values is not None:
-                bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
-                odd = np.arange(1, 2 * len(bits), 2, dtype=np.uint64)
-                sums.append(int(np.add.reduce(bits * odd)))
-        return tuple(sums)
+        """Return a sum of the bits of each array, weighted by their places."""
+        X, Y = self.X, self.Y
+        parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+        arrays = (Y.indices, Y.indptr, self.weight, *parts)
+        return tuple(weighted_bits(values) for values in arrays if values is not None)
 
     @classmethod
     def join(cls, pieces: Sequence[CheckedRows]) -> CheckedRows:
