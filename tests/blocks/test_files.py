@@ -106,6 +106,47 @@ def test_blank_cells_of_label_columns_are_refused(tmp_path):
     assert Y.tolist() == [[1, 0], [0, 1]]
 
 
+@pytest.mark.parametrize("memory", ["1GB", SMALL])
+def test_dense_and_sparse_parts(tmp_path, memory):
+    X, Y = make_rows(2000)
+    np.save(tmp_path / "X-0.npy", X[:1000])
+    sp.save_npz(tmp_path / "X-1.npz", sp.csr_array(X[1000:]))
+    np.save(tmp_path / "Y-0.npy", Y[:1000])
+    sp.save_npz(tmp_path / "Y-1.npz", sp.csr_array(Y[1000:]))
+    blocks = RowBlocks.read(tmp_path, memory=memory, rows=500)
+    found, inside = FBetaClassifier(tol=1e-8).fit(blocks), FBetaClassifier(tol=1e-8).fit(X, Y)
+    np.testing.assert_allclose(found.coef_, inside.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("broken", ["cut", "objects", "no numbers", "complex", "weight"])
+def test_errors_of_arrays_name_their_file(tmp_path, broken):
+    X, Y = make_rows(100)
+    name = "X-0.npz" if broken == "cut" else "X-0.npy"
+    if broken == "cut":
+        sp.save_npz(tmp_path / name, sp.csr_array(X))
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-100])
+    elif broken == "no numbers":
+        (tmp_path / name).write_text("no numbers")
+    elif broken == "weight":
+        np.save(tmp_path / name, X)
+        np.save(tmp_path / "weight-0.npy", np.ones(100) + 1j)
+    else:
+        np.save(tmp_path / name, X.astype(object if broken == "objects" else complex))
+    np.save(tmp_path / "Y-0.npy", Y)
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        FBetaClassifier().fit(RowBlocks.read(tmp_path))
+
+
+def test_labels_of_svmlight_files_are_integers(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("# a comment\n1,2 1:1\n\n3,1.5 2:1\n")
+    with pytest.raises(DatasetError, match=r"a\.svm, line 4: expected integer .*found '3,1\.5'"):
+        RowBlocks.read(path)
+    path.write_text("# a comment\n1,2 1:1\n\n3 x:1\n")
+    with pytest.raises(ValueError, match=r"a\.svm, line 2 and after"):
+        RowBlocks.read(path)
+
+
 def test_broken_folders(tmp_path):
     with pytest.raises(FileNotFoundError):
         RowBlocks.read(tmp_path / "absent")
@@ -157,3 +198,5 @@ def test_results_are_written_and_joined(tmp_path):
     frame = pd.read_parquet(found.to_parquet(tmp_path / "all.parquet"))
     np.testing.assert_array_equal(frame.to_numpy(), clf.predict(X))
     assert len(found.save(tmp_path / "new")) == 3
+    with pytest.raises(ValueError, match=r"part-000000\.npy: is there already"):
+        clf.predict(RowBlocks(X, rows=200)).save(tmp_path / "new")

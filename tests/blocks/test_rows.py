@@ -129,6 +129,26 @@ def test_label_sets_are_found_in_a_pass():
     assert known.passes == 1
 
 
+SETS = [["sea"], ["sky", "sea"], []]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (SETS, np.eye(3, 2), "block 1, rows 0 to 2: y is a 0/1 matrix .*but label sets"),
+        (SETS, [0, 1, 1], "block 1, rows 0 to 2: y is a 1-D target .*does not match label sets"),
+        ([0, 1, 1], np.eye(3), "block 1, rows 0 to 2: y is a 0/1 matrix .*does not match a 1-D"),
+        ([0, 1, 1], SETS, "block 1, rows 0 to 2: y is label sets .*does not match a 1-D"),
+        (SETS, [{1}, {2}, set()], "label names in y are of several types: int, str"),
+        ([0, 1, 1], ["a", "b", "b"], "label names in y are of several types: int, str"),
+    ],
+)
+def test_labels_of_several_forms(first, second, message):
+    X = np.arange(6.0).reshape(3, 2)
+    with pytest.raises(ValueError, match=message):
+        FBetaClassifier().fit(RowBlocks([(X, first), (X, second)]))
+
+
 def test_reading_ahead_stops_with_its_reader():
     before = threading.active_count()
     items = read_ahead(iter(range(100)), 2)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +22,7 @@ from fbeta._files import make_folder, write_atomically
 from fbeta.blocks.rows import Arrays, Part, RowBlocks
 from fbeta.blocks.summary import check_features
 from fbeta.datasets import DatasetError, TableEncoder
+from fbeta.datasets.dataset import fail
 from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.model_data import refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
@@ -76,7 +79,7 @@ def _numpy(files: list[Path]) -> list[Part]:
 
 
 def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Iterator[Arrays]:
-    streams = [iter(()) if file is None else _array_blocks(file, rows) for file in files]
+    streams = [iter(()) if file is None else _checked_blocks(file, rows) for file in files]
     for X, Y, weight in zip_longest(*streams):
         n = 0 if X is None else X.shape[0]
         for file, own in zip(files[1:], (Y, weight), strict=True):
@@ -85,13 +88,21 @@ def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> It
         yield X, Y, weight
 
 
+def _checked_blocks(path: Path, rows: int) -> Iterator[Any]:
+    """Read an array a few rows at a time; errors name its file."""
+    try:
+        yield from _array_blocks(path, rows)
+    except (BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
+        raise ValueError(f"{path}: expected an array of numbers: {error}") from error
+
+
 def _array_blocks(path: Path, rows: int) -> Iterator[Any]:
     """Read an array a few rows at a time, without mapping it: a map counts as memory in use."""
-    if path.suffix.lower() == ".npz":
-        matrix = sp.csr_array(sp.load_npz(path))
-        yield from (matrix[at : at + rows] for at in range(0, matrix.shape[0], rows))
-        return
     with path.open("rb") as file:
+        if path.suffix.lower() == ".npz":
+            matrix = sp.csr_array(sp.load_npz(file))
+            yield from (matrix[at : at + rows] for at in range(0, matrix.shape[0], rows))
+            return
         version = np.lib.format.read_magic(file)
         read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, fortran, dtype = read(file)
@@ -104,7 +115,7 @@ def _array_blocks(path: Path, rows: int) -> Iterator[Any]:
             count = min(rows, shape[0] - at)
             block = np.fromfile(file, dtype, count * width)
             if block.size < count * width:
-                raise ValueError(f"{path}: the file ends in row {at + block.size // max(width, 1)}")
+                raise ValueError(f"the file ends in row {at + block.size // max(width, 1)}")
             yield block.reshape(count, *shape[1:])
 
 
@@ -184,20 +195,22 @@ def _svmlight_blocks(
     path: Path, rows: int, n_features: int | None, zero_based: bool
 ) -> Iterator[Arrays]:
     with path.open("rb") as file:
-        lines = (row.rstrip() for line in file if (row := line.partition(b"#")[0]).strip())
-        start = 0
+        texts = ((number, line.partition(b"#")[0].rstrip()) for number, line in enumerate(file, 1))
+        lines = (pair for pair in texts if pair[1])
         while some := list(islice(lines, rows)):
             try:
                 X, sets = load_svmlight_file(
-                    io.BytesIO(b"\n".join(some)),
+                    io.BytesIO(b"\n".join(row for _, row in some)),
                     multilabel=True,
                     n_features=n_features,
                     zero_based=zero_based,
                 )
             except ValueError as error:
-                raise ValueError(f"{path}, rows {start} and after: {error}") from error
+                raise ValueError(f"{path}, line {some[0][0]} and after: {error}") from error
+            for (number, row), labels in zip(some, sets, strict=True):
+                if any(label % 1 != 0 for label in labels):
+                    raise fail(path, number, "integer labels", row.split()[0].decode())
             yield sp.csr_array(X), [[str(int(label)) for label in own] for own in sets], None
-            start += len(some)
 
 
 class BlockResults:
@@ -223,10 +236,12 @@ class BlockResults:
         """Write each block to a file of its own, and return the paths.
 
         Arrays become ``part-000000.npy``, sparse matrices ``.npz``, frames ``.parquet`` and label
-        sets ``.jsonl``. The folder is made; each file is written whole or not at all.
+        sets ``.jsonl``. The folder is made, or has no such file; each is written whole or not.
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         make_folder(folder)
+        if old := sorted(Path(folder).glob("part-*")):
+            raise ValueError(f"{old[0]}: is there already: remove it, or give another folder")
         paths: list[Path] = []
         write: Callable[[Path], Any]
         for at, values in enumerate(self):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples
 
 from fbeta._array import check_unmasked
-from fbeta.labels.containers import column_names, column_order, is_table
+from fbeta.labels.containers import column_names, column_order, is_table, sorted_names
 from fbeta.labels.forms import LabelForm, form_of
 
 Item = TypeVar("Item")
@@ -154,12 +154,11 @@ class RowBlocks:
             rows have weights, of one format and taken in the order of their names; or such files.
         **options
             Those of :class:`RowBlocks`. For tables ``labels``, ``label_prefix`` or ``label_column``
-            with a ``delimiter``, as in :func:`fbeta.datasets.read_table`, but a missing label is an
-            error unless ``blank_labels=True``; the ``features`` to be read, by default all other
-            columns of the first file but those to ``drop``; a fitted ``encoder`` of columns that
-            are no numbers; and ``sep`` and ``encoding``. Columns of files are matched by name. For
-            SVMlight files ``n_features``, ``zero_based`` (false by default) and ``label_names``:
-            numbers as text.
+            with a ``delimiter``, as in :func:`fbeta.datasets.read_table`, but blank labels need
+            ``blank_labels=True``; the ``features`` to be read, by default all other columns of the
+            first file but those to ``drop``; a fitted ``encoder`` of columns that are no numbers;
+            and ``sep`` and ``encoding``. Columns are matched by name. For SVMlight files
+            ``n_features``, ``zero_based`` (false by default) and ``label_names``: numbers as text.
 
         Returns
         -------
@@ -247,10 +246,7 @@ class RowBlocks:
         if found.kind in ("sets", "single") and self.classes is not None:
             found = replace(found, classes=_names(self.classes))
         elif found.kind in ("sets", "single"):
-            names: set[Any] = set()
-            for block in self.blocks():
-                names |= set(form_of_block(block).classes.tolist())
-            found = joint_form(found, names)
+            found = joint_form(found, map(form_of_block, self.blocks()))
         self._form = found
         return found
 
@@ -274,13 +270,16 @@ def form_of_block(block: Block) -> LabelForm:
         raise ValueError(f"{block.part}: {error}") from error
 
 
-def joint_form(first: LabelForm, names: set[Any]) -> LabelForm:
-    """Return the form of all labels, given that of the first and the names in all of them."""
+def joint_form(first: LabelForm, forms: Iterable[LabelForm]) -> LabelForm:
+    """Return the form of all label sets or 1-D targets; other forms are checked in a pass."""
+    alike = ("sets", "frame") if first.kind == "sets" else ("single",)
+    names = {name for form in forms if form.kind in alike for name in form.classes.tolist()}
+    ordered = sorted_names(names, "y").tolist() if str in map(type, names) else sorted(names)
     if first.kind == "single":
-        return replace(form_of(np.array(sorted(names)), "y"), container=first.container)
+        return replace(form_of(np.array(ordered), "y"), container=first.container)
     if not names:
         raise ValueError("y names no label: every label set in it is empty")
-    return replace(first, classes=_names(sorted(names)))
+    return replace(first, classes=_names(ordered))
 
 
 def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:

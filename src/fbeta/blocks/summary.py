@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import MAX_LARGEST_WEIGHT
+from fbeta._array import MAX_LARGEST_WEIGHT, as_real, check_unmasked
 from fbeta.blocks.rows import Block
 from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator, LabelForm
@@ -30,23 +30,18 @@ def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
-# odd numbers by which the words of a chunk are multiplied in checksums
-_PLACES = random_bits(np.arange(256, dtype=np.uint64), 4) | np.uint64(1)
+_PLACES = random_bits(np.arange(256, dtype=np.uint64), 4) | np.uint64(
+    1
+)  # odd, for a chunk of words
 
 
 def weighted_bits(values: NDArray[Any]) -> int:
-    """Return a sum of the 64-bit words of an array, each times an odd number of its place.
-
-    It is a sum of integers modulo 2**64, which does not depend on the order of summation.
-    """
+    """Return the sum modulo 2**64 of the words of an array, times odd numbers of their places."""
     data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    end = len(data) // 8 * 8
-    words = data[:end].view(np.uint64)
-    table = words[: len(words) // len(_PLACES) * len(_PLACES)].reshape(-1, len(_PLACES))
-    last = words[table.size :]
-    sums = np.einsum("ij,j->i", table, _PLACES)
-    tail = np.uint64(int.from_bytes(data[end:].tobytes(), "little"))
-    sums = np.append(sums, [np.einsum("j,j->", last, _PLACES[: len(last)]), tail])
+    end = len(data) - len(data) % _PLACES.nbytes
+    rest = np.pad(data[end:], (0, end + _PLACES.nbytes - len(data)))
+    parts = (part.view(np.uint64).reshape(-1, len(_PLACES)) for part in (data[:end], rest))
+    sums = np.concatenate([np.einsum("ij,j->i", part, _PLACES) for part in parts])
     return int(sums @ (random_bits(np.arange(len(sums), dtype=np.uint64)) | np.uint64(1)))
 
 
@@ -58,6 +53,7 @@ def check_features(block: Block, n_features: int | None, *, finite: bool = True)
     X: Any = block.X
     X = as_table(X, block.part)[1] if is_table(X) else X
     X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+    check_unmasked(f"X of {block.part}", X.data if sp.issparse(X) else X)
     if X.ndim != 2:
         raise ValueError(f"{block.part}: X must have two dimensions (rows, features), got {X.ndim}")
     if n_features is not None and X.shape[1] != n_features:
@@ -99,7 +95,7 @@ def check_block(
     if Y.shape[0] != n:
         raise ValueError(f"{block.part}: X has {n} rows and y has {Y.shape[0]}")
     if block.weight is not None:
-        weight = np.asarray(block.weight, dtype=np.float64)
+        weight = as_real(f"the weight of {block.part}", block.weight)
         if weight.shape != (n,):
             raise ValueError(f"{block.part}: X has {n} rows and the weights have {weight.shape}")
         bad = np.flatnonzero(~((weight >= 0) & (weight <= MAX_LARGEST_WEIGHT)))
@@ -157,8 +153,8 @@ def _stack(parts: Sequence[Any]) -> Any:
     """Return rows of arrays, or of sparse matrices as CSR, below each other; None for None."""
     if parts[0] is None:
         return None
-    if sp.issparse(parts[0]):
-        return sp.csr_array(sp.vstack(parts))
+    if any(map(sp.issparse, parts)):  # a folder may have dense parts too
+        return sp.csr_array(sp.vstack(list(map(sp.csr_array, parts))))
     return np.concatenate(parts)
 
 

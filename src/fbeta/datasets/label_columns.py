@@ -119,7 +119,7 @@ class LabelColumns:
         columns = self.find(table.header, table.path)
         if self.column is not None:
             return self._read_tags(table, known)
-        Y, notes = _zero_one(table, columns, self.words, self.words and self.blanks)
+        Y, notes = _zero_one(table, columns, self)
         return TableLabels.split(Y, columns, columns if known is None else known, notes=notes)
 
     def sets(self, table: Any) -> list[list[str]]:
@@ -201,9 +201,7 @@ class LabelColumns:
         return arrow.array(parsed, arrow.list_(arrow.string())).take(index), delimiter
 
 
-def _zero_one(
-    table: Any, names: Sequence[str], words: bool, fill: bool
-) -> tuple[Labels, tuple[str, ...]]:
+def _zero_one(table: Any, names: list[str], how: LabelColumns) -> tuple[Labels, tuple[str, ...]]:
     """Read 0/1 columns, of shape (n, len(names)); the first bad cell is named."""
     Y = np.zeros((table.n_rows, len(names)), dtype=np.int8)
     bad: dict[str, int] = {}
@@ -211,11 +209,11 @@ def _zero_one(
     for j, name in enumerate(names):
         cells = table.columns[name]
         values = numbers(cells)
-        if words and is_text(cells) and np.isnan(values).any():
+        if how.words and is_text(cells) and np.isnan(values).any():
             lower = compute.utf8_lower(without_gaps(cells))
             for value, known in ((1.0, _YES), (0.0, _NO)):
                 values[np.asarray(compute.is_in(lower, value_set=arrow.array(known)))] = value
-        if fill and np.isnan(values).any() and not (values == 0).any():
+        if how.words and how.blanks and np.isnan(values).any() and not (values == 0).any():
             # where only what is there is marked, a blank is the answer no
             gaps = missing(cells)
             values[gaps] = 0

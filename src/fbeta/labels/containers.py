@@ -57,13 +57,14 @@ def column_order(given: Any, expected: Any, what: str, of: str = "fit") -> NDArr
     given, expected = ([str(name) for name in names] for names in (given, expected))
     if given == expected:
         return None
-    strange = [n for n in given if n not in expected] + [n for n in expected if n not in given]
+    place, known = {name: j for j, name in enumerate(given)}, set(expected)
+    strange = [n for n in given if n not in known] + [n for n in expected if n not in place]
     if strange or len(given) != len(expected):
         raise ValueError(
             f"the columns of {what} are not those of {of}: {strange[0] if strange else given[0]!r} "
             "is in only one of the two"
         )
-    return np.array([given.index(name) for name in expected], dtype=np.intp)
+    return np.array([place[name] for name in expected], dtype=np.intp)
 
 
 def as_table(data: Any, name: str) -> tuple[NDArray[Any], NDArray[Any], tuple[Any, ...], str]:
