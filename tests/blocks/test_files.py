@@ -10,6 +10,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from fbeta import FBetaClassifier
 from fbeta.blocks import RowBlocks
+from fbeta.datasets import DatasetError
 
 from ..cases import slow
 from .toys import SMALL, make_rows
@@ -47,6 +48,103 @@ def test_folders_of_parts(tmp_path, kind):
     np.testing.assert_allclose(found.coef_, inside.coef_, atol=0.02)
     if kind in ("parquet", "csv"):
         assert found.feature_names_in_.tolist() == [f"f{j}" for j in range(8)]
+
+
+def write_parts(folder, kind, *parts):
+    for number, part in enumerate(parts):
+        path = folder / f"p{number}.{kind}"
+        if kind == "jsonl":
+            part.to_json(path, orient="records", lines=True)
+        else:
+            getattr(part, {"xlsx": "to_excel"}.get(kind, f"to_{kind}"))(path, index=False)
+    return RowBlocks.read(folder, label_prefix="is_")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl", slow("xlsx")])
+def test_columns_of_files_are_matched_by_name(tmp_path, kind):
+    X, Y = make_rows(200, d=3, s=3)
+    frame = pd.DataFrame(np.hstack([X, Y]), columns=["a", "b", "c", "is_x", "is_y", "is_z"])
+    first, second = frame[:100], frame[100:]
+    found = FBetaClassifier().fit(write_parts(tmp_path, kind, first, second[frame.columns[::-1]]))
+    np.testing.assert_allclose(found.coef_, FBetaClassifier().fit(X, Y).coef_, rtol=1e-6)
+    assert found.feature_names_in_.tolist() == ["a", "b", "c"]
+    for other, name in (
+        (second.rename(columns={"is_y": "is_q"}), "is_q"),
+        (second.drop(columns="is_y"), "is_y"),
+        (second.assign(is_w=0), "is_w"),
+    ):
+        blocks = write_parts(tmp_path, kind, first, other)
+        with pytest.raises(ValueError, match=rf"labels in .*p1.{kind} are not .*p0.* '{name}' is"):
+            FBetaClassifier().fit(blocks)
+
+
+def test_delimiters_of_label_columns_are_inferred(tmp_path):
+    X, rows = np.arange(6), [["sea"], ["sky", "sea"], [], ["rain"], ["sky"], ["sea", "sky"]]
+
+    def read(*delimiters, **options):
+        for number, delimiter in enumerate(delimiters):
+            cells = [delimiter.join(row) for row in rows]
+            pd.DataFrame({"x": X, "tags": cells}).to_csv(tmp_path / f"{number}.csv", index=False)
+        return RowBlocks.read(tmp_path, label_column="tags", **options)
+
+    for delimiter in (";", "|", ",", "\t"):
+        blocks = read(delimiter, rows=2)
+        assert [row for _, Y in blocks for row in Y] == rows
+        assert blocks.label_form().classes.tolist() == ["rain", "sea", "sky"]
+    # a block without any is read as well; one with another is not
+    with pytest.raises(DatasetError, match=r"1\.csv: .* found ';' in 1 cells and '\|' in 2 cells"):
+        list(read(";", "|"))
+    assert [Y[1] for _, Y in read(";", "|", delimiter=";")] == [["sky", "sea"], ["sky|sea"]]
+
+
+def test_blank_cells_of_label_columns_are_refused(tmp_path):
+    (tmp_path / "0.csv").write_text("x,is_a,is_b\n1,1,0\n2,0,1\n")
+    (tmp_path / "1.csv").write_text("x,is_a,is_b\n3,yes,0\n4,,1\n")
+    with pytest.raises(DatasetError, match=r"1\.csv, line 3: .*'is_a', found 'a missing value'"):
+        list(RowBlocks.read(tmp_path, label_prefix="is_"))
+    _, (_, Y) = RowBlocks.read(tmp_path, label_prefix="is_", blank_labels=True)
+    assert Y.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("memory", ["1GB", SMALL])
+def test_dense_and_sparse_parts(tmp_path, memory):
+    X, Y = make_rows(2000)
+    np.save(tmp_path / "X-0.npy", X[:1000])
+    sp.save_npz(tmp_path / "X-1.npz", sp.csr_array(X[1000:]))
+    np.save(tmp_path / "Y-0.npy", Y[:1000])
+    sp.save_npz(tmp_path / "Y-1.npz", sp.csr_array(Y[1000:]))
+    blocks = RowBlocks.read(tmp_path, memory=memory, rows=500)
+    found, inside = FBetaClassifier(tol=1e-8).fit(blocks), FBetaClassifier(tol=1e-8).fit(X, Y)
+    np.testing.assert_allclose(found.coef_, inside.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("broken", ["cut", "objects", "no numbers", "complex", "weight"])
+def test_errors_of_arrays_name_their_file(tmp_path, broken):
+    X, Y = make_rows(100)
+    name = "X-0.npz" if broken == "cut" else "X-0.npy"
+    if broken == "cut":
+        sp.save_npz(tmp_path / name, sp.csr_array(X))
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-100])
+    elif broken == "no numbers":
+        (tmp_path / name).write_text("no numbers")
+    elif broken == "weight":
+        np.save(tmp_path / name, X)
+        np.save(tmp_path / "weight-0.npy", np.ones(100) + 1j)
+    else:
+        np.save(tmp_path / name, X.astype(object if broken == "objects" else complex))
+    np.save(tmp_path / "Y-0.npy", Y)
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        FBetaClassifier().fit(RowBlocks.read(tmp_path))
+
+
+def test_labels_of_svmlight_files_are_integers(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("# a comment\n1,2 1:1\n\n3,1.5 2:1\n")
+    with pytest.raises(DatasetError, match=r"a\.svm, line 4: expected integer .*found '3,1\.5'"):
+        RowBlocks.read(path)
+    path.write_text("# a comment\n1,2 1:1\n\n3 x:1\n")
+    with pytest.raises(ValueError, match=r"a\.svm, line 2 and after"):
+        RowBlocks.read(path)
 
 
 def test_broken_folders(tmp_path):
@@ -100,3 +198,5 @@ def test_results_are_written_and_joined(tmp_path):
     frame = pd.read_parquet(found.to_parquet(tmp_path / "all.parquet"))
     np.testing.assert_array_equal(frame.to_numpy(), clf.predict(X))
     assert len(found.save(tmp_path / "new")) == 3
+    with pytest.raises(ValueError, match=r"part-000000\.npy: is there already"):
+        clf.predict(RowBlocks(X, rows=200)).save(tmp_path / "new")

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from fbeta.blocks import RowBlocks
 from fbeta.blocks.held import Draw, TrialPoint, merge_points
 from fbeta.blocks.passes import add_up
-from fbeta.blocks.summary import CheckedRows
+from fbeta.blocks.summary import CheckedRows, weighted_bits
 from fbeta.linear.batch import take_problems
 from fbeta.linear.objectives import Binary
 from fbeta.losses import get_loss
@@ -149,3 +149,46 @@ def test_rows_that_change_places(what):
 
     with pytest.raises(ValueError, match=r"X, row 0 and after: .* have changed since"):
         fit_and_change(X, Y, change, weight)
+
+
+def features(kind):
+    """Rows of features, of which many hold the same numbers at other places."""
+    X, _ = make_rows(2000)
+    if kind == "constant column":
+        X[:, 0] = 1
+        return X
+    if kind == "binary":
+        return np.floor(X % 2)
+    return sp.csr_array(np.eye(8)[np.floor(X[:, 0]).astype(int) % 8])
+
+
+@pytest.mark.parametrize("kind", ["constant column", "binary", "one-hot"])
+def test_features_of_rows_that_change_places(kind):
+    X, Y = features(kind), make_rows(2000)[1]
+    order = np.arange(2000)
+    order[:500] = np.random.default_rng(1).permutation(order[:500].reshape(-1, 2)).ravel()
+    other = X[order]
+
+    def change():
+        if sp.issparse(X):
+            X.indices[:] = other.indices
+        else:
+            X[:] = other
+
+    with pytest.raises(ValueError, match=r"X, row 0 and after: .* have changed since"):
+        fit_and_change(X, Y, change)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
+def test_a_checksum_knows_every_place(dtype):
+    values = np.random.default_rng(2).integers(0, 2, 5003).astype(dtype)
+    before = weighted_bits(values)
+    assert weighted_bits(values.copy()) == before
+    for size in (1, 8, 2048):  # of what changes places
+        for start in (0, 1, 700, len(values) - 2 * size):
+            other = values.copy()
+            one, two = other[start:][:size].copy(), other[start + size :][:size].copy()
+            other[start:][:size], other[start + size :][:size] = two, one
+            assert (weighted_bits(other) == before) == np.array_equal(other, values)
+    values[-1] += 1
+    assert weighted_bits(values) != before

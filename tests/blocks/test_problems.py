@@ -242,15 +242,30 @@ def test_killed_at_any_moment(tmp_path, last, where):
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] in ([], ["."])
 
 
-def interrupted(path, X, Y, **settings):
+def interrupted(path, X, Y, Estimator=FBetaClassifier, last=3, **settings):
     def stop(news):
-        if news["passes"] == 3:
+        if news["passes"] == last:
             raise KeyboardInterrupt
 
     blocks = RowBlocks(X, Y, memory=SMALL, rows=500, checkpoint=path, progress=stop)
     with pytest.raises(KeyboardInterrupt):
-        FBetaClassifier(tol=1e-10, **settings).fit(blocks)
+        Estimator(**{"tol": 1e-10} | settings).fit(blocks)
     assert path.exists()
+
+
+LINEAR = [FBetaClassifier, BinaryRelevance, SizedClassifier, CardinalityClassifier]
+
+
+@pytest.mark.parametrize("Estimator", LINEAR)
+@pytest.mark.parametrize("last", [3, slow(5)])
+def test_every_linear_estimator_goes_on(tmp_path, Estimator, last):
+    X, Y = make_rows(3000, 5, 3)
+    path = tmp_path / "state.npz"
+    interrupted(path, X, Y, Estimator, last, tol=1e-9)
+    blocks = RowBlocks(X, Y, memory=SMALL, rows=500, checkpoint=path)
+    resumed, inside = Estimator(tol=1e-9).fit(blocks), Estimator(tol=1e-9).fit(X, Y)
+    np.testing.assert_allclose(resumed.predict_proba(X), inside.predict_proba(X), atol=1e-3)
+    assert not path.exists()
 
 
 def test_other_data_or_settings_are_refused(tmp_path):
@@ -281,6 +296,10 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
     path.write_bytes((tmp_path / "other.npz").read_bytes()[:-200])
     with pytest.raises(CheckpointError, match="no checkpoint"):
         fit(X, Y, path)
+    for head in ("[]", '"text"', "3", '{"version": 3, "groups": 0, "fingerprint": {}}'):
+        np.savez(path, head=np.array(head))
+        with pytest.raises(CheckpointError, match="no checkpoint"):
+            fit(X, Y, path)
 
 
 def test_a_checkpoint_knows_rows_in_another_order(tmp_path):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from fbeta import FBetaClassifier
+from fbeta import FBetaClassifier, FBetaDecoder
 from fbeta.blocks import RowBlocks
 from fbeta.blocks.rows import parse_memory, read_ahead
 
@@ -55,14 +55,26 @@ def test_errors_name_part_and_row(X, Y, message):
         FBetaClassifier().fit(RowBlocks([good, (X, np.array(Y))]))
 
 
+def to_library(frame, library):
+    module = pytest.importorskip(library)
+    if library == "pyarrow":
+        return module.Table.from_pandas(frame, preserve_index=False)
+    return module.from_pandas(frame) if library == "polars" else frame
+
+
+LIBRARIES = ["pandas", "polars", "pyarrow"]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("memory", ["1GB", SMALL])
-def test_columns_of_data_frames_are_matched_by_name(memory):
+def test_columns_of_data_frames_are_matched_by_name(memory, library):
     X, Y = make_rows(3000, d=4, s=2)
     frame = pd.DataFrame(X, columns=list("abcd"))
     right = FBetaClassifier(tol=1e-9).fit(frame, Y)
 
     def fit(second):
-        blocks = RowBlocks([(frame[:900], Y[:900]), (second, Y[900:])], memory=memory)
+        first, second = (to_library(part, library) for part in (frame[:900], second))
+        blocks = RowBlocks([(first, Y[:900]), (second, Y[900:])], memory=memory)
         return FBetaClassifier(tol=1e-9).fit(blocks)
 
     found = fit(frame[900:][list("badc")])
@@ -72,8 +84,30 @@ def test_columns_of_data_frames_are_matched_by_name(memory):
     with pytest.raises(ValueError, match="feature names should match"):
         found.predict(frame[list("badc")])
     for second in (frame[900:].rename(columns={"a": "z"}), frame[900:][list("abc")]):
-        with pytest.raises(ValueError, match=r"columns of block 1 .* '[ad]' is in only one"):
+        with pytest.raises(ValueError, match=r"columns of block 1 .* '[zd]' is in only one"):
             fit(second)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_answers_match_columns_of_data_frames_by_name(library):
+    X, Y = make_rows(200, d=3, s=3)
+    frame, labels = (pd.DataFrame(values, columns=list("abc")) for values in (X, Y))
+    gaps = frame.where(frame.to_numpy() != frame.iloc[3, 0])
+    P = 1 / (1 + np.exp(-frame))
+    models = [(FBetaDecoder().fit(P, labels), P), (FBetaClassifier().fit(gaps, Y), frame)]
+    for model, data in models:
+        other = [(to_library(data[list("cab")], library),)]
+        found = np.asarray(model.predict_proba(RowBlocks(other)))
+        np.testing.assert_array_equal(found, model.predict_proba(data))
+    found = FBetaClassifier().fit(RowBlocks(to_library(frame, library), Y, rows=70))
+    np.testing.assert_allclose(found.coef_, FBetaClassifier().fit(frame, Y).coef_, rtol=1e-9)
+
+
+def test_names_of_columns_are_unique():
+    X, Y = make_rows(20, d=3, s=2)
+    blocks = RowBlocks([(pd.DataFrame(X, columns=list("aab")), Y)])
+    with pytest.raises(ValueError, match="block 0 has several columns named 'a'"):
+        FBetaClassifier().fit(blocks)
 
 
 def test_no_rows():
@@ -93,6 +127,26 @@ def test_label_sets_are_found_in_a_pass():
     known = RowBlocks([(X, sets)], classes=["rain", "sea", "sky"])
     FBetaClassifier().fit(known)
     assert known.passes == 1
+
+
+SETS = [["sea"], ["sky", "sea"], []]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (SETS, np.eye(3, 2), "block 1, rows 0 to 2: y is a 0/1 matrix .*but label sets"),
+        (SETS, [0, 1, 1], "block 1, rows 0 to 2: y is a 1-D target .*does not match label sets"),
+        ([0, 1, 1], np.eye(3), "block 1, rows 0 to 2: y is a 0/1 matrix .*does not match a 1-D"),
+        ([0, 1, 1], SETS, "block 1, rows 0 to 2: y is label sets .*does not match a 1-D"),
+        (SETS, [{1}, {2}, set()], "label names in y are of several types: int, str"),
+        ([0, 1, 1], ["a", "b", "b"], "label names in y are of several types: int, str"),
+    ],
+)
+def test_labels_of_several_forms(first, second, message):
+    X = np.arange(6.0).reshape(3, 2)
+    with pytest.raises(ValueError, match=message):
+        FBetaClassifier().fit(RowBlocks([(X, first), (X, second)]))
 
 
 def test_reading_ahead_stops_with_its_reader():

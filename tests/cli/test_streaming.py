@@ -137,6 +137,22 @@ def test_what_does_not_go_together(files, tmp_path, capsys):
     assert "--output" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("no", "code", "words"),
+    [
+        ("", 0, "12 blank cells of the label columns count as 0"),
+        ("0", 2, "1.csv, line 2: expected 0 or 1 in label column 'is_a', found 'a missing value'"),
+    ],
+)
+def test_blanks_are_no_labels_where_the_first_rows_have_some(tmp_path, capsys, no, code, words):
+    for number, word in enumerate((no, "")):
+        rows = [f"{i * i % 7 / 3},{word if i % 5 < 3 else 'x'},{i % 2}" for i in range(20)]
+        (tmp_path / f"{number}.csv").write_text("\n".join(["a,is_a,is_b", *rows]))
+    command = ["fit", str(tmp_path), "--label-prefix", "is_", "--alpha", "1", "--memory", "1GB"]
+    assert main([*command, "-o", str(tmp_path.parent / "m.skops")]) == code
+    assert words in capsys.readouterr().err
+
+
 def test_a_note_is_said_once(tmp_path, capsys):
     rows = [f"{i % 7},{(i * 3) % 5},{'ab'[i % 7 > 3]}" for i in range(400)]
     train, new = tmp_path / "a.csv", tmp_path / "new.csv"

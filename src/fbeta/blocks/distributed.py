@@ -148,9 +148,8 @@ class Distributed(RowSource):
             forms = [form for form in found if form is not None]
             if not forms:
                 raise ValueError("X has no rows: at least one is required")
-            names = set().union(*(form.classes.tolist() for form in forms))
             by_name = forms[0].kind in ("sets", "single")
-            self._form = joint_form(forms[0], names) if by_name else forms[0]
+            self._form = joint_form(forms[0], forms) if by_name else forms[0]
         return self._form
 
     def scan(self, *, by_size: bool) -> None:

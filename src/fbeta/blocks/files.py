@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,9 +22,11 @@ from fbeta._files import make_folder, write_atomically
 from fbeta.blocks.rows import Arrays, Part, RowBlocks
 from fbeta.blocks.summary import check_features
 from fbeta.datasets import DatasetError, TableEncoder
+from fbeta.datasets.dataset import fail
 from fbeta.datasets.label_columns import LabelColumns
 from fbeta.datasets.model_data import refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
+from fbeta.labels.containers import column_order, is_table
 
 _NUMPY_SUFFIXES = (".npy", ".npz")
 _EXTENT_ROWS = 4096  # of a block in the pass that finds the features and labels of SVMlight files
@@ -75,7 +79,7 @@ def _numpy(files: list[Path]) -> list[Part]:
 
 
 def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> Iterator[Arrays]:
-    streams = [iter(()) if file is None else _array_blocks(file, rows) for file in files]
+    streams = [iter(()) if file is None else _checked_blocks(file, rows) for file in files]
     for X, Y, weight in zip_longest(*streams):
         n = 0 if X is None else X.shape[0]
         for file, own in zip(files[1:], (Y, weight), strict=True):
@@ -84,13 +88,21 @@ def _numpy_blocks(files: tuple[Path, Path | None, Path | None], rows: int) -> It
         yield X, Y, weight
 
 
+def _checked_blocks(path: Path, rows: int) -> Iterator[Any]:
+    """Read an array a few rows at a time; errors name its file."""
+    try:
+        yield from _array_blocks(path, rows)
+    except (BadZipFile, EOFError, KeyError, ValueError, zlib.error) as error:
+        raise ValueError(f"{path}: expected an array of numbers: {error}") from error
+
+
 def _array_blocks(path: Path, rows: int) -> Iterator[Any]:
     """Read an array a few rows at a time, without mapping it: a map counts as memory in use."""
-    if path.suffix.lower() == ".npz":
-        matrix = sp.csr_array(sp.load_npz(path))
-        yield from (matrix[at : at + rows] for at in range(0, matrix.shape[0], rows))
-        return
     with path.open("rb") as file:
+        if path.suffix.lower() == ".npz":
+            matrix = sp.csr_array(sp.load_npz(file))
+            yield from (matrix[at : at + rows] for at in range(0, matrix.shape[0], rows))
+            return
         version = np.lib.format.read_magic(file)
         read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, fortran, dtype = read(file)
@@ -103,7 +115,7 @@ def _array_blocks(path: Path, rows: int) -> Iterator[Any]:
             count = min(rows, shape[0] - at)
             block = np.fromfile(file, dtype, count * width)
             if block.size < count * width:
-                raise ValueError(f"{path}: the file ends in row {at + block.size // max(width, 1)}")
+                raise ValueError(f"the file ends in row {at + block.size // max(width, 1)}")
             yield block.reshape(count, *shape[1:])
 
 
@@ -112,8 +124,9 @@ def _tables(
     labels: Sequence[str] | None = None,
     label_prefix: str | None = None,
     label_column: str | None = None,
-    delimiter: str = ";",
+    delimiter: str | None = None,
     gap_labels: Sequence[str] = (),
+    blank_labels: bool = False,
     features: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     encoder: TableEncoder | None = None,
@@ -122,7 +135,8 @@ def _tables(
 ) -> tuple[list[Part], dict[str, Any]]:
     """Read CSV, JSON Lines, Parquet or Excel files."""
     source = FileFormat(None, sep, encoding)
-    place = LabelColumns(labels, label_prefix, label_column, delimiter, gap_labels=gap_labels)
+    where = labels, label_prefix, label_column, delimiter
+    place = LabelColumns(*where, blanks=blank_labels, gap_labels=gap_labels)
     header = source.names(files[0])
     chosen = place.find(header, files[0]) if place.is_given else []
     if encoder is not None:
@@ -136,8 +150,12 @@ def _tables(
     def read(path: Path, rows: int) -> Iterator[Arrays]:
         for table in source.blocks(path, rows):
             Y: Any = None
-            if place.is_given:
-                Y = place.read(table).Y if place.column is None else place.sets(table)
+            if place.column is not None:
+                Y = place.sets(table)
+            elif place.is_given:
+                own = place.read(table)
+                order = column_order(own.names, chosen, f"labels in {path}", files[0].name)
+                Y = own.Y if order is None else own.Y[:, order]
             yield _features(table, features, encoder), Y, None
 
     return [(file.name, partial(read, file)) for file in files], described
@@ -179,20 +197,22 @@ def _svmlight_blocks(
     path: Path, rows: int, n_features: int | None, zero_based: bool
 ) -> Iterator[Arrays]:
     with path.open("rb") as file:
-        lines = (row.rstrip() for line in file if (row := line.partition(b"#")[0]).strip())
-        start = 0
+        texts = ((number, line.partition(b"#")[0].rstrip()) for number, line in enumerate(file, 1))
+        lines = (pair for pair in texts if pair[1])
         while some := list(islice(lines, rows)):
             try:
                 X, sets = load_svmlight_file(
-                    io.BytesIO(b"\n".join(some)),
+                    io.BytesIO(b"\n".join(row for _, row in some)),
                     multilabel=True,
                     n_features=n_features,
                     zero_based=zero_based,
                 )
             except ValueError as error:
-                raise ValueError(f"{path}, rows {start} and after: {error}") from error
+                raise ValueError(f"{path}, line {some[0][0]} and after: {error}") from error
+            for (number, row), labels in zip(some, sets, strict=True):
+                if any(label % 1 != 0 for label in labels):
+                    raise fail(path, number, "integer labels", row.split()[0].decode())
             yield sp.csr_array(X), [[str(int(label)) for label in own] for own in sets], None
-            start += len(some)
 
 
 class BlockResults:
@@ -211,17 +231,19 @@ class BlockResults:
 
     def __iter__(self) -> Iterator[Any]:
         for block in self.blocks.blocks():
-            X = block.X if hasattr(block.X, "iloc") else check_features(block, None)
+            X = block.X if is_table(block.X) else check_features(block, None)
             yield self.work(X)
 
     def save(self, folder: str | PathLike[str]) -> list[Path]:
         """Write each block to a file of its own, and return the paths.
 
         Arrays become ``part-000000.npy``, sparse matrices ``.npz``, frames ``.parquet`` and label
-        sets ``.jsonl``. The folder is made; each file is written whole or not at all.
+        sets ``.jsonl``. The folder is made, or has no such file; each is written whole or not.
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         make_folder(folder)
+        if old := sorted(Path(folder).glob("part-*")):
+            raise ValueError(f"{old[0]}: is there already: remove it, or give another folder")
         paths: list[Path] = []
         write: Callable[[Path], Any]
         for at, values in enumerate(self):

@@ -290,16 +290,16 @@ def load_states(path: Path, fingerprint: dict[str, str]) -> tuple[list[GroupStat
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
-            if head.get("version") != CHECKPOINT_VERSION:
-                raise ValueError(f"its version is {head.get('version')!r}")
+            if head["version"] != CHECKPOINT_VERSION:
+                raise ValueError(f"its version is {head['version']!r}")
             names, states = {f.name for f in fields(GroupState)} - {"finished", "pairs"}, []
             for group in range(head["groups"]):
                 own = {name: file[f"{group}/{name}"] for name in names}
                 own |= {name: own[name].item() for name in ("floor", "alpha", "fold")}
                 finished = tuple(file[f"{group}/finished{k}"] for k in range(5))
-                states.append(GroupState(**own, finished=[finished]))
+                states.append(GroupState(**own, finished=[finished] if len(finished[0]) else []))
                 states[-1].forget_pairs()
-            found = head["fingerprint"]
+            found, used = head["fingerprint"], int(head["used"])
             differs = [name for name, own in fingerprint.items() if found[name] != own]
     except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
         raise CheckpointError(f"{path} is no checkpoint of a fit: {error}") from error
@@ -308,7 +308,7 @@ def load_states(path: Path, fingerprint: dict[str, str]) -> tuple[list[GroupStat
             f"{path} is the checkpoint of a fit to other data or with other settings "
             f"({', '.join(differs)} differ): remove it, or give another path"
         )
-    return states, head["used"]
+    return states, used
 
 
 def save_states(

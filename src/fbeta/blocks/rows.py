@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import _num_samples
 
 from fbeta._array import check_unmasked
+from fbeta.labels.containers import column_names, column_order, is_table, sorted_names
 from fbeta.labels.forms import LabelForm, form_of
 
 Item = TypeVar("Item")
@@ -153,11 +154,12 @@ class RowBlocks:
             rows have weights, of one format and taken in the order of their names; or such files.
         **options
             Those of :class:`RowBlocks`. For tables ``labels``, ``label_prefix`` or ``label_column``
-            with a ``delimiter``, as in :func:`fbeta.datasets.read_csv`, and ``gap_labels``, names
-            such as ``NA`` that elsewhere stand for missing values; the ``features`` to be read, by
-            default all other columns but those to ``drop``; a fitted ``encoder`` of columns that
-            are no numbers; and ``sep`` and ``encoding``. For SVMlight files ``n_features``,
-            ``zero_based`` (false by default) and ``label_names``: numbers as text.
+            with a ``delimiter``, as in :func:`fbeta.datasets.read_table`, but blank labels need
+            ``blank_labels=True``, and names such as ``NA``, elsewhere missing values, need
+            ``gap_labels``; the ``features`` to be read, by default all other columns of the first
+            file but those to ``drop``; a fitted ``encoder`` of columns that are no numbers; and
+            ``sep`` and ``encoding``. Columns are matched by name. For SVMlight files
+            ``n_features``, ``zero_based`` (false by default) and ``label_names``: numbers as text.
 
         Returns
         -------
@@ -220,18 +222,15 @@ class RowBlocks:
 
     def _by_name(self, X: Any, part: str) -> Any:
         """Return a data frame with its columns in the order of the first one, by their names."""
-        names = list(X.columns) if hasattr(X, "iloc") and hasattr(X, "columns") else [0]
+        names = column_names(X, part) if is_table(X) else [0]
         if not all(isinstance(name, str) for name in names):
             return X
         if self.feature_names is None:
             self.feature_names = _names(names)
-        strange = sorted({*names} ^ {*self.feature_names})
-        if strange or len(names) != len(self.feature_names):
-            raise ValueError(
-                f"the columns of {part} are not those of the first block: "
-                f"{strange[0] if strange else names[0]!r} is in only one of the two"
-            )
-        return X if names == list(self.feature_names) else X[list(self.feature_names)]
+        own = list(self.feature_names)
+        if column_order(names, own, part, "the first block") is None:
+            return X
+        return X[own] if hasattr(X, "iloc") else X.select(own)
 
     def label_form(self) -> LabelForm:
         """Return the form of the labels; label sets and 1-D targets may need a pass to find it."""
@@ -248,10 +247,7 @@ class RowBlocks:
         if found.kind in ("sets", "single") and self.classes is not None:
             found = replace(found, classes=_names(self.classes))
         elif found.kind in ("sets", "single"):
-            names: set[Any] = set()
-            for block in self.blocks():
-                names |= set(form_of_block(block).classes.tolist())
-            found = joint_form(found, names)
+            found = joint_form(found, map(form_of_block, self.blocks()))
         self._form = found
         return found
 
@@ -275,20 +271,23 @@ def form_of_block(block: Block) -> LabelForm:
         raise ValueError(f"{block.part}: {error}") from error
 
 
-def joint_form(first: LabelForm, names: set[Any]) -> LabelForm:
-    """Return the form of all labels, given that of the first and the names in all of them."""
+def joint_form(first: LabelForm, forms: Iterable[LabelForm]) -> LabelForm:
+    """Return the form of all label sets or 1-D targets; other forms are checked in a pass."""
+    alike = ("sets", "frame") if first.kind == "sets" else ("single",)
+    names = {name for form in forms if form.kind in alike for name in form.classes.tolist()}
+    ordered = sorted_names(names, "y").tolist() if str in map(type, names) else sorted(names)
     if first.kind == "single":
-        return replace(form_of(np.array(sorted(names)), "y"), container=first.container)
+        return replace(form_of(np.array(ordered), "y"), container=first.container)
     if not names:
         raise ValueError("y names no label: every label set in it is empty")
-    return replace(first, classes=_names(sorted(names)))
+    return replace(first, classes=_names(ordered))
 
 
 def _parts_of(source: Any, y: Any, weight: Any) -> Callable[[], Iterable[Part]]:
     """Return what makes the parts of a pass."""
     if isinstance(source, str | PathLike):
         raise TypeError(f"files are read by RowBlocks.read({str(source)!r}, ...)")
-    if getattr(source, "ndim", 0) == 2 or sp.issparse(source):
+    if getattr(source, "ndim", 0) == 2 or sp.issparse(source) or is_table(source):
         return lambda: [("X", partial(_slices, source, y, weight))]
     if y is not None or weight is not None:
         raise TypeError("y and sample_weight go with an array; blocks hold their own labels")

@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fbeta._array import MAX_LARGEST_WEIGHT
+from fbeta._array import MAX_LARGEST_WEIGHT, as_real, check_unmasked
 from fbeta.blocks.rows import Block
+from fbeta.labels.containers import as_table, is_table
 from fbeta.labels.forms import Indicator, LabelForm
 
 MAX_OVERFULL = 1.25  # held rows, in units of the capacity, from which some are dropped
@@ -29,14 +30,30 @@ def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
+_PLACES = random_bits(np.arange(256, dtype=np.uint64), 4) | np.uint64(
+    1
+)  # odd, for a chunk of words
+
+
+def weighted_bits(values: NDArray[Any]) -> int:
+    """Return the sum modulo 2**64 of the words of an array, times odd numbers of their places."""
+    data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    end = len(data) - len(data) % _PLACES.nbytes
+    rest = np.pad(data[end:], (0, end + _PLACES.nbytes - len(data)))
+    parts = (part.view(np.uint64).reshape(-1, len(_PLACES)) for part in (data[:end], rest))
+    sums = np.concatenate([np.einsum("ij,j->i", part, _PLACES) for part in parts])
+    return int(sums @ (random_bits(np.arange(len(sums), dtype=np.uint64)) | np.uint64(1)))
+
+
 def check_features(block: Block, n_features: int | None, *, finite: bool = True) -> Any:
     """Return the features of a block as floats, dense or CSR, (n, d), or name the row at fault.
 
     ``n_features`` is their number in other blocks; ``finite`` says whether to check for NaN.
     """
     X: Any = block.X
-    X = X.to_numpy() if hasattr(X, "iloc") else X
+    X = as_table(X, block.part)[1] if is_table(X) else X
     X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+    check_unmasked(f"X of {block.part}", X.data if sp.issparse(X) else X)
     if X.ndim != 2:
         raise ValueError(f"{block.part}: X must have two dimensions (rows, features), got {X.ndim}")
     if n_features is not None and X.shape[1] != n_features:
@@ -78,7 +95,7 @@ def check_block(
     if Y.shape[0] != n:
         raise ValueError(f"{block.part}: X has {n} rows and y has {Y.shape[0]}")
     if block.weight is not None:
-        weight = np.asarray(block.weight, dtype=np.float64)
+        weight = as_real(f"the weight of {block.part}", block.weight)
         if weight.shape != (n,):
             raise ValueError(f"{block.part}: X has {n} rows and the weights have {weight.shape}")
         bad = np.flatnonzero(~((weight >= 0) & (weight <= MAX_LARGEST_WEIGHT)))
@@ -114,19 +131,11 @@ class CheckedRows:
         return CheckedRows(*own)
 
     def checksum(self) -> tuple[int, ...]:
-        """Return sums of the bits of all entries, and of some by their places."""
-        X, Y, sums = self.X, self.Y, []
-        for values in (Y.indptr, X.data, X.indices) if sp.issparse(X) else (Y.indptr, X):
-            flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-            end = len(flat) // 8 * 8
-            words = np.add.reduce(flat[:end].view(np.uint64), dtype=np.uint64)
-            sums.append(int(words) + int(flat[end:].sum()))
-        for values in (Y.indices, X.data if sp.issparse(X) else X[:, 0], self.weight):
-            if values is not None:
-                bits = np.ascontiguousarray(values, np.float64).view(np.uint64)
-                odd = np.arange(1, 2 * len(bits), 2, dtype=np.uint64)
-                sums.append(int(np.add.reduce(bits * odd)))
-        return tuple(sums)
+        """Return a sum of the bits of each array, weighted by their places."""
+        X, Y = self.X, self.Y
+        parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+        arrays = (Y.indices, Y.indptr, self.weight, *parts)
+        return tuple(weighted_bits(values) for values in arrays if values is not None)
 
     @classmethod
     def join(cls, pieces: Sequence[CheckedRows]) -> CheckedRows:
@@ -144,8 +153,8 @@ def _stack(parts: Sequence[Any]) -> Any:
     """Return rows of arrays, or of sparse matrices as CSR, below each other; None for None."""
     if parts[0] is None:
         return None
-    if sp.issparse(parts[0]):
-        return sp.csr_array(sp.vstack(parts))
+    if any(map(sp.issparse, parts)):  # a folder may have dense parts too
+        return sp.csr_array(sp.vstack(list(map(sp.csr_array, parts))))
     return np.concatenate(parts)
 
 

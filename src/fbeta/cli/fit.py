@@ -241,8 +241,9 @@ def _table_options(
         "label_prefix": options.labels.prefix,
         "labels": options.labels.columns,
         "label_column": options.labels.column,
-        "delimiter": labels.tags.get("delimiter", ";"),
+        "delimiter": options.labels.delimiter,
         "gap_labels": labels.gap_labels,
+        "blank_labels": bool(labels.notes),  # a note says that the first rows have blanks
         "encoder": encoder,
         "sep": options.source.sep,
         "encoding": options.source.encoding,

@@ -88,6 +88,8 @@ class LabelColumns:
     words: bool = True  # whether ``yes``, ``x`` and blanks are 0/1, and ``NA`` is no tag
     join: bool = False  # whether tags that differ in case, blanks or form only are one
     gap_labels: Collection[str] = ()  # words such as ``NA`` that are tags, also alone in a cell
+    blanks: bool = True  # with ``words``: whether blanks are 0 in a column that has no 0
+    others: list[str] = field(default_factory=list, compare=False)  # cells of other blocks
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, str):
@@ -123,19 +125,21 @@ class LabelColumns:
         columns = self.find(table.header, table.path)
         if self.column is not None:
             return self._read_tags(table, known)
-        Y, notes = _zero_one(table, columns, self.words)
+        Y, notes = _zero_one(table, columns, self)
         return TableLabels.split(Y, columns, columns if known is None else known, notes=notes)
 
     def sets(self, table: Any) -> list[list[str]]:
-        """Return the names of the labels of each row of a column of tags."""
+        """Return the names of the labels of each row of a column of tags in one of many blocks."""
         self.find(table.header, table.path)
-        rows, codes, tags, _ = self._tags(table, self.gap_labels)
-        ends = np.cumsum(np.bincount(rows, minlength=table.n_rows))
+        rows, codes, tags, delimiter = self._tags(table)
+        counts = np.bincount(rows, minlength=table.n_rows)
+        if not self.others and (counts > 1).any():  # later blocks have the same delimiter
+            self.others.append("[]" if delimiter is None else f"a{delimiter}b")
         names = np.array(tags, dtype=object)[codes]
-        return [part.tolist() for part in np.split(names, ends[:-1])]
+        return [part.tolist() for part in np.split(names, np.cumsum(counts)[:-1])]
 
     def _read_tags(self, table: Any, known: Sequence[str] | None) -> TableLabels:
-        rows, codes, tags, delimiter = self._tags(table, (*(known or ()), *self.gap_labels))
+        rows, codes, tags, delimiter = self._tags(table, known or ())
         # a word for missing values that is one of several tags in a cell is a tag in all cells
         several = np.bincount(rows)[rows] > 1
         gaps = [tag for j, tag in enumerate(tags) if tag in GAPS and several[codes == j].any()]
@@ -166,7 +170,9 @@ class LabelColumns:
         form = {"is_list": delimiter is None, "delimiter": delimiter or DELIMITERS[0]}
         return TableLabels.split(Y, found, names, tags=form, notes=notes)
 
-    def _tags(self, table: Any, known: Collection[str]) -> tuple[Any, Any, list[str], str | None]:
+    def _tags(
+        self, table: Any, known: Collection[str] = ()
+    ) -> tuple[Any, Any, list[str], str | None]:
         """Return row and code of each tag, the names by code, and what is between names."""
         cells = table.columns[self.column]
         lists, delimiter = (cells, None) if is_list(cells) else self._parse(table, cells, known)
@@ -185,14 +191,14 @@ class LabelColumns:
         """Return cells as an Arrow array of lists of names, each distinct text parsed once."""
         if is_text(cells):
             # what stands for a missing value elsewhere may be the name of a label
-            kept = known if self.delimiter else ()
+            kept = {*self.gap_labels, *(known if self.delimiter else ())}
             coded = (without_gaps(cells, kept) if self.words else cells).dictionary_encode()
             values, index = coded.dictionary.to_pylist(), coded.indices
         else:
             values = cells if isinstance(cells, list) else cells.to_pylist()
             index = arrow.array(range(len(values)))
         try:
-            delimiter = find_delimiter(values) if self.delimiter is None else self.delimiter
+            delimiter = self.delimiter or find_delimiter([*self.others, *values])
         except ValueError as error:
             raise DatasetError(
                 f"{table.path}: the column {self.column!r}: {error} (--delimiter)"
@@ -210,7 +216,7 @@ class LabelColumns:
         return arrow.array(parsed, arrow.list_(arrow.string())).take(index), delimiter
 
 
-def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tuple[str, ...]]:
+def _zero_one(table: Any, names: list[str], how: LabelColumns) -> tuple[Labels, tuple[str, ...]]:
     """Read 0/1 columns, of shape (n, len(names)); the first bad cell is named."""
     Y = np.zeros((table.n_rows, len(names)), dtype=np.int8)
     bad: dict[str, int] = {}
@@ -218,11 +224,11 @@ def _zero_one(table: Any, names: Sequence[str], words: bool) -> tuple[Labels, tu
     for j, name in enumerate(names):
         cells = table.columns[name]
         values = numbers(cells)
-        if words and is_text(cells) and np.isnan(values).any():
+        if how.words and is_text(cells) and np.isnan(values).any():
             lower = compute.utf8_lower(without_gaps(cells))
             for value, known in ((1.0, _YES), (0.0, _NO)):
                 values[np.asarray(compute.is_in(lower, value_set=arrow.array(known)))] = value
-        if words and np.isnan(values).any() and not (values == 0).any():
+        if how.words and how.blanks and np.isnan(values).any() and not (values == 0).any():
             # where only what is there is marked, a blank is the answer no
             gaps = missing(cells)
             values[gaps] = 0

@@ -13,13 +13,12 @@ import scipy.sparse as sp
 
 from fbeta._array import array_namespace, check_choice, check_count, check_number, concat, to_numpy
 from fbeta.estimators.base import MultiLabelClassifier, views
-from fbeta.estimators.features import column_order
 from fbeta.estimators.folds import make_folds
 from fbeta.estimators.members import fit_member
 from fbeta.estimators.recalibration import fit_recalibration
 from fbeta.estimators.reduction import SizedClassifier
 from fbeta.estimators.statistics_base import FunctionLearner, StatisticsClassifier
-from fbeta.labels.containers import as_table, is_table
+from fbeta.labels.containers import as_table, column_order, is_table
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight, take_rows
 from fbeta.statistics.codes import CardinalityCode

@@ -20,7 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from fbeta._array import check_unmasked, optional_import, to_numpy
-from fbeta.labels.containers import as_table, is_table
+from fbeta.labels.containers import as_table, column_order, is_table
 from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import MarginalCode, SizedCode
 
@@ -119,20 +119,6 @@ def check_classifier(estimator: Any, *methods: str) -> None:
             )
 
 
-def column_order(given: Any, expected: Any, what: str, of: str = "fit") -> NDArray[np.intp] | None:
-    """Return where the expected columns are among the given names, None if they are in order."""
-    given, expected = ([str(name) for name in names] for names in (given, expected))
-    if given == expected:
-        return None
-    strange = [n for n in given if n not in expected] + [n for n in expected if n not in given]
-    if strange or len(given) != len(expected):
-        raise ValueError(
-            f"the columns of {what} are not those of {of}: {strange[0] if strange else given[0]!r} "
-            "is in only one of the two"
-        )
-    return np.array([given.index(name) for name in expected], dtype=np.intp)
-
-
 def answer_blocks(estimator: Any, work: Callable[[Any], Any], X: Any, kind: str) -> Any:
     """Return what ``work`` returns for blocks of rows: lazily, with their columns by name."""
     from fbeta.blocks.distributed import answer
@@ -147,7 +133,7 @@ def _by_name(work: Callable[[Any], Any], order: Any, X: Any) -> Any:
     """Call a method with the columns of a block in the order of fit; they have no names."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
-        return work(X if order is None or hasattr(X, "iloc") else X[:, order])
+        return work(X if order is None or is_table(X) else X[:, order])
 
 
 def as_frame(values: Any, library: str, classes: NDArray[Any], X: Any) -> Any:

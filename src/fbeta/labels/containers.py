@@ -38,21 +38,41 @@ def is_table(data: Any) -> bool:
     return hasattr(type(data), "columns") and (hasattr(data, "iloc") or bool(library_of(data)))
 
 
+def column_names(data: Any, name: str) -> list[Any]:
+    """Return the names of the columns of a data frame, ``name`` in messages; they are unique."""
+    if hasattr(data, "collect"):
+        raise ValueError(f"{name} is a {type(data).__name__}: pass {name}.collect()")
+    names = list(data.column_names if library_of(data) == "pyarrow" else data.columns)
+    twice = next((n for n, times in Counter(map(name_key, names)).items() if times > 1), None)
+    if twice is not None:
+        raise ValueError(
+            f"{name} has several columns named {twice!r}: give every column a name of its own, or "
+            "leave columns out (frame.loc[:, ~frame.columns.duplicated()] in pandas)"
+        )
+    return names
+
+
+def column_order(given: Any, expected: Any, what: str, of: str = "fit") -> NDArray[np.intp] | None:
+    """Return where the expected columns are among the given names, None if they are in order."""
+    given, expected = ([str(name) for name in names] for names in (given, expected))
+    if given == expected:
+        return None
+    place, known = {name: j for j, name in enumerate(given)}, set(expected)
+    strange = [n for n in given if n not in known] + [n for n in expected if n not in place]
+    if strange or len(given) != len(expected):
+        raise ValueError(
+            f"the columns of {what} are not those of {of}: {strange[0] if strange else given[0]!r} "
+            "is in only one of the two"
+        )
+    return np.array([place[name] for name in expected], dtype=np.intp)
+
+
 def as_table(data: Any, name: str) -> tuple[NDArray[Any], NDArray[Any], tuple[Any, ...], str]:
     """Return names (s,), values (n, s), types and library of a data frame, ``name`` in messages.
 
     Names must be unique. Types are NumPy's where NumPy has them; an empty library is pandas.
     """
-    library = library_of(data)
-    if hasattr(data, "collect"):
-        raise ValueError(f"{name} is a {type(data).__name__}: pass {name}.collect()")
-    names = list(data.column_names if library == "pyarrow" else data.columns)
-    twice = next((n for n, times in Counter(map(name_key, names)).items() if times > 1), None)
-    if twice is not None:
-        raise ValueError(
-            f"{name} has several columns named {twice!r}: give every label a name of its own, or "
-            f"leave columns out ({name}.loc[:, ~{name}.columns.duplicated()] in pandas)"
-        )
+    library, names = library_of(data), column_names(data, name)
     if not library:
         values = np.asarray(data)
         pairs = zip(data.dtypes, values.T, strict=True)
