@@ -211,6 +211,11 @@ def test_another_library_than_that_of_fit_is_named(estimator, data):
                     getattr(fitted, method)(other)
             with pytest.raises(ValueError, match=rf"X of {name}.score\(\).* same namespace"):
                 fitted.score(other, Y)
+    tensors = clone(estimator).fit(T, Y)
+    with config_context(array_api_dispatch=False):
+        for other in (X, T):
+            with pytest.raises(ValueError, match=rf"{name} was fitted to tensors: set_config"):
+                tensors.predict(other)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -27,13 +27,18 @@ from fbeta._array import (
     check_unmasked,
     concat,
     is_tensor,
-    namespace_and_device,
     to_numpy,
 )
 from fbeta.decoding.exact import exact_decode
 from fbeta.decoding.expected import expected_fbeta
 from fbeta.decoding.measures import Measure
-from fbeta.estimators.features import answer_blocks, as_frame, encode_table, pass_features_on
+from fbeta.estimators.features import (
+    answer_blocks,
+    as_frame,
+    check_library,
+    encode_table,
+    pass_features_on,
+)
 from fbeta.labels.forms import Indicator, LabelForm, materialise, read_labels
 from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
 from fbeta.metrics import fbeta_score
@@ -66,9 +71,8 @@ def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return X as an array or CSR matrix of float64 or float32 that agrees with the one of fit."""
     check_unmasked("X", X)
     xp = array_namespace(X) if is_tensor(X) and get_config()["array_api_dispatch"] else np
-    return validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=[xp.float64, xp.float32]
-    )
+    kinds = [xp.float64, xp.float32]
+    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds)
 
 
 def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
@@ -95,10 +99,7 @@ def answers(kind: str) -> Callable[[Method], Method]:
             check_is_fitted(fitted)
             if kind != "number" and in_blocks(X):
                 return answer_blocks(fitted, partial(getattr(fitted, name), **options), X, kind)
-            if get_config()["array_api_dispatch"]:  # X has the library and device of the fit
-                own = {f"X of {type(fitted).__name__}.{name}()": X if is_tensor(X) else np.empty(0)}
-                model = getattr(getattr(fitted, "best_estimator_", fitted), "model", None)
-                namespace_and_device(coef_=getattr(model, "coef", None), **own)
+            check_library(fitted, X, name)
             return method(fitted, X, *rest, **options)
 
         return cast(Method, ask)
@@ -259,9 +260,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self, shared: Any, Y: Indicator, weight: Weight, rows: Rows, alphas: Alphas
     ) -> FittedPath:
         """Yield each alpha with the estimator fitted to some ``rows``; the rest is of all rows."""
-        X, weights = take_rows(shared, rows), {}
-        if weight is not None:
-            weights["sample_weight"] = weight[rows]
+        X = take_rows(shared, rows)
+        weights = {} if weight is None else {"sample_weight": weight[rows]}
         for alpha in alphas:
             yield alpha, clone(self).set_params(alpha=alpha).fit(X, Y[rows], **weights)
 

@@ -19,7 +19,13 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.sparsefuncs import mean_variance_axis
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from fbeta._array import check_unmasked, optional_import, to_numpy
+from fbeta._array import (
+    check_unmasked,
+    is_tensor,
+    namespace_and_device,
+    optional_import,
+    to_numpy,
+)
 from fbeta.labels.containers import as_table, column_order, is_table
 from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import MarginalCode, SizedCode
@@ -117,6 +123,17 @@ def check_classifier(estimator: Any, *methods: str) -> None:
                 UserWarning,
                 stacklevel=2,
             )
+
+
+def check_library(fitted: Any, X: Any, method: str) -> None:
+    """Raise where X has another library or device than the data that a model was fitted to."""
+    model = getattr(getattr(fitted, "best_estimator_", fitted), "model", None)
+    coef, name = getattr(model, "coef", None), type(fitted).__name__
+    if get_config()["array_api_dispatch"]:
+        own = {f"X of {name}.{method}()": X if is_tensor(X) else np.empty(0)}
+        namespace_and_device(coef_=coef, **own)
+    elif is_tensor(coef):
+        raise ValueError(f"{name} was fitted to tensors: set_config(array_api_dispatch=True) first")
 
 
 def answer_blocks(estimator: Any, work: Callable[[Any], Any], X: Any, kind: str) -> Any:
