@@ -10,8 +10,19 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import PredefinedSplit
 
-from fbeta import AlphaSearchCV, FBetaClassifier, FBetaClassifierCV, SizedClassifier, fbeta_score
+from fbeta import (
+    AlphaSearchCV,
+    FBetaAuto,
+    FBetaClassifier,
+    FBetaClassifierCV,
+    FBetaDecoderCV,
+    FBetaEnsemble,
+    SizedClassifier,
+    fbeta_score,
+)
 from fbeta.datasets import CalibratedLaw, make_calibrated
 from fbeta.datasets.benchmarks import all_label_sets
 from fbeta.estimators.folds import (
@@ -274,3 +285,40 @@ def test_folds_without_rows_are_refused():
     with pytest.raises(ValueError, match="2 folds need 2 rows of positive weight, got n_samples=1"):
         make_folds(2, None, Y, np.array([0.0, 1.0, 0.0, 0.0]))
     assert len(make_folds(4, None, Y)) == 4
+
+
+def test_row_numbers_of_folds_are_those_of_rows():
+    X, Y, _, _ = make_calibrated(60, n_labels=3, n_features=12)
+    for wrong in (-1, 60):
+        with pytest.raises(ValueError, match=f"cv has row {wrong}, and X has the rows 0 to 59"):
+            AlphaSearchCV(SizedClassifier(), cv=[(range(40), [50, wrong])]).fit(X, Y)
+    mask = np.arange(60) < 40
+    ((train, test),) = make_folds([(mask, ~mask)], X, sp.csr_array(Y))
+    np.testing.assert_array_equal(train, np.arange(40))
+    np.testing.assert_array_equal(test, np.arange(40, 60))
+    with pytest.warns(UserWarning, match="takes no groups: pass a splitter such as GroupKFold"):
+        FBetaClassifierCV(cv=2, alphas=(1.0,)).fit(X, Y, groups=np.arange(60))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [FBetaDecoderCV(LogisticRegression()), FBetaEnsemble([("a", SizedClassifier())]), FBetaAuto()],
+    ids=lambda e: type(e).__name__,
+)
+def test_folds_with_row_numbers_beside_rows_without_weight(estimator):
+    X, Y, _, _ = make_calibrated(60, n_labels=3, n_features=12)
+    weight = np.ones(60)
+    weight[:5] = 0
+    rows = np.repeat([0, 1], 30)
+    for cv in ([(rows == 0, rows == 1)], PredefinedSplit(rows)):
+        with pytest.raises(ValueError, match="cv has the numbers of rows: leave those of weight 0"):
+            estimator.set_params(cv=cv).fit(X, Y, sample_weight=weight)
+
+
+@pytest.mark.parametrize("labels", [np.asarray, sp.csr_array])
+def test_scores_are_of_as_many_rows_of_x_as_of_y(labels):
+    X, Y, _, _ = make_calibrated(60, n_labels=3, n_features=12)
+    model = SizedClassifier().fit(X, labels(Y))
+    for rows, others in ((X, Y[:30]), (X[:30], Y), (X, Y[:1])):
+        with pytest.raises(ValueError, match="60"):
+            model.score(rows, labels(others))

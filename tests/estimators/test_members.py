@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 
-from fbeta import FBetaForest, LabelStatistics
+from fbeta import FBetaEnsemble, FBetaForest, LabelStatistics, SizedClassifier
+from fbeta.datasets import make_calibrated
 from fbeta.estimators import members
 from fbeta.estimators.boosting import BoostedClassifier
 from fbeta.estimators.forest import NeighboursClassifier
@@ -181,3 +185,24 @@ def test_a_candidate_is_no_class(kind):
     with pytest.raises(TypeError, match=r"'mine' is a class: pass .*\(\)"):
         members.as_candidates([("mine", kind)], "candidates")
     assert set(members.as_candidates([("mine", kind())], "candidates")) == {"mine"}
+
+
+def test_only_alphas_of_this_library_are_searched():
+    class Own(ClassifierMixin, BaseEstimator):
+        used: ClassVar[list[float]] = []
+
+        def __init__(self, alpha=20.0):
+            self.alpha = alpha
+
+        def fit(self, X, y):
+            self.used.append(self.alpha)
+            self.model_ = SizedClassifier(alpha=self.alpha).fit(X, y)
+            self.classes_ = self.model_.classes_
+            return self
+
+        def predict_statistics(self, X):
+            return self.model_.predict_statistics(X)
+
+    X, Y, _, _ = make_calibrated(60, n_labels=3, n_features=12)
+    FBetaEnsemble([("own", Own())], cv=3).fit(X, Y)
+    assert Own.used == [20.0] * 4

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
@@ -265,3 +265,79 @@ def test_models_of_sizes_in_earlier_files_have_other_fields(data, estimator):
     earlier = load_part("SizedModel")(**fields)
     assert earlier.together == isinstance(estimator, KNeighborsClassifier)
     assert np.array_equal(earlier.probabilities(X[:5]), model.probabilities(X[:5]))
+
+
+class Reversed(ClassifierMixin, BaseEstimator):
+    """Naive Bayes with its classes in another order."""
+
+    def fit(self, X, y):
+        self.inner_ = GaussianNB().fit(X, y)
+        self.classes_ = self.inner_.classes_[::-1]
+        return self
+
+    def predict(self, X):
+        return self.inner_.predict(X)
+
+    def predict_proba(self, X):
+        return self.inner_.predict_proba(X)[:, ::-1]
+
+
+class ReversedLabels(ClassifierMixin, BaseEstimator):
+    """The same for all labels at once."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, X, y):
+        self.inner_ = [Reversed().fit(X, own) for own in np.transpose(y)]
+        self.classes_ = [one.classes_ for one in self.inner_]
+        return self
+
+    def predict(self, X):
+        return np.stack([one.predict(X) for one in self.inner_], axis=1)
+
+    def predict_proba(self, X):
+        return [one.predict_proba(X) for one in self.inner_]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [FBetaReduction(None), SizedClassifier(estimator=0), FBetaDecoderCV(None, cv=3)],
+    ids=lambda e: type(e).__name__,
+)
+def test_probabilities_go_by_classes(estimator, data):
+    X, Y = data
+    expected = clone(estimator).set_params(estimator=GaussianNB()).fit(X, Y)
+    found = clone(estimator).set_params(estimator=Reversed()).fit(X, Y)
+    np.testing.assert_allclose(found.predict_proba(X), expected.predict_proba(X), atol=1e-12)
+
+
+def test_probabilities_of_all_labels_go_by_classes(data):
+    X, Y = data
+    one, other = (
+        SizedClassifier(estimator=model, sizes="independent").fit(X, Y)
+        for model in (ReversedLabels(), GaussianNB())
+    )
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(X), atol=1e-12)
+
+
+def test_probabilities_of_another_shape_are_named(data):
+    class Third(Reversed):
+        def predict_proba(self, X):
+            return np.full((len(X), 3), 1 / 3)
+
+    with pytest.raises(ValueError, match=r"predict_proba of Third has shape \(150, 3\): expected"):
+        FBetaReduction(Third()).fit(*data).predict(data[0])
+
+
+def test_more_rows_without_weight_are_as_if_not_there(data):
+    X, Y = data
+    weight = np.repeat([1.0, 0.0], 75)
+    Y = np.where(weight[:, None] > 0, Y * (Y.cumsum(axis=1) < 2), 1)  # other sizes, without weight
+    model = FBetaReduction(GaussianNB())
+    found = clone(model).partial_fit(X, Y, sample_weight=weight)
+    expected = clone(model).partial_fit(X[:75], Y[:75], sample_weight=weight[:75])
+    np.testing.assert_array_equal(found.cardinalities_, [1])
+    np.testing.assert_array_equal(found.predict_proba(X), expected.predict_proba(X))

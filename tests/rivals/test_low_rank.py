@@ -74,6 +74,8 @@ def test_is_the_fbeta_classifier(s, beta, loss):
     fresh = np.random.default_rng(1).normal(size=(200, 3))
     assert np.array_equal(general.predict(fresh), special.predict(fresh))
     assert general.score(X, Y) == pytest.approx(fbeta_score(Y, special.predict(X), beta))
+    with pytest.raises(ValueError, match="rows and y has 1"):
+        general.score(X, Y[:1])
 
 
 @pytest.mark.parametrize("shift", [0.0, -3.0])

@@ -141,3 +141,14 @@ def test_weights_of_any_size_and_statistics_that_are_too_large():
     assert average.marginals().tolist() == [[1.0, 0.5]]
     with pytest.raises(ValueError, match="joint must hold probabilities"):
         LabelStatistics(np.zeros(1), np.full((1, 1, 2), 1e308), [1])
+
+
+@pytest.mark.parametrize("make", [LabelStatistics.from_marginals, LabelStatistics.from_logits])
+def test_a_label_is_listed_once(make):
+    twice = sp.coo_array(([0.3, 0.3], ([0, 0], [1, 1])), shape=(1, 3))
+    with pytest.raises(ValueError, match="a row of P lists a label twice"):
+        make(twice)
+    with pytest.raises(ValueError, match="a row of P lists a label twice"):
+        make(sp.csr_array(([0.3, 0.3], [1, 1], [0, 2]), shape=(1, 3)))
+    zeros = sp.coo_array(([0.0, 0.3], ([0, 0], [2, 1])), shape=(1, 3))  # stored
+    assert make(zeros).n_labels == 3

@@ -16,7 +16,8 @@ from sklearn import config_context
 
 from fbeta._array import host_copy, is_tensor, optional_import
 from fbeta._threads import periodic_check
-from fbeta.estimators.base import all_or_nothing, drop_weightless, in_blocks, views
+from fbeta.estimators.base import all_or_nothing, in_blocks, views
+from fbeta.estimators.features import drop_weightless
 from fbeta.estimators.folds import Calibration
 from fbeta.estimators.members import (
     Candidate,
@@ -257,7 +258,8 @@ class AverageClassifier(StatisticsClassifier):
             if in_blocks(X):
                 name = type(self).__name__
                 raise TypeError(f"{name} cannot be fitted to blocks of rows: pass arrays")
-            X, Y, weight = drop_weightless(*draft._read_training(X, y, sample_weight))
+            rows = draft._read_training(X, y, sample_weight)
+            X, Y, weight = drop_weightless(*rows, self.cv)
             if self.device is None or is_tensor(X):
                 draft._model = draft._search(X, Y, weight, report)
             else:

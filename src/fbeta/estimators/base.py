@@ -36,6 +36,7 @@ from fbeta.estimators.features import (
     answer_blocks,
     as_frame,
     check_library,
+    drop_weightless,
     encode_table,
     pass_features_on,
 )
@@ -73,14 +74,6 @@ def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     xp = array_namespace(X) if is_tensor(X) and get_config()["array_api_dispatch"] else np
     kinds = [xp.float64, xp.float32]
     return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=kinds)
-
-
-def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
-    """Leave out the rows of weight zero."""
-    if weight is None:
-        return X, Y, None
-    rows = np.flatnonzero(weight)
-    return take_rows(X, rows), Y[rows], weight[rows]
 
 
 def in_blocks(X: Any) -> bool:
@@ -183,7 +176,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if source is not None:
                 draft._fit_blocks(source)
             else:
-                draft._fit(*drop_weightless(*draft._read_training(X, y, sample_weight)))
+                rows = draft._read_training(X, y, sample_weight)
+                draft._fit(*drop_weightless(*rows, getattr(draft, "cv", None)))
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> RowSource | None:
@@ -416,5 +410,5 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         truth = self._label_form.read(y, "y", unseen=True)
         (found,) = self.decide(X, expected=False).labels.values()
         predicted = sp.csr_array(to_numpy(found), dtype=np.int8)
-        predicted.resize(truth.shape)
+        predicted.resize(predicted.shape[0], truth.shape[1])
         return fbeta_score(truth, predicted, self.beta, sample_weight=sample_weight)

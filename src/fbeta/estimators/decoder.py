@@ -22,6 +22,7 @@ from fbeta.labels.containers import as_table, column_order, is_table
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight, take_rows
 from fbeta.statistics.codes import CardinalityCode
+from fbeta.statistics.composite import read_lists
 from fbeta.statistics.encoding import Targets, read_matrix
 
 LARGEST_LOGIT = 30.0  # larger ones are taken for it
@@ -105,13 +106,7 @@ class FBetaDecoder(StatisticsClassifier):
 
     def _validate_X(self, X: Any, *, reset: bool, weight: Weight = None) -> Any:
         """Return logits of the labels, of shape (n, s), sparse where P is."""
-        lists = None
-        if sp.issparse(X):
-            lists = sp.csr_array(X, dtype=np.float64, copy=True)
-            lists.sort_indices()
-            summed = X.format == "coo" and lists.nnz < X.nnz
-            if summed or not lists.has_canonical_format:
-                raise ValueError("a row of P lists a label twice")
+        lists = read_lists(X) if sp.issparse(X) else None
         P = read_matrix(self._in_order(X, reset)) if lists is None else lists.data[None]
         n, columns = P.shape if lists is None else lists.shape
         xp = array_namespace(P)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -54,6 +55,9 @@ def make_folds(
     """
     rows = np.arange(Y.shape[0]) if weight is None else np.flatnonzero(weight)
     if isinstance(cv, Integral):
+        if groups is not None:
+            words = "a number of folds takes no groups: pass a splitter such as GroupKFold as cv"
+            warnings.warn(words, UserWarning, stacklevel=2)
         if len(rows) < check_count("cv", cv, low=2):
             raise ValueError(
                 f"{cv} folds need {cv} rows of positive weight, got n_samples={len(rows)}"
@@ -62,7 +66,11 @@ def make_folds(
         return [(rows[train], rows[test]) for train, test in splitter.split(rows)]
     folds = []
     for fold in check_cv(cv).split(X, Y.toarray(), groups):
-        train, test = (part[np.isin(part, rows)] for part in map(np.asarray, fold))
+        found = [p.nonzero()[0] if p.dtype == bool else p for p in map(np.asarray, fold)]
+        strange = np.setdiff1d(np.concatenate(found), np.arange(Y.shape[0]))
+        if len(strange):
+            raise ValueError(f"cv has row {strange[0]}, and X has the rows 0 to {Y.shape[0] - 1}")
+        train, test = (part[np.isin(part, rows)] for part in found)
         if not len(train) or not len(test):
             raise ValueError("a fold has no rows with positive sample_weight: choose another cv")
         folds.append((train, test))

@@ -349,8 +349,9 @@ def split_pipeline(estimator: Any) -> tuple[Any, Any]:
 
 
 def has_alpha(estimator: Any) -> bool:
-    """Return whether an estimator, or the last step of a pipeline, has a parameter ``alpha``."""
-    return hasattr(split_pipeline(estimator)[1], "alpha")
+    """Return whether an estimator of ours, or the last step of a pipeline, has an ``alpha``."""
+    last = split_pipeline(estimator)[1]
+    return isinstance(last, StatisticsClassifier) and hasattr(last, "alpha")
 
 
 def _search_space(estimator: Any, alphas: Any) -> tuple[Any, list[Any]]:
@@ -358,7 +359,7 @@ def _search_space(estimator: Any, alphas: Any) -> tuple[Any, list[Any]]:
     if isinstance(estimator, AlphaSearchCV):
         return estimator.estimator, list(estimator.alphas)
     fixed = getattr(estimator, "estimator", None) is not None
-    if alphas is None or fixed or not hasattr(estimator, "alpha"):
+    if alphas is None or fixed or not has_alpha(estimator):
         return estimator, [getattr(estimator, "alpha", None)]
     return estimator, list(alphas)
 

@@ -21,7 +21,13 @@ from sklearn.utils.validation import _num_samples
 
 from fbeta._array import check_choice, check_count
 from fbeta.estimators.base import all_or_nothing, views
-from fbeta.estimators.features import check_classifier, check_takes_weight, fit_router, fit_weights
+from fbeta.estimators.features import (
+    check_classifier,
+    check_takes_weight,
+    drop_weightless,
+    fit_router,
+    fit_weights,
+)
 from fbeta.estimators.linear import fit_listed_models
 from fbeta.estimators.statistics_base import (
     FunctionLearner,
@@ -56,12 +62,19 @@ class ClassifierModel:
         n = _num_samples(X)
         distinct = np.tile(self.constant, (n, 1))
         if self.together:
-            distinct[:, np.isnan(self.constant)] = read_matrix(self.estimators[0].predict_proba(X))
+            one = self.estimators[0]
+            P, classes = one.predict_proba(X), getattr(one, "classes_", ())
+            P = [*map(_in_order, P, classes)] if isinstance(P, list) and len(classes) else P
+            distinct[:, np.isnan(self.constant)] = read_matrix(P)
         else:
             varying = [column for column, f in enumerate(self.estimators) if f is not None]
             calls = (delayed(self.estimators[column].predict_proba)(X) for column in varying)
             for column, P in zip(varying, Parallel(n_jobs=self.n_jobs)(calls), strict=True):
-                distinct[:, column] = P[:, 1]
+                one = self.estimators[column]
+                if np.ndim(P) != 2 or np.shape(P)[1] != 2:
+                    words = f"predict_proba of {type(one).__name__} has shape {np.shape(P)}"
+                    raise ValueError(f"{words}: expected a column for each of two classes")
+                distinct[:, column] = _in_order(P, getattr(one, "classes_", ()))[:, 1]
         sizes = np.full((n, self.n_sizes), 1.0 if self.size is None else 0.0)
         if self.size is not None:
             sizes[:, self.size.classes_] = self.size.predict_proba(X)
@@ -72,6 +85,11 @@ class ClassifierModel:
         """Most iterations of a classifier, 1 where none of them says."""
         fitted = [*self.estimators, self.size]
         return max([1, *(int(np.max(getattr(f, "n_iter_", 1))) for f in fitted)])
+
+
+def _in_order(P: Any, classes: Any) -> Any:
+    """Return probabilities of two classes, (n, 2), the positive one last."""
+    return np.asarray(P)[:, ::-1] if len(classes) == 2 and classes[0] == 1 else np.asarray(P)
 
 
 def SizedModel(labels: Any, together: Any, constant: Any, place: Any, **sizes: Any) -> Any:
@@ -173,9 +191,8 @@ class FBetaReduction(StatisticsClassifier):
             if None in before.estimators or not each:
                 raise ValueError("partial_fit does not go on from fit: use a new estimator")
         with all_or_nothing(self) as draft:
-            X, Y, weight = draft._read_training(
-                X, y, sample_weight, first=before is None, classes=classes
-            )
+            rows = draft._read_training(X, y, sample_weight, first=before is None, classes=classes)
+            X, Y, weight = drop_weightless(*rows)
             code = self._make_code(Y) if before is None else self._code
             strange = np.setdiff1d(np.diff(Y.indptr), [0, *code.cardinalities])
             if len(strange):

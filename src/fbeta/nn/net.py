@@ -27,6 +27,7 @@ from fbeta._array import (
     to_numpy,
 )
 from fbeta.estimators.base import all_or_nothing, views
+from fbeta.estimators.features import drop_weightless
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
 from fbeta.linear.learner import Weight
@@ -269,7 +270,8 @@ class FBetaNet(StatisticsClassifier):
 
     def _add_rows(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
         first = not hasattr(self, "_model")
-        X, Y, weight = self._read_training(X, y, sample_weight, first=first, classes=classes)
+        rows = self._read_training(X, y, sample_weight, first=first, classes=classes)
+        X, Y, weight = drop_weightless(*rows)
         if first:
             self._code = self._make_code(Y)
         X, labels = _dense(X, self.input_type), Y.toarray().astype(np.float32)

@@ -23,10 +23,10 @@ from fbeta.decoding.measures import tie
 from fbeta.estimators.base import (
     Decisions,
     all_or_nothing,
-    drop_weightless,
     validate_features,
     views,
 )
+from fbeta.estimators.features import drop_weightless
 from fbeta.labels.forms import form_of, read_labels
 from fbeta.linear import LinearLearner
 from fbeta.losses import Loss, get_loss
@@ -303,7 +303,9 @@ class LowRankClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the average loss of the predictions; arguments as for :meth:`fit`."""
-        A, B = self.factors_
-        losses = np.einsum("nr,rn->n", A[self._ids(y)], B[:, self._best(X)])
+        (A, B), ids, best = self.factors_, self._ids(y), self._best(X)
+        if len(ids) != len(best):
+            raise ValueError(f"X has {len(best)} rows and y has {len(ids)}")
+        losses = np.einsum("nr,rn->n", A[ids], B[:, best])
         weight = check_sample_weight(sample_weight, len(losses), averaging=True)
         return -float(np.average(losses, weights=weight))

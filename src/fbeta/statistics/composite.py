@@ -185,12 +185,20 @@ class Sparse(Storage):
         return self.padded()[0].size_probabilities()[:, : len(self.cardinalities)]
 
 
+def read_lists(P: Any) -> Any:
+    """Return a copy of a sparse matrix as CSR of floats, sorted; raise where a place is twice."""
+    lists = sp.csr_array(P, dtype=np.float64, copy=True)
+    lists.sort_indices()
+    if (P.format == "coo" and lists.nnz < P.nnz) or not lists.has_canonical_format:
+        raise ValueError("a row of P lists a label twice")
+    return lists
+
+
 def read_factors(P: Any, sizes: Any, unlisted: Any, log_odds: bool = False) -> Factored | Sparse:
     """Return statistics by marginals or log-odds of labels, checked; a sparse P lists labels."""
     name, listed = "Z" if log_odds else "P", sp.issparse(P)
     if listed:
-        P = sp.csr_array(P, dtype=np.float64, copy=True)
-        P.sum_duplicates()
+        P = read_lists(P)
     else:
         P = read_matrix(P)
         if unlisted is not None:
