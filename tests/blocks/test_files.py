@@ -10,7 +10,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from fbeta import FBetaClassifier
 from fbeta.blocks import RowBlocks
-from fbeta.datasets import DatasetError
+from fbeta.datasets import DatasetError, TableEncoder
 
 from ..cases import slow
 from .toys import SMALL, make_rows
@@ -200,3 +200,34 @@ def test_results_are_written_and_joined(tmp_path):
     assert len(found.save(tmp_path / "new")) == 3
     with pytest.raises(ValueError, match=r"part-000000\.npy: is there already"):
         clf.predict(RowBlocks(X, rows=200)).save(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "found"),
+    [
+        ("%d/%m/%Y", "%m/%d/%Y", "dates with the month before the day"),
+        ("%Y-%m-%d", "%d/%m/%Y", "dates with the day before the month"),
+        ("%d.%m.%Y", "%Y-%m-%d", ""),
+        (".", ",", "a decimal ','"),
+        (",", ".", "a decimal '.'"),
+        ("", ",", "a decimal ','"),
+        (",", "", ""),
+    ],
+)
+def test_blocks_are_read_as_the_encoder_was_fitted(tmp_path, first, later, found):
+    days = pd.date_range("2024-01-01", periods=60)
+    numbers = [f"{7 * i % 60}.{10 + i}" for i in range(60)]
+    for part, way in enumerate((first, later)):
+        plain = [text.partition(".")[0] if way == "" else text for text in numbers]
+        values = days.strftime(way) if "%" in way else [text.replace(".", way) for text in plain]
+        frame = pd.DataFrame({"x": values, "is_a": np.arange(60) % 2})
+        frame.to_csv(tmp_path / f"p{part}.csv", index=False)
+    cells = pd.read_csv(tmp_path / "p0.csv", dtype=str)[["x"]]
+    encoder = TableEncoder({"x": "date" if "%" in first else "numeric"}).fit(cells)
+    blocks = RowBlocks.read(tmp_path, label_prefix="is_", encoder=encoder)
+    if not found:
+        assert len(np.vstack([block.X for block in blocks.blocks()])) == 120
+        return
+    with pytest.raises(ValueError, match=r"p1\.csv.*column 'x'.*--memory") as error:
+        FBetaClassifier().fit(blocks)
+    assert found in str(error.value)
