@@ -231,3 +231,11 @@ def test_blocks_are_read_as_the_encoder_was_fitted(tmp_path, first, later, found
     with pytest.raises(ValueError, match=r"p1\.csv.*column 'x'.*--memory") as error:
         FBetaClassifier().fit(blocks)
     assert found in str(error.value)
+
+
+def test_an_index_of_pandas_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(60.0), "is_a": np.arange(60) % 2})
+    frame.sample(frac=1, random_state=0).to_parquet(tmp_path / "i.parquet")
+    blocks = RowBlocks.read(tmp_path / "i.parquet", label_prefix="is_")
+    assert blocks.feature_names.tolist() == ["x"]
+    assert sum(len(block.X) for block in blocks.blocks()) == 60

@@ -186,7 +186,7 @@ class FileFormat:
     def names(self, path: PathLike) -> list[str]:
         """Return the names of the columns of a table."""
         if self.of(path) == "parquet":
-            return list(_parquet().ParquetFile(path).schema_arrow.names)
+            return _without_index(_parquet().ParquetFile(path).schema_arrow.names)
         return next((table.header for table in self.blocks(path, 100)), [])
 
     def _tables(self, path: PathLike, rows: int | None, least: int = 1) -> Iterator[Table]:
@@ -304,6 +304,11 @@ def _parquet() -> Any:
     return optional_import("pyarrow.parquet", "data", "reading Parquet files")
 
 
+def _without_index(names: Sequence[str]) -> list[str]:
+    """Leave out the columns that are an index of pandas."""
+    return [name for name in names if not name.startswith("__index_level_")]
+
+
 def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
     parquet = _parquet()
     source = path if rows else io.BytesIO(read_bytes(path))
@@ -320,8 +325,7 @@ def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
                     raise ValueError(message)
             for part in file.iter_batches(batch_size=rows) if rows else [file.read()]:
                 part.validate(full=True)
-                # without an index of pandas
-                names = [n for n in part.column_names if not n.startswith("__index_level_")]
+                names = _without_index(part.column_names)
                 cells = [arrow_cells(part.column(name)) for name in names]
                 yield _named(path, names, cells, lambda row, at=start: f"row {at + row + 1}")
                 start += len(part)
