@@ -274,6 +274,17 @@ def _slices(table: Table, rows: int | None) -> Iterator[Table]:
         yield Table(table.path, part, place)
 
 
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; one that has a key twice is an error."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise KeyError(Counter(name for name, _ in pairs).most_common(1)[0][0])
+    return found
+
+
+parse_json = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
+
+
 def _json_table(path: PathLike, lines: Any) -> Table:
     """Read an object on each line; a field that an object lacks is a missing value."""
     rows: list[dict[str, Any]] = []
@@ -283,7 +294,10 @@ def _json_table(path: PathLike, lines: Any) -> Table:
             continue
         expected = "a JSON object"
         try:
-            row = json.loads(line.encode())
+            line.encode()  # may have bytes that are no UTF-8
+            row = parse_json(line.removeprefix("\ufeff"))
+        except KeyError as error:
+            raise fail(path, number, f"the key {error} once", line.rstrip("\r\n")) from error
         except (ValueError, RecursionError) as error:
             row = None
             expected = "utf-8 text" if isinstance(error, UnicodeEncodeError) else expected
