@@ -10,7 +10,7 @@ from sklearn.datasets import dump_svmlight_file
 
 from fbeta import FBetaClassifier
 from fbeta.blocks import RowBlocks
-from fbeta.datasets import DatasetError
+from fbeta.datasets import DatasetError, TableEncoder
 
 from ..cases import slow
 from .toys import SMALL, make_rows
@@ -92,7 +92,8 @@ def test_delimiters_of_label_columns_are_inferred(tmp_path):
         assert [row for _, Y in blocks for row in Y] == rows
         assert blocks.label_form().classes.tolist() == ["rain", "sea", "sky"]
     # a block without any is read as well; one with another is not
-    with pytest.raises(DatasetError, match=r"1\.csv: .* found ';' in 1 cells and '\|' in 2 cells"):
+    words = r"1\.csv: .* found ';' in the blocks before and '\|' in 2 different cells"
+    with pytest.raises(DatasetError, match=words):
         list(read(";", "|"))
     assert [Y[1] for _, Y in read(";", "|", delimiter=";")] == [["sky", "sea"], ["sky|sea"]]
 
@@ -200,3 +201,42 @@ def test_results_are_written_and_joined(tmp_path):
     assert len(found.save(tmp_path / "new")) == 3
     with pytest.raises(ValueError, match=r"part-000000\.npy: is there already"):
         clf.predict(RowBlocks(X, rows=200)).save(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "found"),
+    [
+        ("%d/%m/%Y", "%m/%d/%Y", "dates with the month before the day"),
+        ("%Y-%m-%d", "%d/%m/%Y", "dates with the day before the month"),
+        ("%d.%m.%Y", "%Y-%m-%d", ""),
+        (".", ",", "a decimal ','"),
+        (",", ".", "a decimal '.'"),
+        ("", ",", "a decimal ','"),
+        (",", "", ""),
+    ],
+)
+def test_blocks_are_read_as_the_encoder_was_fitted(tmp_path, first, later, found):
+    days = pd.date_range("2024-01-01", periods=60)
+    numbers = [f"{7 * i % 60}.{10 + i}" for i in range(60)]
+    for part, way in enumerate((first, later)):
+        plain = [text.partition(".")[0] if way == "" else text for text in numbers]
+        values = days.strftime(way) if "%" in way else [text.replace(".", way) for text in plain]
+        frame = pd.DataFrame({"x": values, "is_a": np.arange(60) % 2})
+        frame.to_csv(tmp_path / f"p{part}.csv", index=False)
+    cells = pd.read_csv(tmp_path / "p0.csv", dtype=str)[["x"]]
+    encoder = TableEncoder({"x": "date" if "%" in first else "numeric"}).fit(cells)
+    blocks = RowBlocks.read(tmp_path, label_prefix="is_", encoder=encoder)
+    if not found:
+        assert len(np.vstack([block.X for block in blocks.blocks()])) == 120
+        return
+    with pytest.raises(ValueError, match=r"p1\.csv.*column 'x'.*--memory") as error:
+        FBetaClassifier().fit(blocks)
+    assert found in str(error.value)
+
+
+def test_an_index_of_pandas_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(60.0), "is_a": np.arange(60) % 2})
+    frame.sample(frac=1, random_state=0).to_parquet(tmp_path / "i.parquet")
+    blocks = RowBlocks.read(tmp_path / "i.parquet", label_prefix="is_")
+    assert blocks.feature_names.tolist() == ["x"]
+    assert sum(len(block.X) for block in blocks.blocks()) == 60

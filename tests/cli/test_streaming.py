@@ -180,3 +180,40 @@ def test_a_label_called_na_is_the_same_in_all_blocks(tmp_path, capsys):
         assert f"{cells} cells 'NA' are labels" in captured.out + captured.err
         run("evaluate", model, train, "--json")
         assert json.loads(capsys.readouterr().out)["by_label"][0]["recall"] == 1
+
+
+@pytest.mark.parametrize(
+    ("trained", "early", "late", "found"),
+    [
+        ("%d.%m.%Y", "%m/%d/%Y", "%m/%d/%Y", "dates with the month before the day"),
+        ("%d.%m.%Y", "%Y-%m-%d", "%m/%d/%Y", ""),
+        (".", "3,123", "3,12", "a decimal ','"),
+        (".", "3,12", "3,123", ""),
+        (".", "3,12", "3.12", "a decimal '.'"),
+        (".", "3", "3,12", ""),
+    ],
+)
+def test_blocks_of_new_rows_are_read_in_one_way(tmp_path, capsys, trained, early, late, found):
+    days = pd.date_range("2024-01-01", periods=200)
+    at, model, new = np.arange(200), tmp_path / "m.skops", tmp_path / "new.csv"
+    is_date = "%" in trained
+    written = days.strftime(trained) if is_date else [f"{i % 7}.{i}" for i in at]
+    frame = pd.DataFrame({"x": written, "z": at % 3, "is_a": at % 2})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    run("fit", tmp_path / "a.csv", "--label-prefix", "is_", "--alpha", 1, "-o", model)
+    rows = [pd.date_range(f"2024-02-{day}", periods=100) for day in ("01", "15")]
+    rows[0] = rows[0][rows[0].day <= 12].repeat(4)[:100]
+    parts = zip(rows, (early, late), strict=True)
+    cells = [part.strftime(way) if is_date else [way] * 100 for part, way in parts]
+    pd.DataFrame({"x": np.concatenate(cells), "z": 1}).to_csv(new, index=False)
+    capsys.readouterr()
+    out, whole = tmp_path / "out.csv", tmp_path / "whole.csv"
+    command = ["predict", model, new, "--memory", "1MB", "--proba", "-o", out]
+    assert main([str(word) for word in command]) == (2 if found else 0)
+    err = capsys.readouterr().err
+    if found:
+        assert f"new.csv: column 'x' is written with {found} from line 102 on" in err
+        assert "--memory" in err
+        return
+    run("predict", model, new, "--proba", "-o", whole)
+    np.testing.assert_allclose(pd.read_csv(out), pd.read_csv(whole), rtol=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,36 @@ def test_tags_are_recognised(name: str) -> None:
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        (["a;b", "c,d"], "';' in 1 cells and ',' in 1 cells"),
-        (["['a']", "b"], "lists in 1 cells and other text in 1, such as 'b'"),
+        (["a;b", "c,d"], "';' in 1 different cells and ',' in 1 different cells"),
+        (
+            ["a;b", "c", "a;b ", "a|b", "c;d"],
+            "';' in 2 different cells and '.' in 1 different cells",
+        ),
+        (
+            ["['a']", "b"],
+            "lists in 1 different cells and other text in 1 different cells, such as 'b'",
+        ),
     ],
 )
 def test_tags_that_could_be_two_things_are_refused(cells: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         find_delimiter(cells)
     assert read_tags("a;b", ";") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "before", "words"),
+    [
+        (["a|b", "c", "d|e"], "a;b", "';' in the blocks before and '|' in 2 different cells"),
+        (["a|b", "a;b"], "a;b", "';' in 1 different cells and '|' in 1 different cells"),
+        (["a;b"], "[]", "lists in the blocks before and other text in 1 different cells, such as"),
+        (["['a']"], "a;b", "lists in 1 different cells and other text in the blocks before"),
+    ],
+)
+def test_cells_of_other_blocks_are_not_counted(cells: list[str], before: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        find_delimiter(cells, [before])
+    assert "such as 'a;b'" not in str(error.value) or "a;b" in cells
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ def test_files_share_the_columns_of_their_labels(tmp_path):
         ("a.jsonl", '{"a": true}\n', 1),
         ("a.jsonl", '{"a": NaN}\n', 1),
         ("a.jsonl", "7\n", 1),
+        ("a.jsonl", '[]\n{"a": 0.9, "b": 0, "a": 0.1}\n', 2),
+        ("a.txt", "b:1\na:0.9 b:0 a:0.1\n", 2),
         ("a.txt", "1:0.5\n2:x\n", 2),
         ("a.txt", "2:inf\n", 1),
         ("a.csv", "sea,sky\n0.5,1\n0.5,x\n", 3),

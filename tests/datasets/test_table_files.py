@@ -111,6 +111,15 @@ def test_rows_with_another_separator_have_their_line(tmp_path: Path) -> None:
         FileFormat().read(path)
 
 
+def test_a_key_that_is_there_twice_is_refused_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for twice in ('{"x": 1, "y": 3, "x": 2}', '{"x": {"x": 1, "x": 2}}'):
+        path.write_text('{"x": 1}\n\n' + twice + "\n")
+        for read in (FileFormat().read, lambda p: list(FileFormat().blocks(p, 2))):
+            with pytest.raises(DatasetError, match="line 3: expected the key 'x' once"):
+                read(path)
+
+
 def test_files_that_are_not_text_are_recognised(tmp_path: Path) -> None:
     pytest.importorskip("openpyxl")
     frame = pd.DataFrame({"a": np.arange(3), "b": list("xyz")})

@@ -24,7 +24,7 @@ from fbeta.blocks.summary import check_features
 from fbeta.datasets import DatasetError, TableEncoder
 from fbeta.datasets.dataset import fail
 from fbeta.datasets.label_columns import LabelColumns
-from fbeta.datasets.model_data import refuse_problems
+from fbeta.datasets.model_data import parse_cells, refuse_problems
 from fbeta.datasets.table_files import FileFormat, Table
 from fbeta.labels.containers import column_order, is_table
 
@@ -169,7 +169,8 @@ def _features(table: Table, names: Sequence[str], encoder: TableEncoder | None) 
     cells = [table.columns[name] for name in names]
     if encoder is not None:
         refuse_problems(table, encoder, cells)
-        return encoder.encode(cells)
+        pairs = zip(names, encoder.parts_, strict=True)
+        return encoder.encode([parse_cells(table, name, part)[0] for name, part in pairs])
     if all(str(getattr(column, "type", "")) == "float" for column in cells):
         return np.column_stack(cells)
     return table.numbers(list(names), "nan")

@@ -54,6 +54,7 @@ _FEW_CATEGORIES, _MIN_ROWS_PER_CATEGORY = 20, 5
 # that many words in a cell, or that share of different cells, make a column of text
 _MIN_WORDS_OF_TEXT, _MIN_DISTINCT_SHARE = 4.0, 0.5
 _WORD_SAMPLE_ROWS = 1_000
+_OTHER_WAY = {".": ",", ",": ".", "dmy": "mdy", "mdy": "dmy"}
 _WITH_UNIT = r"^\W{0,2}(0[.,]|[1-9])[0-9., ]*\W?\p{L}{1,6}\.?$"
 _DIGIT_NEAR = "(?s)^.{0,11}[0-9]"  # fits more, and is compiled in less time than all letters
 _YEAR, _MONTH = "(?:19|20)[0-9]{2}", f"(?:{'|'.join(MONTHS)})[a-z]*[., -]+|[01]?[0-9][./-]"
@@ -195,6 +196,15 @@ def read_best(cells: Cells, kind: str, first: str) -> Reading:
     column = ColumnValues(cells, first)
     way, values = column.read(kind, first, len(cells))
     return way, values[column.index], (np.isnan(values) & (column.counts > 0))[column.index]
+
+
+def is_ambiguous(cells: Cells, way: str) -> bool:
+    """Return whether another decimal mark, or order of day and month, gives other values."""
+    other = _OTHER_WAY.get(way)
+    if other is None or not is_text(cells):
+        return False
+    column, kind = ColumnValues(cells, ","), "numeric" if way in DECIMALS else "date"  # not cast
+    return not np.array_equal(column.parse(kind, way), column.parse(kind, other), equal_nan=True)
 
 
 def numbers(cells: Cells) -> FloatArray:

@@ -198,7 +198,7 @@ class LabelColumns:
             values = cells if isinstance(cells, list) else cells.to_pylist()
             index = arrow.array(range(len(values)))
         try:
-            delimiter = self.delimiter or find_delimiter([*self.others, *values])
+            delimiter = self.delimiter or find_delimiter(values, self.others)
         except ValueError as error:
             raise DatasetError(
                 f"{table.path}: the column {self.column!r}: {error} (--delimiter)"
@@ -284,19 +284,30 @@ def _joined(
     return tags, (f"Labels that differ in case, blanks or Unicode form only {what}: {shown}",)
 
 
-def find_delimiter(cells: Iterable[Any]) -> str | None:
-    """Return what separates the tags of a column, None for lists; raise if several would do."""
-    texts = [cell.strip() for cell in cells if isinstance(cell, str) and not is_gap(cell)]
-    others = [text for text in texts if not _LIST.fullmatch(text)]
-    if len(others) < len(texts):
-        if others:
-            words = f"lists in {len(texts) - len(others)} cells and other text in {len(others)}"
-            raise ValueError(f"found {words}, such as {others[0][:40]!r}")
+def find_delimiter(cells: Iterable[Any], before: Sequence[str] = ()) -> str | None:
+    """Return what separates the tags of a column, None for lists; raise if several would do.
+
+    ``before`` has a cell that is written as those of other blocks.
+    """
+    texts = (cell.strip() for cell in cells if isinstance(cell, str) and not is_gap(cell))
+    own = dict.fromkeys(texts)
+
+    def where(found: Iterable[str]) -> str:
+        count = sum(text in own for text in found)
+        return f"in {count} different cells" if count else "in the blocks before"
+
+    every = {**own, **dict.fromkeys(before)}
+    lists = {text for text in every if _LIST.fullmatch(text)}
+    others = [text for text in every if text not in lists]
+    if lists and others:
+        such = next((f", such as {text[:40]!r}" for text in others if text in own), "")
+        raise ValueError(f"found lists {where(lists)} and other text {where(others)}{such}")
+    if lists:
         return None
-    seen = {d: sum(d in text for text in texts) for d in DELIMITERS}
-    seen = {d: count for d, count in seen.items() if count}
+    seen = {d: [text for text in others if d in text] for d in DELIMITERS}
+    seen = {d: found for d, found in seen.items() if found}
     if len(seen) > 1:
-        words = " and ".join(f"{d!r} in {count} cells" for d, count in seen.items())
+        words = " and ".join(f"{d!r} {where(found)}" for d, found in seen.items())
         raise ValueError(f"found {words}: say which is between the names")
     return next(iter(seen), DELIMITERS[0])
 

@@ -13,7 +13,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 
 from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, cell_at, is_list, is_text
-from fbeta.datasets.column_kinds import KINDS, ColumnKind
+from fbeta.datasets.column_kinds import KINDS, ColumnKind, is_ambiguous
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import DELIMITERS, LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
@@ -191,6 +191,7 @@ class ModelInput:
     stored: Any  # fbeta.storage.model_files.StoredModel
     source: FileFormat = field(default_factory=FileFormat)
     errors: str = "missing"  # "raise" refuses cells that cannot be read
+    ways: dict[str, str] = field(default_factory=dict, compare=False)  # of the blocks, by column
 
     def __post_init__(self) -> None:
         # the model may come from anybody
@@ -216,7 +217,8 @@ class ModelInput:
         """Read rows for the model, with columns to ``keep`` and those that name the rows if any."""
         kind = self.source.check(path)
         if kind in TABLE_FORMATS:
-            return self.table_rows(self.source.read(path), labelled=labelled, keep=keep)
+            whole = replace(self, ways={})
+            return whole.table_rows(self.source.read(path), labelled=labelled, keep=keep)
         refuse(path, kind, {"--keep": keep or None})
         names, reading = tuple(self.stored.label_names), self.stored.reading
         if kind == "svmlight":
@@ -238,7 +240,7 @@ class ModelInput:
     def table_rows(
         self, table: Table, *, labelled: bool, keep: Sequence[str] | None = None
     ) -> InputRows:
-        """Return the rows of a table."""
+        """Return the rows of a table, one block of many."""
         absent = [name for name in keep or () if name not in table.columns]
         if absent:
             raise DatasetError(f"{table.path}: has no column {quoted(absent)} to keep")
@@ -266,7 +268,7 @@ class ModelInput:
             refuse_problems(table, encoder, [table.columns[name] for name in names], gaps=strict)
         parsed, notes = {}, []
         for name, part in zip(names, encoder.parts_, strict=True):
-            parsed[name], note = _parse_cells(table, name, part)
+            parsed[name], note = parse_cells(table, name, part, self.ways)
             notes += [note] if note else []
         return Table(table.path, parsed, table.place).frame(names), notes
 
@@ -304,20 +306,38 @@ class ModelInput:
         return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
 
 
-def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
-    """Return cells as the part of an encoder takes them, and a note where some cannot be read."""
+def parse_cells(
+    table: Table, name: str, part: Any, ways: dict[str, str] | None = None
+) -> tuple[Any, str]:
+    """Return cells as the part of an encoder takes them, and a note where some cannot be read.
+
+    ``ways`` has the decimal mark or the order of dates of the blocks before, by column; by default
+    it is that of the training. A block that needs another is an error.
+    """
     cells = table.columns[name]
     if not isinstance(part, NumberColumn | DateColumn):
         return cells, ""
-    how, values, unread = part.read(cells)
+    trained = part.decimal if isinstance(part, NumberColumn) else part.order
+    ways = {name: trained} if ways is None else ways
+    before = ways.get(name, "")
+    how, values, unread = part.read(cells, before)
+    if how != before and is_ambiguous(cells, how):
+        if before:
+            words = f"dates{ORDER_WORDS[how]}" if how in ORDER_WORDS else f"a decimal {how!r}"
+            raise DatasetError(
+                f"{table.path}: column {name!r} is written with {words} from {table.where(0)} on, "
+                "and otherwise before: read the file without --memory, or write the whole column "
+                "as in the training file"
+            )
+        ways[name] = how
     if isinstance(part, NumberColumn):
-        what, other = "numbers", f"a decimal {how!r}" if how != part.decimal else ""
+        what, other = "numbers", f"a decimal {how!r}" if how != trained else ""
         parsed = arrow.array(values)
     else:
         order = ORDER_WORDS.get(how, "")
         what = f"dates{order}"
         example = cell_at(cells, int(np.argmax(~np.isnan(values)))) if len(values) else ""
-        other = f"dates such as {example!r}{order}" if how != part.order else ""
+        other = f"dates such as {example!r}{order}" if how != trained else ""
         micro = np.nan_to_num(values * MICROSECONDS_PER_DAY).round().astype("datetime64[us]")
         parsed = arrow.array(micro, mask=np.isnan(values))
     notes = [f"column {name!r} is written with {other} here"] if other and is_text(cells) else []

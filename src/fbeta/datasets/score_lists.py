@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fbeta._files import write_atomically, write_text
 from fbeta.datasets.dataset import fail
-from fbeta.datasets.table_files import TABLE_SUFFIXES, FileFormat
+from fbeta.datasets.table_files import TABLE_SUFFIXES, FileFormat, parse_json
 from fbeta.datasets.tables import save_table
 
 _KINDS = {**TABLE_SUFFIXES, ".npz": "npz"}  # of files, by suffix; all others are text
@@ -82,7 +82,9 @@ def _table_lists(path: Path, place: dict[str, int]) -> tuple[Any, Any, list[int]
 def _parse_json(path: Path, number: int, line: str) -> dict[str, float]:
     expected = "an object from labels to scores, or a list of labels"
     try:
-        found = json.loads(line or "[]")
+        found = parse_json(line or "[]")
+    except KeyError as error:
+        raise fail(path, number, f"the key {error} once", line) from error
     except json.JSONDecodeError as error:
         raise fail(path, number, expected, line) from error
     if isinstance(found, dict):
@@ -101,9 +103,12 @@ def _parse_pairs(path: Path, number: int, line: str) -> dict[str, float]:
     for word in filter(None, words):
         name, colon, score = word.rpartition(":")
         try:
-            out[name if colon else word] = _score(float(score)) if colon else 1.0
+            found = _score(float(score)) if colon else 1.0
         except ValueError as error:
             raise fail(path, number, "label:score pairs, or labels with commas", word) from error
+        name = name if colon else word
+        if out.setdefault(name, found) != found:
+            raise fail(path, number, f"one score of the label {name!r}", line)
     return out
 
 

@@ -87,9 +87,9 @@ class NumberColumn:
         mean, scale = float(moments.mean_[0]), float(moments.scale_[0])
         return cls(mean, scale, decimal, bool(gaps.any()), detail.endswith("?"))
 
-    def read(self, cells: Cells) -> Reading:
-        """Read numbers with the decimal mark of the training, or with another if needed."""
-        return read_best(cells, "numeric", self.decimal)
+    def read(self, cells: Cells, first: str = "") -> Reading:
+        """Read numbers with a mark, by default that of the training, or with another if needed."""
+        return read_best(cells, "numeric", first or self.decimal)
 
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 1 or 2)."""
@@ -203,9 +203,9 @@ class DateColumn:
         """The periods, in days, in which a date has a place."""
         return _PERIODS[: len(self.means) // 2]
 
-    def read(self, cells: Cells) -> Reading:
-        """Read dates in the order of the training, or in another if needed."""
-        return read_best(cells, "date", self.order)
+    def read(self, cells: Cells, first: str = "") -> Reading:
+        """Read dates in an order, by default that of the training, or in another if needed."""
+        return read_best(cells, "date", first or self.order)
 
     def encode(self, cells: Cells) -> FloatArray:
         """Return the features, of shape (n, 5 or 7)."""

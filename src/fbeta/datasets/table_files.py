@@ -186,7 +186,7 @@ class FileFormat:
     def names(self, path: PathLike) -> list[str]:
         """Return the names of the columns of a table."""
         if self.of(path) == "parquet":
-            return list(_parquet().ParquetFile(path).schema_arrow.names)
+            return _without_index(_parquet().ParquetFile(path).schema_arrow.names)
         return next((table.header for table in self.blocks(path, 100)), [])
 
     def _tables(self, path: PathLike, rows: int | None, least: int = 1) -> Iterator[Table]:
@@ -274,6 +274,17 @@ def _slices(table: Table, rows: int | None) -> Iterator[Table]:
         yield Table(table.path, part, place)
 
 
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; one that has a key twice is an error."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise KeyError(Counter(name for name, _ in pairs).most_common(1)[0][0])
+    return found
+
+
+parse_json = json.JSONDecoder(object_pairs_hook=_unique_keys).decode
+
+
 def _json_table(path: PathLike, lines: Any) -> Table:
     """Read an object on each line; a field that an object lacks is a missing value."""
     rows: list[dict[str, Any]] = []
@@ -283,7 +294,10 @@ def _json_table(path: PathLike, lines: Any) -> Table:
             continue
         expected = "a JSON object"
         try:
-            row = json.loads(line.encode())
+            line.encode()  # may have bytes that are no UTF-8
+            row = parse_json(line.removeprefix("\ufeff"))
+        except KeyError as error:
+            raise fail(path, number, f"the key {error} once", line.rstrip("\r\n")) from error
         except (ValueError, RecursionError) as error:
             row = None
             expected = "utf-8 text" if isinstance(error, UnicodeEncodeError) else expected
@@ -304,6 +318,11 @@ def _parquet() -> Any:
     return optional_import("pyarrow.parquet", "data", "reading Parquet files")
 
 
+def _without_index(names: Sequence[str]) -> list[str]:
+    """Leave out the columns that are an index of pandas."""
+    return [name for name in names if not name.startswith("__index_level_")]
+
+
 def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
     parquet = _parquet()
     source = path if rows else io.BytesIO(read_bytes(path))
@@ -320,8 +339,7 @@ def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
                     raise ValueError(message)
             for part in file.iter_batches(batch_size=rows) if rows else [file.read()]:
                 part.validate(full=True)
-                # without an index of pandas
-                names = [n for n in part.column_names if not n.startswith("__index_level_")]
+                names = _without_index(part.column_names)
                 cells = [arrow_cells(part.column(name)) for name in names]
                 yield _named(path, names, cells, lambda row, at=start: f"row {at + row + 1}")
                 start += len(part)
