@@ -125,13 +125,14 @@ def _read_arff(path: Path, options: TrainingOptions) -> TrainingData:
         data = read_mulan(path, options.labels_xml, **given)
     else:
         data = read_meka(path, n_labels=options.n_labels, **given)
+    remembered = {"nominal": nominal, "declared": dict(data.declared or {})}
     if not fills:
-        return TrainingData(data, {"nominal": nominal})
+        return TrainingData(data, remembered)
     means = SimpleImputer().fit(data.X).statistics_
     if np.isnan(means).any():
         raise DatasetError(f"{path}: a column has no value to take the mean of")
     data = replace(data, X=fill_gaps(data.X, means))
-    return TrainingData(data, {"nominal": nominal, "means": means.tolist()})
+    return TrainingData(data, {**remembered, "means": means.tolist()})
 
 
 def fit_encoder(
@@ -203,6 +204,7 @@ class ModelInput:
             and isinstance(delimiter, str)
             and delimiter != ""
             and reading.get("nominal", "codes") in ("codes", "onehot")
+            and _is_declared(reading.get("declared", {}))
             and isinstance(means, list)
             and len(means) == width
             and all(isinstance(mean, float) for mean in means)
@@ -231,6 +233,7 @@ class ModelInput:
             drop=() if labelled else names,
             missing="nan" if "means" in reading else "error",
             nominal=reading.get("nominal", "codes"),
+            declared=reading.get("declared"),  # older models have none
         )
         X = self._align(data.X, data.feature_names, path)
         return InputRows(X, TableLabels(data.Y, names) if labelled else None)
@@ -302,6 +305,15 @@ class ModelInput:
         if X.shape[1] != expected:
             raise DatasetError(f"{path}: expected {expected} features, found {X.shape[1]}")
         return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
+
+
+def _is_declared(found: Any) -> bool:
+    """Return whether each feature has None, or a list of at least one nominal value."""
+    values = found.values() if isinstance(found, dict) else [()]
+    return all(
+        v is None or (isinstance(v, list | tuple) and v and all(isinstance(w, str) for w in v))
+        for v in values
+    )
 
 
 def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
