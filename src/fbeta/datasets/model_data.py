@@ -12,13 +12,19 @@ import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 
-from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, cell_at, is_list, is_text
+from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, categories, cell_at, is_list, is_text
 from fbeta.datasets.column_kinds import KINDS, ColumnKind
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import DELIMITERS, LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import Nominal, fill_gaps, read_arff, read_meka, read_mulan
-from fbeta.datasets.table_encoder import ORDER_WORDS, DateColumn, NumberColumn, TableEncoder
+from fbeta.datasets.table_encoder import (
+    ORDER_WORDS,
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
+    TableEncoder,
+)
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds
 
@@ -317,8 +323,13 @@ def _is_declared(found: Any) -> bool:
 
 
 def _parse_cells(table: Table, name: str, part: Any) -> tuple[Any, str]:
-    """Return cells as the part of an encoder takes them, and a note where some cannot be read."""
+    """Return cells as the part of an encoder takes them, and a note where it knows too few."""
     cells = table.columns[name]
+    if isinstance(part, CategoryColumn) and any(part.values):
+        filled = [word for word in categories(cells).to_pylist() if word]
+        if filled and not {*filled} & {*part.values}:
+            count = f"none of {len(filled):,} cells has a value that the model knows"
+            return cells, f"column {name!r}: {count}, the first is {filled[0][:40]!r}"
     if not isinstance(part, NumberColumn | DateColumn):
         return cells, ""
     how, values, unread = part.read(cells)
