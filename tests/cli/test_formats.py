@@ -197,6 +197,52 @@ def test_missing_values_are_filled_with_the_means_of_the_training(tmp_path: Path
     assert first == second
 
 
+def write_nominal(path: Path, order: str, rows: str = "") -> Path:
+    """A file of 60 rows whose labels follow two nominal features; or other rows."""
+    sizes = [("lo", "mid", "hi")[i % 3] for i in range(60)]
+    lines = [f"{+(s == 'mid')},{+(i % 2)},{s},{'ny'[i % 2]}" for i, s in enumerate(sizes)]
+    head = "@relation 'x: -C 2'\n@attribute a {0,1}\n@attribute b {0,1}\n"
+    path.write_text(f"{head}{order}\n@data\n" + (rows or "\n".join(lines)) + "\n")
+    return path
+
+
+ORDER = "@attribute size {lo,mid,hi}\n@attribute big {n,y}"
+
+
+@pytest.mark.parametrize("nominal", ["codes", "onehot"])
+def test_nominal_values_are_matched_by_name(tmp_path: Path, run: Run, nominal: str) -> None:
+    train, model = write_nominal(tmp_path / "a.arff", ORDER), tmp_path / "m.skops"
+    fit = ["--method", "forest", "--nominal", nominal]
+    assert run("fit", train, *fit, "-o", model)[0] == 0
+    known = run("predict", model, train)
+    other = "@attribute size {hi,more,lo,mid}\n@attribute big {y,n}"
+    test = write_nominal(tmp_path / "b.arff", other)
+    assert run("predict", model, test) == known
+    scores = [
+        run("compare", train, t, "--methods", "br", *fit[2:], "--json") for t in (train, test)
+    ]
+    first, second = (json.loads(out)["methods"][0]["fbeta"] for _, out, _ in scores)
+    assert first == second
+    refused = (
+        (other, "1,0,more,y", "line 7: expected one of ['lo', 'mid', 'hi'] for attribute 'size'"),
+        (ORDER.replace("lo,mid", "mid,lo"), "{2 lo}", "line 4: expected 'lo' as first value of"),
+        (ORDER.replace("{n,y}", "numeric"), "1,0,lo,1", "line 7: expected one of ['n', 'y'] for"),
+    )
+    for order, row, words in refused:
+        code, _, err = run("evaluate", model, write_nominal(test, order, row))
+        assert code == 2, err
+        assert words in err
+    # models of before do not say in which order the values were
+    stored = load_model(model)
+    reading = {key: value for key, value in stored.reading.items() if key != "declared"}
+    save_model(model, **{**vars(stored), "reading": reading, "versions": None})
+    assert run("predict", model, train) == known
+    for wrong in ([], {"size": []}, {"size": [1]}, {"size": "lo"}):
+        reading["declared"] = wrong
+        save_model(model, **{**vars(stored), "reading": reading, "versions": None})
+        assert "how its training file was read" in run("predict", model, train)[2]
+
+
 def test_gaps_in_arff_files_are_filled_if_wanted(tmp_path: Path, run: Run) -> None:
     train = write_arff(tmp_path / "a.arff", *TRAIN, "toy: -C 3")
     head, _, rows = train.read_text().partition("@data\n")

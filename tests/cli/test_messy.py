@@ -119,6 +119,28 @@ def test_bad_cells_count_as_missing_and_are_told(tmp_path: Path, run: Run) -> No
     assert "'price', line 5: expected a number, found 'on request'" in err
 
 
+def test_a_column_without_any_known_category_is_told(tmp_path: Path, run: Run) -> None:
+    rows = [f"{i % 7},{'TRUE' if i % 2 else 'FALSE'},{'ab'[i % 2]}" for i in range(300)]
+    train, model = tmp_path / "a.csv", tmp_path / "m.skops"
+    train.write_text("\n".join(["x,paid,tags", *rows]))
+    fit = ("--label-column", "tags", "--categorical", "paid", "--alpha", 1)
+    assert run("fit", train, *fit, "-o", model)[0] == 0
+    new = write(tmp_path / "b.xlsx", pd.DataFrame({"x": [1, 2, 3], "paid": [True, None, False]}))
+    words = (
+        "column 'paid': none of {} cells has a value that the model knows, the first is 'True'\n"
+    )
+    code, _, err = run("predict", model, new)
+    assert (code, err) == (0, "fbeta: " + words.format(2))
+    # said once for a file in blocks; not where one category is known, or all cells are missing
+    new = write(tmp_path / "b.csv", pd.DataFrame({"x": 1, "paid": ["True", "False"] * 150}))
+    err = run("predict", model, new, "--memory", "100kB", "-o", tmp_path / "out.csv")[2]
+    assert words.format(300) in err
+    assert err.count("that the model knows") == 1
+    for cells in (["True", "TRUE"], [None, None]):
+        new = write(tmp_path / "c.csv", pd.DataFrame({"x": [1, 2], "paid": cells}))
+        assert run("predict", model, new)[2] == ""
+
+
 def test_dates_that_could_be_two_say_how_they_are_read(tmp_path: Path, run: Run) -> None:
     frame, model = messy(100, 0), tmp_path / "m.skops"
     train = write(tmp_path / "a.csv", frame.assign(when=pd.date_range("2024-01-01", periods=100)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fbeta.datasets import DatasetError, read_meka, read_mulan
+from fbeta.datasets import DatasetError, join_split, read_meka, read_mulan
 
 XML = '<?xml version="1.0"?>\n<labels>\n<label name="A"/>\n<label name="B"/>\n</labels>\n'
 HEADER = """% a comment
@@ -347,3 +347,15 @@ def test_broken_meka(write, relation: str, expected: str) -> None:
     with pytest.raises(DatasetError) as error:
         read_meka(path)
     assert message(error).startswith(f"{path}, line 2: expected {expected}")
+
+
+def test_parts_that_declare_nominal_values_in_another_order_are_not_joined(write) -> None:
+    xml, turned = (
+        write("toy.xml", XML),
+        DENSE.replace("{red, 'dark green', blue}", "{blue,red,'dark green'}"),
+    )
+    train, test = read_mulan(write("a.arff", DENSE), xml), read_mulan(write("b.arff", turned), xml)
+    assert train.declared == {"size": None, "colour": ("red", "dark green", "blue"), "age": None}
+    assert join_split(train, train).declared == train.declared
+    with pytest.raises(DatasetError, match="declare the values of nominal features differently"):
+        join_split(train, test)

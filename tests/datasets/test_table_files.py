@@ -168,3 +168,26 @@ def test_frames_are_read_like_files(tmp_path: Path) -> None:
         assert found.labels.to_numpy().tolist() == [[1, 1], [0, 0], [0, 1]]
         assert found.features["c"].tolist() == ["u", "v", "u"]
     assert read_table(frame).labels is None
+
+
+def test_errors_of_excel_are_text_and_empty_cells_are_gaps(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    rows = [["is_a", "x", "n"], [1, 2.5, 1.0], ["#REF!", "#DIV/0!", None], [0, None, 3.0]]
+    for row in [*rows, ["#N/A", "#N/A", "#N/A"], [None], [0, 1, 2], [None, None, None, None]]:
+        book.active.append(row)
+    assert book.active["B3"].data_type == "e"
+    path = tmp_path / "a.xlsx"
+    book.save(path)
+    table = FileFormat().read(path)
+    found = {name: cells.to_pylist() for name, cells in table.columns.items()}
+    assert found == {
+        "is_a": ["1", "#REF!", "0", None, None, "0"],
+        "x": ["2.5", "#DIV/0!", None, None, None, "1"],
+        "n": [1, None, 3, None, None, 2],
+    }
+    assert table.where(5) == "row 7"
+    with pytest.raises(DatasetError, match=r"row 3: expected 0 or 1 .*'#REF!'"):
+        read_table(path, label_prefix="is_")
+    with pytest.raises(DatasetError, match=r"row 3: expected a number in column 'x', .*'#DIV/0!'"):
+        table.numbers(["x"], "nan")

@@ -36,7 +36,7 @@ from fbeta.storage.onnx_export import to_onnx
 
 Form = StrEnum("Form", ["columns", "sets"])
 _TYPED_FORMATS = ("json", "jsonl", "parquet", "xlsx")
-_COUNT = re.compile(r"[\d,]+(?= cells cannot be read as )")  # in a note on the rows of a file
+_COUNT = re.compile(r"[\d,]+(?= cells (?:cannot|has a) )")  # in a note on the rows of a file
 _MAX_ROWS_EXPLAINED = 1_000  # that effects are measured on
 _BLOCK_ROWS_PER_BYTE = 1 / 20_000  # of predictions, which need little memory
 

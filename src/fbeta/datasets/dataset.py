@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ Indices = NDArray[np.intp]
 Features: TypeAlias = FloatArray | sparse.csr_array
 PathLike = str | os.PathLike[str]
 Missing = Literal["error", "nan", "mean"]
+Declared = Mapping[str, Sequence[str] | None]
 
 _NEWLINE = re.compile(rb"\r\n|\r|\n")
 _MAX_QUOTED_CHARACTERS = 60
@@ -76,6 +77,9 @@ class Dataset:
         What to call the data in tables and messages.
     train, test : ndarray of int or None
         Row numbers of the two parts of the prescribed split; both or neither.
+    declared : mapping from str to sequence of str or None, or None
+        Nominal values, in order, of each ARFF attribute in `X`, None for a numeric one; None where
+        the format declares none.
 
     Raises
     ------
@@ -95,6 +99,7 @@ class Dataset:
     name: str = ""
     train: Indices | None = None
     test: Indices | None = None
+    declared: Declared | None = None
 
     def __post_init__(self) -> None:
         X: Any = self.X
@@ -223,6 +228,8 @@ def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Datase
         raise DatasetError(f"train has {train.n_features} features, but test has {test.n_features}")
     if train.feature_names != test.feature_names:
         raise DatasetError("train and test name their features differently")
+    if None not in (train.declared, test.declared) and train.declared != test.declared:
+        raise DatasetError("train and test declare the values of nominal features differently")
     if train.label_names != test.label_names:
         raise DatasetError("train and test name their labels differently")
     stack = sparse.vstack if sparse.issparse(train.X) or sparse.issparse(test.X) else np.vstack
@@ -235,6 +242,7 @@ def join_split(train: Dataset, test: Dataset, name: str | None = None) -> Datase
         name=train.name if name is None else name,
         train=rows[: train.n_samples],
         test=rows[train.n_samples :],
+        declared=train.declared,
     )
 
 

@@ -15,7 +15,7 @@ from scipy import sparse
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from fbeta.datasets.cells import to_number
-from fbeta.datasets.dataset import Dataset, PathLike, fail, read_bytes, read_lines
+from fbeta.datasets.dataset import Dataset, Declared, PathLike, fail, read_bytes, read_lines
 from fbeta.datasets.label_columns import TableLabels
 
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
@@ -48,7 +48,7 @@ class ArffFile:
     path: PathLike
     relation: str  # the text after @relation, empty if there is none
     relation_line: int
-    attributes: Mapping[str, tuple[tuple[str, ...] | None, int]]  # nominal values, and the line
+    attributes: Mapping[str, tuple[Sequence[str] | None, int]]  # nominal values, and the line
     data_line: int
     matrix: Any = None  # (n, c): numbers, and places of nominal values from 0; NaN where missing
     row_lines: Sequence[int] = ()
@@ -74,8 +74,13 @@ class ArffFile:
         return list(self.attributes)[columns[0]], self.row_lines[rows[0]], found
 
 
-def read_arff_file(path: PathLike, encoding: str, drop: Sequence[str]) -> ArffFile:
-    """Read a dense or sparse file of numeric and nominal attributes, but for those to drop."""
+def read_arff_file(
+    path: PathLike, encoding: str, drop: Sequence[str], declared: Declared | None = None
+) -> ArffFile:
+    """Read a dense or sparse file of numeric and nominal attributes, but for those to drop.
+
+    Attributes named in ``declared`` have its nominal values, in its order, not those of the file.
+    """
     text = read_lines(path, encoding)
     header = _parse_header(path, text)
     rows = {
@@ -85,7 +90,16 @@ def read_arff_file(path: PathLike, encoding: str, drop: Sequence[str]) -> ArffFi
     }
     if not rows:
         raise fail(path, len(text), "at least one row after @data")
+    own, known = header.attributes, declared or {}
+    attributes = {name: (known.get(name, values), line) for name, (values, line) in own.items()}
+    header = replace(header, attributes=attributes)
     found = replace(header, matrix=_matrix(header, rows), row_lines=list(rows))
+    # a sparse row leaves out the first value that its own file declares, or 0
+    for name, (values, place) in own.items() if sparse.issparse(found.matrix) else ():
+        first, implied = (attributes[name][0] or "0")[0], (values or "0")[0]
+        if first != implied:
+            expected = f"{first!r} as first value of attribute {name!r}, as in the training file"
+            raise fail(path, place, expected, implied)
     return found.take([name for name in found.attributes if name not in drop])
 
 

@@ -12,13 +12,19 @@ import numpy as np
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 
-from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, cell_at, is_list, is_text
+from fbeta.datasets.cells import MICROSECONDS_PER_DAY, arrow, categories, cell_at, is_list, is_text
 from fbeta.datasets.column_kinds import KINDS, ColumnKind, is_ambiguous
 from fbeta.datasets.dataset import Dataset, DatasetError, quoted
 from fbeta.datasets.label_columns import DELIMITERS, LabelColumns, TableLabels
 from fbeta.datasets.matrix_files import read_svmlight
 from fbeta.datasets.mulan import Nominal, fill_gaps, read_arff, read_meka, read_mulan
-from fbeta.datasets.table_encoder import ORDER_WORDS, DateColumn, NumberColumn, TableEncoder
+from fbeta.datasets.table_encoder import (
+    ORDER_WORDS,
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
+    TableEncoder,
+)
 from fbeta.datasets.table_files import TABLE_FORMATS, FileFormat, Table, refuse
 from fbeta.datasets.tables import column_kinds
 
@@ -125,13 +131,14 @@ def _read_arff(path: Path, options: TrainingOptions) -> TrainingData:
         data = read_mulan(path, options.labels_xml, **given)
     else:
         data = read_meka(path, n_labels=options.n_labels, **given)
+    remembered = {"nominal": nominal, "declared": dict(data.declared or {})}
     if not fills:
-        return TrainingData(data, {"nominal": nominal})
+        return TrainingData(data, remembered)
     means = SimpleImputer().fit(data.X).statistics_
     if np.isnan(means).any():
         raise DatasetError(f"{path}: a column has no value to take the mean of")
     data = replace(data, X=fill_gaps(data.X, means))
-    return TrainingData(data, {"nominal": nominal, "means": means.tolist()})
+    return TrainingData(data, {**remembered, "means": means.tolist()})
 
 
 def fit_encoder(
@@ -204,6 +211,7 @@ class ModelInput:
             and isinstance(delimiter, str)
             and delimiter != ""
             and reading.get("nominal", "codes") in ("codes", "onehot")
+            and _is_declared(reading.get("declared", {}))
             and isinstance(means, list)
             and len(means) == width
             and all(isinstance(mean, float) for mean in means)
@@ -233,6 +241,7 @@ class ModelInput:
             drop=() if labelled else names,
             missing="nan" if "means" in reading else "error",
             nominal=reading.get("nominal", "codes"),
+            declared=reading.get("declared"),  # older models have none
         )
         X = self._align(data.X, data.feature_names, path)
         return InputRows(X, TableLabels(data.Y, names) if labelled else None)
@@ -306,15 +315,29 @@ class ModelInput:
         return fill_gaps(X, stored.reading["means"]) if "means" in stored.reading else X
 
 
+def _is_declared(found: Any) -> bool:
+    """Return whether each feature has None, or a list of at least one nominal value."""
+    values = found.values() if isinstance(found, dict) else [()]
+    return all(
+        v is None or (isinstance(v, list | tuple) and v and all(isinstance(w, str) for w in v))
+        for v in values
+    )
+
+
 def parse_cells(
     table: Table, name: str, part: Any, ways: dict[str, str] | None = None
 ) -> tuple[Any, str]:
-    """Return cells as the part of an encoder takes them, and a note where some cannot be read.
+    """Return cells as the part of an encoder takes them, and a note where it knows too few.
 
     ``ways`` has the decimal mark or the order of dates of the blocks before, by column; by default
     it is that of the training. A block that needs another is an error.
     """
     cells = table.columns[name]
+    if isinstance(part, CategoryColumn) and any(part.values):
+        filled = [word for word in categories(cells).to_pylist() if word]
+        if filled and not {*filled} & {*part.values}:
+            count = f"none of {len(filled):,} cells has a value that the model knows"
+            return cells, f"column {name!r}: {count}, the first is {filled[0][:40]!r}"
     if not isinstance(part, NumberColumn | DateColumn):
         return cells, ""
     trained = part.decimal if isinstance(part, NumberColumn) else part.order

@@ -15,7 +15,15 @@ from scipy import sparse
 from sklearn.impute import SimpleImputer
 
 from fbeta._array import check_choice
-from fbeta.datasets.dataset import Dataset, Labels, Missing, PathLike, fail, join_split
+from fbeta.datasets.dataset import (
+    Dataset,
+    Declared,
+    Labels,
+    Missing,
+    PathLike,
+    fail,
+    join_split,
+)
 from fbeta.datasets.matrix_files import ArffFile, read_arff_file
 
 Nominal = Literal["codes", "onehot"]
@@ -154,8 +162,12 @@ def read_arff(
     drop: Sequence[str] = (),
     nominal: Nominal = "codes",
     missing: Missing = "error",
+    declared: Declared | None = None,
 ) -> Dataset:
-    """Read an ARFF file whose labels are known by name; attributes to `drop` need not be there."""
+    """Read an ARFF file whose labels are known by name, as a training file ``declared`` features.
+
+    Attributes to `drop` need not be there.
+    """
 
     def find(table: ArffFile) -> Sequence[str]:
         for label in labels:
@@ -163,7 +175,7 @@ def read_arff(
                 raise fail(path, table.data_line, f"an attribute {label!r}", list(table.attributes))
         return labels
 
-    return _read((path, None), find, nominal, missing, None, drop=drop)
+    return _read((path, None), find, nominal, missing, None, drop=drop, declared=declared)
 
 
 def _read(
@@ -174,11 +186,12 @@ def _read(
     name: str | None,
     encoding: str = "utf-8",
     drop: Sequence[str] = (),
+    declared: Declared | None = None,
 ) -> Dataset:
     """Read one file, or a train and a test file with the same attributes."""
     check_choice("nominal", nominal, get_args(Nominal))
     check_choice("missing", missing, get_args(Missing))
-    tables = [read_arff_file(path, encoding, drop) for path in paths if path is not None]
+    tables = [read_arff_file(path, encoding, drop, declared) for path in paths if path is not None]
     first = tables[0]
     labels = find(first)
     others = [attribute for attribute in first.attributes if attribute not in set(labels)]
@@ -199,7 +212,8 @@ def _read(
     for table, Y in zip(features, truth, strict=True):
         X = table.matrix if fills is None else fill_gaps(table.matrix, fills)
         X, names = _expand(X, table.attributes, nominal)
-        sets.append(Dataset(X, Y, tuple(labels), names, stem))
+        values = {attribute: found for attribute, (found, _) in table.attributes.items()}
+        sets.append(Dataset(X, Y, tuple(labels), names, stem, declared=values))
     return sets[0] if len(sets) == 1 else join_split(sets[0], sets[1])
 
 

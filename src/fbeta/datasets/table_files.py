@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -351,23 +351,36 @@ def _read_parquet(path: PathLike, rows: int | None) -> Iterator[Table]:
 
 
 def _read_excel(path: PathLike) -> Table:
-    pandas = optional_import("pandas", "data", "reading Excel files")
-    optional_import("openpyxl", "data", "reading Excel files")
+    openpyxl = optional_import("openpyxl", "data", "reading Excel files")
     data = read_bytes(path)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
         if size > _MAX_UNPACKED_BYTES:
             raise ValueError(f"{size:,} bytes after unpacking, too many")
-        frame = pandas.read_excel(
-            io.BytesIO(data), engine="openpyxl", header=None, dtype=object, keep_default_na=False
+        book = openpyxl.load_workbook(
+            io.BytesIO(data), read_only=True, data_only=True, keep_links=False
         )
-        frame = frame.dropna(how="all") if frame.shape[1] else frame
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # a file may state others than it has
+        # pandas would make gaps of errors such as #REF!, which are text here
+        rows = [[_excel_cell(value) for value in row] for row in sheet.values]
     except Exception as error:
         raise fail(path, None, "an Excel file", str(error)) from error
-    if not len(frame):
+    while rows and not any(cell != "" for cell in rows[-1]):
+        rows.pop()
+    if not rows:
         raise fail(path, None, "a row of names in the first sheet")
-    header = ["" if cell is None else str(cell).strip() for cell in frame.iloc[0].tolist()]
-    columns = [object_cells(frame.iloc[1:, j].tolist()) for j in range(len(header))]
-    places = frame.index[1:].tolist()
-    return _named(path, header, columns, lambda row: f"row {places[row] + 1}")
+    columns = [list(cells) for cells in zip_longest(*rows, fillvalue="")]
+    while not any(cell != "" for cell in columns[-1]):
+        columns.pop()
+    header = [str(cells[0]).strip() for cells in columns]
+    cells = [object_cells(column[1:]) for column in columns]
+    return _named(path, header, cells, lambda row: f"row {row + 2}")
+
+
+def _excel_cell(value: Any) -> Any:
+    """Return a value of a sheet, an empty one as text, and a whole number as an integer."""
+    if value is None:
+        return ""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
