@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,13 @@ def fit(
     if printed and in_blocks:
         raise ValueError("--memory and --checkpoint: the model goes into a file")
     target = Path(STDOUT) if printed else output
-    check_output(target, [data, *([options.labels_xml] if options.labels_xml else [])])
+    inputs = [data, *([options.labels_xml] if options.labels_xml else [])]
+    check_output(target, inputs)
+    # a choice of alpha has a checkpoint of its own
+    for file in () if checkpoint is None else (checkpoint, f"{checkpoint}.search"):
+        check_output(file, inputs)
+        if os.path.realpath(file) == os.path.realpath(target):
+            raise ValueError(f"--checkpoint and --output both write {file}: expected two files")
     if in_blocks:
         stored, summary = _fit_blocks(data, model, options, search, memory, checkpoint)
     else:
