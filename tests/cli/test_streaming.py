@@ -168,6 +168,47 @@ def test_a_note_is_said_once(tmp_path, capsys):
     assert len(out.read_text().splitlines()) == 401
 
 
+def fit_with_id(folder, name):
+    rows = [f"R{i},{i % 7},{'ab'[i % 7 > 3]}" for i in range(40)]
+    (folder / "train.csv").write_text("\n".join([f"{name},x,tags", *rows]))
+    train = ["fit", folder / "train.csv", "--label-column", "tags", "--alpha", 1]
+    run(*train, "--id", name.strip('"'), "-o", folder / "m.skops")
+    return folder / "m.skops"
+
+
+@pytest.mark.parametrize(
+    ("files", "rows"),
+    [
+        ({"1.csv": "id,x\nR1,1\n", "2.csv": "x\n2\n"}, 1),
+        ({"1.csv": "x\n1\n2\n", "2.csv": "id,x\nR2,2\n"}, 2),
+        ({"1.jsonl": '{"id": "R1", "x": 1}\n' * 100 + '{"x": 2}\n'}, 100),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_blocks_with_other_columns_are_refused(tmp_path, capsys, files, rows, kind):
+    model, folder, out = fit_with_id(tmp_path, "id"), tmp_path / "new", tmp_path / f"out.{kind}"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    command = ["predict", model, folder, "--memory", "1kB", "--form", "columns", "-o", out]
+    assert main([str(word) for word in command]) == 2
+    err = capsys.readouterr().err
+    assert f"the first {rows} rows and the next must have the same columns: 'id'" in err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_a_name_of_several_lines_is_one_header(tmp_path, capsys, kind):
+    model = fit_with_id(tmp_path, '"my\nid"')
+    (tmp_path / "new.csv").write_text('"my\nid",x\n' + "".join(f"R{i},{i}\n" for i in range(250)))
+    texts = []
+    for more in ([], ["--memory", "1kB"]):
+        out = tmp_path / f"out{len(more)}.{kind}"
+        run("predict", model, tmp_path / "new.csv", "--form", "columns", "-o", out, *more)
+        texts.append(out.read_text())
+    assert texts[0] == texts[1]
+
+
 def test_a_label_called_na_is_the_same_in_all_blocks(tmp_path, capsys):
     tags = [("a;NA" if i < 50 else "NA") if i % 7 > 3 else "a" for i in range(400)]
     train = tmp_path / "a.csv"

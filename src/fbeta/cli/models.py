@@ -142,7 +142,7 @@ def predict(
     stored = reader.stored
     kept = None if keep is None else o.words(keep)
     text: dict[str, Any] = {"delimiter": options.between(stored), "safe": safe_csv}
-    notes, count = options.in_sets(stored, kind)[1], 0
+    notes, count, first = options.in_sets(stored, kind)[1], 0, list[str]()
     if memory is None:
         rows = reader.rows(data, labelled=False, keep=kept)
         table, count = options.columns(stored, rows, kind), rows.X.shape[0]
@@ -156,8 +156,14 @@ def predict(
             raise ValueError("--memory writes a CSV or JSON Lines file: give its name, --output")
         with write_atomically(target) as part, part.open("w", encoding="utf-8", newline="") as file:
             for rows in _blocks(data, reader, kept, memory):
-                lines = table_text(options.columns(stored, rows, kind), kind, **text)
-                file.write(lines.partition("\n")[2] if count and kind != "jsonl" else lines)
+                table = options.columns(stored, rows, kind)
+                first = first or list(table)
+                if apart := sorted(set(first) ^ set(table)):
+                    place = f"{data}: the first {count:,} rows and the next"
+                    raise ValueError(f"{place} must have the same columns: {quoted(apart)}")
+                lines = table_text(table, kind, **text)
+                head = table_text(dict.fromkeys(table, ()), kind, **text)
+                file.write(lines.removeprefix(head) if count else lines)
                 count += rows.X.shape[0]
                 notes += rows.notes
     for note in _summed(notes):
