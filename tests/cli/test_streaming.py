@@ -14,6 +14,7 @@ from sklearn.datasets import dump_svmlight_file
 from fbeta import FBetaClassifier
 from fbeta.cli import main
 from fbeta.datasets.model_data import ModelInput
+from fbeta.methods import METHODS
 from fbeta.storage.model_files import load_model
 
 from ..blocks.toys import make_rows
@@ -135,6 +136,51 @@ def test_what_does_not_go_together(files, tmp_path, capsys):
     run("fit", path, *options, "--alpha", 1, "-o", model, "--memory", "1GB")
     assert main(["predict", str(model), str(path), "--memory", "1GB"]) != 0
     assert "--output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("files", ["csv"], indirect=True)
+@pytest.mark.parametrize("memory", ["1GB", "20kB"])
+def test_a_choice_of_alpha_keeps_what_it_knows(files, tmp_path, capsys, memory):
+    path, options = files
+    scores = []
+    for more in ([], ["--memory", memory]):
+        command = ["fit", path, *options, "--alphas", "0.1,1", "--cv", 2, *more]
+        run(*command, "-o", tmp_path / "m.skops")
+        search = load_model(tmp_path / "m.skops").classifier
+        assert list(search.cv_results_["alpha"]) == [0.1, 1]
+        capsys.readouterr()
+        run("predict", tmp_path / "m.skops", path, "--expected")
+        rows = csv.DictReader(capsys.readouterr().out.splitlines())
+        scores.append([float(row["expected_fbeta"]) for row in rows])
+    if memory == "1GB":
+        np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
+
+
+def test_methods_without_blocks_are_refused(tmp_path, capsys):
+    train = tmp_path / "a.csv"
+    train.write_text("x,is_a\n" + "".join(f"{i % 7},{int(i % 7 > 3)}\n" for i in range(60)))
+    able = ["fbeta", "fbeta-all", "fbeta-origin", "br", "sized", "cardinality"]
+    words = f"fbeta: --memory and --checkpoint: the method must be {', '.join(able)}, not "
+    for method in METHODS:
+        command = ["fit", train, "--label-prefix", "is_", "--memory", "1GB", "--method", method]
+        command += ["--alphas", "1"] if method in able and method != "sized" else []
+        code = main([str(word) for word in (*command, "-o", tmp_path / "m.skops")])
+        err = capsys.readouterr().err
+        assert code == (0 if method in able else 2), err
+        assert method in able or err == f"{words}{method}\n"
+
+
+def test_files_without_rows_are_refused(tmp_path, capsys):
+    model, empty, out = fit_with_id(tmp_path, "id"), tmp_path / "empty.csv", tmp_path / "out.csv"
+    empty.write_text("id,x,tags\n")
+    fit = ["fit", empty, "--label-column", "tags", "--alpha", "1"]
+    for command in (["predict", model, empty], fit):
+        for more in ([], ["--memory", "1GB"]):
+            assert main([str(word) for word in (*command, "-o", out, *more)]) == 2
+            err = capsys.readouterr().err
+            assert f"{empty}" in err
+            assert "expected at least one row" in err
+            assert not out.exists()
 
 
 @pytest.mark.parametrize(

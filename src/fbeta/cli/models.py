@@ -22,7 +22,7 @@ from fbeta.blocks.files import list_files
 from fbeta.blocks.rows import parse_memory
 from fbeta.cli import options as o
 from fbeta.cli.app import MAX_ROWS_SHOWN, command, echo_data, first_of, print_table, stderr
-from fbeta.datasets.dataset import quoted
+from fbeta.datasets.dataset import fail, quoted
 from fbeta.datasets.model_data import InputRows, ModelInput
 from fbeta.datasets.table_files import TABLE_FORMATS, TABLE_SUFFIXES
 from fbeta.datasets.tables import plain_values, save_table, table_text
@@ -166,6 +166,8 @@ def predict(
                 file.write(lines.removeprefix(head) if count else lines)
                 count += rows.X.shape[0]
                 notes += rows.notes
+            if not count:
+                raise fail(data, None, "at least one row")
     for note in _summed(notes):
         stderr(f"fbeta: {note}")
     if target is not None:
