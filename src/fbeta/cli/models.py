@@ -316,13 +316,14 @@ def _draw(
     """Draw F_beta against beta, and actual against expected F_beta."""
     classifier = stored.classifier
     name = type(getattr(classifier, "best_estimator_", classifier)).__name__
-    by_beta = evaluation.scores_by_beta(stored, test.X, test.labels.Y)
+    truth, predicted = test.labels.with_unknown(predicted)
+    by_beta = evaluation.scores_by_beta(stored, test.X, truth)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
     if expected is not None:
         lines = {name: expected}
         if getattr(classifier, "calibration_", None) is not None:
             lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
-        actual = fbeta_per_instance(test.labels.Y, predicted, beta)
+        actual = fbeta_per_instance(truth, predicted, beta)
         bins = {n: evaluation.calibration_bins(e, actual) for n, e in lines.items()}
         chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")
