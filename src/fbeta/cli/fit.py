@@ -70,8 +70,8 @@ def fit(
     target = Path(STDOUT) if printed else output
     inputs = [data, *([options.labels_xml] if options.labels_xml else [])]
     check_output(target, inputs)
-    if in_blocks and not model._streams:
-        able = ", ".join(name for name in METHODS if make_method(name)._streams)
+    if in_blocks and not model.streams:
+        able = ", ".join(name for name in METHODS if make_method(name).streams)
         raise ValueError(f"--memory and --checkpoint: the method must be {able}, not {method}")
     # a choice of alpha has a checkpoint of its own
     for file in () if checkpoint is None else (checkpoint, f"{checkpoint}.search"):
