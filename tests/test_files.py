@@ -49,6 +49,23 @@ def test_an_input_is_not_written_over_by_whatever_name(tmp_path: Path) -> None:
 
 
 @posix
+def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "circle").symlink_to(folder)
+    (folder / "a.csv").write_text("data")
+    (tmp_path / "b.csv").write_text("data")
+    (folder / "soft.csv").symlink_to("../b.csv")
+    (tmp_path / "same").symlink_to("in")
+    os.link(folder / "a.csv", tmp_path / "hard.csv")
+    for path in ("in/a.csv", "in/new.csv", "same/new.csv", "b.csv", "hard.csv"):
+        with pytest.raises(ValueError, match=r"is a file of the folder .*in, which is an input"):
+            check_output(tmp_path / path, [tmp_path / "absent", folder])
+    for path in ("new.csv", "in/deep/new.csv"):
+        check_output(tmp_path / path, [folder])
+
+
+@posix
 def test_links_stay_and_modes_too(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     target = tmp_path / "deep" / "real.txt"

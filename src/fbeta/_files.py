@@ -40,14 +40,16 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 def check_output(path: PathLike, inputs: Iterable[PathLike] = ()) -> None:
     """Raise ``ValueError`` if a file cannot be written, or is one of the inputs under any name.
 
-    Call it before the work whose result is to be written. The input ``"-"`` is standard input.
+    Call it before the work whose result is to be written. The input ``"-"`` is standard input; a
+    folder stands for its files, those that are there and those that would be.
     """
     if _descriptor(path) is not None:
         return
-    if any(_same_file(path, source) for source in inputs):
-        raise ValueError(
-            f"{path}: is an input of the same command: choose another name for the output"
-        )
+    for source in inputs:
+        if _same_file(path, source):
+            found = f"a file of the folder {source}, which is " if os.path.isdir(source) else ""
+            found += "an input of the same command"
+            raise ValueError(f"{path}: is {found}: choose another name for the output")
     if Path(path).suffix.lower() == ".gz":
         raise ValueError(f"{path}: outputs are not compressed: choose a name without .gz")
     try:
@@ -83,6 +85,10 @@ def _check_folder(folder: Path, path: PathLike) -> None:
 
 def _same_file(path: PathLike, source: PathLike) -> bool:
     """Whether a path leads to a regular file that is read; absent inputs are reported later."""
+    if os.path.isdir(source):
+        if Path(os.path.realpath(path)).parent == Path(os.path.realpath(source)):
+            return True
+        return any(_same_file(path, file) for file in Path(source).iterdir() if file.is_file())
     with suppress(OSError):
         found = os.fstat(0) if os.fspath(source) == "-" else os.stat(source)
         return stat.S_ISREG(found.st_mode) and os.path.samestat(os.stat(path), found)

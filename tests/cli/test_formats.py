@@ -269,6 +269,33 @@ def test_evaluate_prints_a_table_and_draws(model: Path, tmp_path: Path, run: Run
     assert {p.name for p in (tmp_path / "plots").iterdir()} == {"betas.png", "calibration.png"}
 
 
+def test_plots_count_labels_never_seen_as_missed(
+    model: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    X, Y = TEST
+    test = write_csv(tmp_path / "t.csv", X, Y)
+    head, *rows = test.read_text().splitlines()
+    test.write_text(
+        "\n".join([f"{head},is_new", *(f"{row},{i % 2}" for i, row in enumerate(rows))])
+    )
+    drawn = {}
+    for name in ("beta_chart", "calibration_chart"):
+        monkeypatch.setattr(
+            f"fbeta.cli.models.{name}", lambda _, v, *a, n=name: drawn.update({n: v})
+        )
+    monkeypatch.setattr("fbeta.cli.models.save_picture", lambda *given: None)
+    code, out, _ = run("evaluate", model, test, "--json", "--plots", tmp_path / "plots")
+    assert code == 0
+    found = json.loads(out)
+    assert found["unseen"] == {"is_new": 15}
+    (by_beta,) = drawn["beta_chart"].values()
+    assert by_beta["1"] == pytest.approx(found["fbeta"])
+    bins = next(iter(drawn["calibration_chart"].values()))
+    actual = np.average([b["actual"] for b in bins], weights=[b["count"] for b in bins])
+    assert actual == pytest.approx(found["fbeta"])
+
+
 def test_models_from_python_have_any_form(tmp_path: Path, run: Run) -> None:
     X, Y = TRAIN
     names = [f"is_{name}" for name in LABELS]

@@ -70,6 +70,29 @@ def test_inputs_are_never_outputs(model: Path, tmp_path: Path, run: Run) -> None
     assert (train.read_bytes(), model.read_bytes()) == (before, kept)
 
 
+def test_a_folder_and_a_checkpoint_are_safe(model: Path, tmp_path: Path, run: Run) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    data = write_csv(folder / "p1.csv", *TRAIN)
+    before, kept = data.read_bytes(), model.read_bytes()
+    fit = ("fit", folder, *FIT, "--memory", "1GB")
+    elsewhere = (*fit, "-o", tmp_path / "m.skops", "--checkpoint")
+    for command, words in (
+        ((*fit, "-o", data), "is an input"),
+        ((*fit, "-o", folder / "out.skops"), "is an input"),
+        ((*elsewhere, data), "is an input"),
+        ((*elsewhere, tmp_path / "m.skops"), "expected two files"),
+        (("predict", model, folder, "--memory", "1GB", "-o", data), "is an input"),
+        (("predict", model, folder, "--memory", "1GB", "-o", folder / "o.csv"), "is an input"),
+    ):
+        code, out, err = run(*command)
+        assert (code, out) == (2, ""), command
+        assert words in err
+        assert err.count("\n") == 1
+    assert [path.name for path in folder.iterdir()] == ["p1.csv"]
+    assert (data.read_bytes(), model.read_bytes()) == (before, kept)
+
+
 @pytest.mark.slow
 def test_the_standard_input_is_no_output(tmp_path: Path) -> None:
     train = write_csv(tmp_path / "train.csv", *TRAIN)

@@ -14,6 +14,7 @@ from sklearn.datasets import dump_svmlight_file
 from fbeta import FBetaClassifier
 from fbeta.cli import main
 from fbeta.datasets.model_data import ModelInput
+from fbeta.methods import METHODS
 from fbeta.storage.model_files import load_model
 
 from ..blocks.toys import make_rows
@@ -137,6 +138,51 @@ def test_what_does_not_go_together(files, tmp_path, capsys):
     assert "--output" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("files", ["csv"], indirect=True)
+@pytest.mark.parametrize("memory", ["1GB", "20kB"])
+def test_a_choice_of_alpha_keeps_what_it_knows(files, tmp_path, capsys, memory):
+    path, options = files
+    scores = []
+    for more in ([], ["--memory", memory]):
+        command = ["fit", path, *options, "--alphas", "0.1,1", "--cv", 2, *more]
+        run(*command, "-o", tmp_path / "m.skops")
+        search = load_model(tmp_path / "m.skops").classifier
+        assert list(search.cv_results_["alpha"]) == [0.1, 1]
+        capsys.readouterr()
+        run("predict", tmp_path / "m.skops", path, "--expected")
+        rows = csv.DictReader(capsys.readouterr().out.splitlines())
+        scores.append([float(row["expected_fbeta"]) for row in rows])
+    if memory == "1GB":
+        np.testing.assert_allclose(scores[1], scores[0], rtol=1e-9)
+
+
+def test_methods_without_blocks_are_refused(tmp_path, capsys):
+    train = tmp_path / "a.csv"
+    train.write_text("x,is_a\n" + "".join(f"{i % 7},{int(i % 7 > 3)}\n" for i in range(60)))
+    able = ["fbeta", "fbeta-all", "fbeta-origin", "br", "sized", "cardinality"]
+    words = f"fbeta: --memory and --checkpoint: the method must be {', '.join(able)}, not "
+    for method in METHODS:
+        command = ["fit", train, "--label-prefix", "is_", "--memory", "1GB", "--method", method]
+        command += ["--alphas", "1"] if method in able and method != "sized" else []
+        code = main([str(word) for word in (*command, "-o", tmp_path / "m.skops")])
+        err = capsys.readouterr().err
+        assert code == (0 if method in able else 2), err
+        assert method in able or err == f"{words}{method}\n"
+
+
+def test_files_without_rows_are_refused(tmp_path, capsys):
+    model, empty, out = fit_with_id(tmp_path, "id"), tmp_path / "empty.csv", tmp_path / "out.csv"
+    empty.write_text("id,x,tags\n")
+    fit = ["fit", empty, "--label-column", "tags", "--alpha", "1"]
+    for command in (["predict", model, empty], fit):
+        for more in ([], ["--memory", "1GB"]):
+            assert main([str(word) for word in (*command, "-o", out, *more)]) == 2
+            err = capsys.readouterr().err
+            assert f"{empty}" in err
+            assert "expected at least one row" in err
+            assert not out.exists()
+
+
 @pytest.mark.parametrize(
     ("no", "code", "words"),
     [
@@ -166,6 +212,47 @@ def test_a_note_is_said_once(tmp_path, capsys):
     assert err.count("cells cannot be read as numbers") == 1
     assert "400 cells cannot be read as numbers and count as missing, the first in line 2" in err
     assert len(out.read_text().splitlines()) == 401
+
+
+def fit_with_id(folder, name):
+    rows = [f"R{i},{i % 7},{'ab'[i % 7 > 3]}" for i in range(40)]
+    (folder / "train.csv").write_text("\n".join([f"{name},x,tags", *rows]))
+    train = ["fit", folder / "train.csv", "--label-column", "tags", "--alpha", 1]
+    run(*train, "--id", name.strip('"'), "-o", folder / "m.skops")
+    return folder / "m.skops"
+
+
+@pytest.mark.parametrize(
+    ("files", "rows"),
+    [
+        ({"1.csv": "id,x\nR1,1\n", "2.csv": "x\n2\n"}, 1),
+        ({"1.csv": "x\n1\n2\n", "2.csv": "id,x\nR2,2\n"}, 2),
+        ({"1.jsonl": '{"id": "R1", "x": 1}\n' * 100 + '{"x": 2}\n'}, 100),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_blocks_with_other_columns_are_refused(tmp_path, capsys, files, rows, kind):
+    model, folder, out = fit_with_id(tmp_path, "id"), tmp_path / "new", tmp_path / f"out.{kind}"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    command = ["predict", model, folder, "--memory", "1kB", "--form", "columns", "-o", out]
+    assert main([str(word) for word in command]) == 2
+    err = capsys.readouterr().err
+    assert f"the first {rows} rows and the next must have the same columns: 'id'" in err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_a_name_of_several_lines_is_one_header(tmp_path, capsys, kind):
+    model = fit_with_id(tmp_path, '"my\nid"')
+    (tmp_path / "new.csv").write_text('"my\nid",x\n' + "".join(f"R{i},{i}\n" for i in range(250)))
+    texts = []
+    for more in ([], ["--memory", "1kB"]):
+        out = tmp_path / f"out{len(more)}.{kind}"
+        run("predict", model, tmp_path / "new.csv", "--form", "columns", "-o", out, *more)
+        texts.append(out.read_text())
+    assert texts[0] == texts[1]
 
 
 def test_a_label_called_na_is_the_same_in_all_blocks(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fbeta.blocks.rows import MEMORY
 from fbeta.cli import app
 from fbeta.cli import options as o
 from fbeta.datasets import TableEncoder
-from fbeta.datasets.dataset import quoted
+from fbeta.datasets.dataset import fail, quoted
 from fbeta.datasets.model_data import (
     ModelInput,
     TrainingData,
@@ -67,7 +68,16 @@ def fit(
     if printed and in_blocks:
         raise ValueError("--memory and --checkpoint: the model goes into a file")
     target = Path(STDOUT) if printed else output
-    check_output(target, [data, *([options.labels_xml] if options.labels_xml else [])])
+    inputs = [data, *([options.labels_xml] if options.labels_xml else [])]
+    check_output(target, inputs)
+    if in_blocks and not model.streams:
+        able = ", ".join(name for name in METHODS if make_method(name).streams)
+        raise ValueError(f"--memory and --checkpoint: the method must be {able}, not {method}")
+    # a choice of alpha has a checkpoint of its own
+    for file in () if checkpoint is None else (checkpoint, f"{checkpoint}.search"):
+        check_output(file, inputs)
+        if os.path.realpath(file) == os.path.realpath(target):
+            raise ValueError(f"--checkpoint and --output both write {file}: expected two files")
     if in_blocks:
         stored, summary = _fit_blocks(data, model, options, search, memory, checkpoint)
     else:
@@ -212,7 +222,6 @@ def _fit_blocks(
         blocks.checkpoint = checkpoint
         blocks.progress = lambda news: show(app.pass_words(news, time.perf_counter() - begin))
         model, found = search.fit(model, blocks)
-    model = getattr(model, "best_estimator_", model)
     features = None if blocks.feature_names is None else tuple(blocks.feature_names.tolist())
     return StoredModel(with_encoder(encoder, model), names, features, remembered), {
         "rows": blocks.n_rows,
@@ -229,7 +238,9 @@ def _table_options(
     first: Path, options: TrainingOptions
 ) -> tuple[TableEncoder | None, dict[str, Any], dict[str, Any]]:
     """Fit an encoder to the first rows; return it, what is stored and the options of blocks."""
-    sample = next(options.source.blocks(first, _SAMPLE_ROWS))
+    sample = next(options.source.blocks(first, _SAMPLE_ROWS), None)
+    if sample is None:
+        raise fail(first, None, "at least one row")
     columns = column_kinds(sample, options.labels, options.kinds, options.drop)
     encoder = fit_encoder(sample, columns, options.missing)
     labels = options.labels.read(sample)

@@ -22,7 +22,7 @@ from fbeta.blocks.files import list_files
 from fbeta.blocks.rows import parse_memory
 from fbeta.cli import options as o
 from fbeta.cli.app import MAX_ROWS_SHOWN, command, echo_data, first_of, print_table, stderr
-from fbeta.datasets.dataset import quoted
+from fbeta.datasets.dataset import fail, quoted
 from fbeta.datasets.model_data import InputRows, ModelInput
 from fbeta.datasets.table_files import TABLE_FORMATS, TABLE_SUFFIXES
 from fbeta.datasets.tables import plain_values, save_table, table_text
@@ -142,7 +142,7 @@ def predict(
     stored = reader.stored
     kept = None if keep is None else o.words(keep)
     text: dict[str, Any] = {"delimiter": options.between(stored), "safe": safe_csv}
-    notes, count = options.in_sets(stored, kind)[1], 0
+    notes, count, first = options.in_sets(stored, kind)[1], 0, list[str]()
     if memory is None:
         rows = reader.rows(data, labelled=False, keep=kept)
         table, count = options.columns(stored, rows, kind), rows.X.shape[0]
@@ -156,10 +156,18 @@ def predict(
             raise ValueError("--memory writes a CSV or JSON Lines file: give its name, --output")
         with write_atomically(target) as part, part.open("w", encoding="utf-8", newline="") as file:
             for rows in _blocks(data, reader, kept, memory):
-                lines = table_text(options.columns(stored, rows, kind), kind, **text)
-                file.write(lines.partition("\n")[2] if count and kind != "jsonl" else lines)
+                table = options.columns(stored, rows, kind)
+                first = first or list(table)
+                if apart := sorted(set(first) ^ set(table)):
+                    place = f"{data}: the first {count:,} rows and the next"
+                    raise ValueError(f"{place} must have the same columns: {quoted(apart)}")
+                lines = table_text(table, kind, **text)
+                head = table_text(dict.fromkeys(table, ()), kind, **text)
+                file.write(lines.removeprefix(head) if count else lines)
                 count += rows.X.shape[0]
                 notes += rows.notes
+            if not count:
+                raise fail(data, None, "at least one row")
     for note in _summed(notes):
         stderr(f"fbeta: {note}")
     if target is not None:
@@ -308,13 +316,14 @@ def _draw(
     """Draw F_beta against beta, and actual against expected F_beta."""
     classifier = stored.classifier
     name = type(getattr(classifier, "best_estimator_", classifier)).__name__
-    by_beta = evaluation.scores_by_beta(stored, test.X, test.labels.Y)
+    truth, predicted = test.labels.with_unknown(predicted)
+    by_beta = evaluation.scores_by_beta(stored, test.X, truth)
     save_picture([beta_chart("", {name: by_beta})], folder / "betas.png")
     if expected is not None:
         lines = {name: expected}
         if getattr(classifier, "calibration_", None) is not None:
             lines["by its statistics alone"] = stored.expected_fbeta(test.X, beta, calibrated=False)
-        actual = fbeta_per_instance(test.labels.Y, predicted, beta)
+        actual = fbeta_per_instance(truth, predicted, beta)
         bins = {n: evaluation.calibration_bins(e, actual) for n, e in lines.items()}
         chart = calibration_chart("", bins, [colour_of(n) for n in lines])
         save_picture([chart], folder / "calibration.png")

@@ -118,6 +118,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     - ``model``, ``rule`` and ``label_form``: what was fitted, what makes label sets of its output,
       and the form that the labels had;
+    - ``streams``: whether ``fit`` takes rows in blocks;
     - ``estimates(X)``: the output of the model, some rows at a time;
     - ``decide(X, betas)``: label sets for several betas from one run of the model;
     - ``alpha_shared``, ``alpha_path`` and ``alpha_paths``: fits for many alphas and folds;
@@ -137,6 +138,7 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     n_labels_: int
 
     model, rule, label_form = (property(attrgetter(n)) for n in ("_model", "_rule", "_label_form"))
+    streams = property(attrgetter("_streams"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -123,9 +123,13 @@ def label_scores(
 
 
 def scores_by_beta(model: Any, X: Any, Y: NDArray[Any]) -> dict[str, float]:
-    """Measure the predictions of one model for those of ``BETAS`` that it accepts."""
+    """Measure one model for those of ``BETAS`` that it accepts; it misses further columns of Y."""
     labels = model.decide(X, BETAS, expected=False, skip_refused=True).labels
-    return {f"{beta:g}": fbeta_score(Y, np.asarray(sets), beta) for beta, sets in labels.items()}
+    scores = {}
+    for beta, sets in labels.items():
+        padding = ((0, 0), (0, Y.shape[1] - np.shape(sets)[1]))
+        scores[f"{beta:g}"] = fbeta_score(Y, np.pad(np.asarray(sets), padding), beta)
+    return scores
 
 
 #: Eighths of an octave from 1/8 to 8: close enough that neighbours hardly differ.
