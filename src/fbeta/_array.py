@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from sklearn import get_config
 
 Array: TypeAlias = Any
 _NAMESPACES: dict[frozenset[type], ModuleType] = {}  # cache, by the types of arrays
@@ -79,6 +80,15 @@ def namespace_and_device(**arrays: Any) -> tuple[ModuleType, Any]:
 def _describe(place: tuple[ModuleType, Any]) -> str:
     name = place[0].__name__.removeprefix("array_api_compat.")
     return name if place[1] is None else f"{name} on {place[1]}"
+
+
+def check_library(coef: Any, X: Any, name: str, method: str) -> None:
+    """Raise where X has another library or device than the coefficients of a fitted model."""
+    if get_config()["array_api_dispatch"]:
+        own = {f"X of {name}.{method}()": X if is_tensor(X) else np.empty(0)}
+        namespace_and_device(coef_=coef, **own)
+    elif is_tensor(coef):
+        raise ValueError(f"{name} was fitted to tensors: set_config(array_api_dispatch=True) first")
 
 
 def widest_float(xp: Any, device: Any) -> Any:

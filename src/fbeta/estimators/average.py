@@ -17,7 +17,6 @@ from sklearn import config_context
 from fbeta._array import host_copy, is_tensor, optional_import
 from fbeta._threads import periodic_check
 from fbeta.estimators.base import all_or_nothing, in_blocks, views
-from fbeta.estimators.features import drop_weightless
 from fbeta.estimators.folds import Calibration
 from fbeta.estimators.members import (
     Candidate,
@@ -29,7 +28,7 @@ from fbeta.estimators.members import (
 )
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Weight
+from fbeta.linear.learner import Weight, drop_weightless
 from fbeta.statistics import observed_cardinalities
 from fbeta.statistics.codes import Estimates, LabelSetCode
 from fbeta.statistics.label_statistics import LabelStatistics

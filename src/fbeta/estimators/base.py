@@ -23,6 +23,7 @@ from fbeta._array import (
     array_namespace,
     check_beta,
     check_choice,
+    check_library,
     check_sample_weight,
     check_unmasked,
     concat,
@@ -32,16 +33,9 @@ from fbeta._array import (
 from fbeta.decoding.exact import exact_decode
 from fbeta.decoding.expected import expected_fbeta
 from fbeta.decoding.measures import Measure
-from fbeta.estimators.features import (
-    answer_blocks,
-    as_frame,
-    check_library,
-    drop_weightless,
-    encode_table,
-    pass_features_on,
-)
+from fbeta.estimators.features import answer_blocks, as_frame, encode_table, pass_features_on
 from fbeta.labels.forms import Indicator, LabelForm, materialise, read_labels
-from fbeta.linear.learner import Alphas, Rows, Weight, take_rows
+from fbeta.linear.learner import Alphas, Rows, Weight, drop_weightless, take_rows
 from fbeta.metrics import fbeta_score
 from fbeta.statistics.codes import Estimates
 
@@ -92,7 +86,8 @@ def answers(kind: str) -> Callable[[Method], Method]:
             check_is_fitted(fitted)
             if kind != "number" and in_blocks(X):
                 return answer_blocks(fitted, partial(getattr(fitted, name), **options), X, kind)
-            check_library(fitted, X, name)
+            model = getattr(getattr(fitted, "best_estimator_", fitted), "model", None)
+            check_library(getattr(model, "coef", None), X, type(fitted).__name__, name)
             return method(fitted, X, *rest, **options)
 
         return cast(Method, ask)
@@ -179,7 +174,9 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 draft._fit_blocks(source)
             else:
                 rows = draft._read_training(X, y, sample_weight)
-                draft._fit(*drop_weightless(*rows, getattr(draft, "cv", None)))
+                if rows[2] is not None:
+                    rows = drop_weightless(*rows, getattr(draft, "cv", None))
+                draft._fit(*rows)
         return self
 
     def _open(self, X: Any, y: Any, sample_weight: Any) -> RowSource | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn import get_config
-from sklearn.model_selection import PredefinedSplit
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
@@ -22,13 +21,11 @@ from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from fbeta._array import (
     check_unmasked,
-    is_tensor,
-    namespace_and_device,
     optional_import,
     to_numpy,
 )
 from fbeta.labels.containers import as_table, column_order, is_table
-from fbeta.linear.learner import Weight, take_rows
+from fbeta.linear.learner import Weight
 from fbeta.statistics.codes import MarginalCode, SizedCode
 
 MAX_SHUFFLED = 60  # features that are shuffled: those that go along most with any label
@@ -124,27 +121,6 @@ def check_classifier(estimator: Any, *methods: str) -> None:
                 UserWarning,
                 stacklevel=2,
             )
-
-
-def drop_weightless(X: Any, Y: Any, weight: Weight, cv: Any = None) -> tuple[Any, Any, Weight]:
-    """Leave out the rows of weight zero; raise where folds have the numbers of all rows."""
-    if weight is None or weight.all():
-        return X, Y, weight
-    if isinstance(cv, PredefinedSplit) or (isinstance(cv, Iterable) and cv != "auto"):
-        raise ValueError("cv has the numbers of rows: leave those of weight 0 out before fit")
-    rows = np.flatnonzero(weight)
-    return take_rows(X, rows), Y[rows], weight[rows]
-
-
-def check_library(fitted: Any, X: Any, method: str) -> None:
-    """Raise where X has another library or device than the data that a model was fitted to."""
-    model = getattr(getattr(fitted, "best_estimator_", fitted), "model", None)
-    coef, name = getattr(model, "coef", None), type(fitted).__name__
-    if get_config()["array_api_dispatch"]:
-        own = {f"X of {name}.{method}()": X if is_tensor(X) else np.empty(0)}
-        namespace_and_device(coef_=coef, **own)
-    elif is_tensor(coef):
-        raise ValueError(f"{name} was fitted to tensors: set_config(array_api_dispatch=True) first")
 
 
 def answer_blocks(estimator: Any, work: Callable[[Any], Any], X: Any, kind: str) -> Any:

@@ -24,7 +24,6 @@ from fbeta.estimators.base import all_or_nothing, views
 from fbeta.estimators.features import (
     check_classifier,
     check_takes_weight,
-    drop_weightless,
     fit_router,
     fit_weights,
 )
@@ -37,7 +36,7 @@ from fbeta.estimators.statistics_base import (
 )
 from fbeta.labels.forms import Indicator
 from fbeta.linear import LinearLearner
-from fbeta.linear.learner import Learner, Weight
+from fbeta.linear.learner import Learner, Weight, drop_weightless
 from fbeta.statistics.codes import Code, JointCode, MarginalCode, SizedCode
 from fbeta.statistics.encoding import constant_values, distinct_columns, read_matrix
 

@@ -27,10 +27,9 @@ from fbeta._array import (
     to_numpy,
 )
 from fbeta.estimators.base import all_or_nothing, views
-from fbeta.estimators.features import drop_weightless
 from fbeta.estimators.statistics_base import StatisticsClassifier
 from fbeta.labels.forms import Indicator
-from fbeta.linear.learner import Weight
+from fbeta.linear.learner import Weight, drop_weightless
 from fbeta.nn._inputs import Statistics
 from fbeta.nn.decoding import decode
 from fbeta.nn.heads import CardinalityHead, JointHead

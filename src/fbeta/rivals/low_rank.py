@@ -26,9 +26,9 @@ from fbeta.estimators.base import (
     validate_features,
     views,
 )
-from fbeta.estimators.features import drop_weightless
 from fbeta.labels.forms import form_of, read_labels
 from fbeta.linear import LinearLearner
+from fbeta.linear.learner import drop_weightless
 from fbeta.losses import Loss, get_loss
 from fbeta.metrics import fbeta_of_counts
 from fbeta.statistics import encode
