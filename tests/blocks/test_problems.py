@@ -316,3 +316,10 @@ def test_a_checkpoint_knows_rows_in_another_order(tmp_path):
         blocks = RowBlocks(features, labels, memory=SMALL, rows=500, checkpoint=path)
         with pytest.raises(CheckpointError, match=rf"\({what} differ\)"):
             FBetaClassifier(tol=1e-10).fit(blocks)
+
+
+@pytest.mark.parametrize("estimator", [FBetaClassifier(), CardinalityClassifier()])
+def test_too_little_memory_is_named(estimator):
+    X, Y = make_rows(300)
+    with pytest.raises(ValueError, match=r"memory is enough for \d+ rows.* at least 10 are needed"):
+        estimator.fit(RowBlocks(X, Y, memory=500, rows=100))

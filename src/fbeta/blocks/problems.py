@@ -35,6 +35,7 @@ from fbeta.statistics.codes import Code
 WORKING_SHARE = 4  # a quarter of the memory is for work with the held rows
 MAX_HELD_SHARE = 16  # at most one row in so many is held, unless these are too few
 MIN_HELD_PER_FEATURE = 200  # held rows for each feature that are enough
+MIN_HELD_ROWS = 10  # with fewer, folds could have none
 MIN_SINGLE_TOL = 1e-7  # tolerance below which a pass is in double precision
 REDRAW_AFTER = (2, 4, 8, 16, 32, 64)  # passes after which other rows are held
 CURVATURE_MARGIN = 4  # times the curvature of all rows, as the held rows have it
@@ -84,6 +85,9 @@ class BlockProblems:
             tallies = [*(summary.tally - own for own in source.deal(folds)), summary.tally]
         self.mean, self.constant = zip(*map(self._means, tallies), strict=True)
         # work with more rows would take longer than the passes that it saves
+        if not summary.complete and summary.capacity < MIN_HELD_ROWS:
+            words = f"memory is enough for {summary.capacity} rows beside the work with them"
+            raise ValueError(f"{words}: at least {MIN_HELD_ROWS} are needed, give more")
         useful = max(summary.n // MAX_HELD_SHARE, MIN_HELD_PER_FEATURE * (summary.n_features + 1))
         self.capacity = summary.capacity if summary.complete else min(summary.capacity, useful)
         build = partial(
