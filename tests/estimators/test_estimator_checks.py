@@ -25,8 +25,6 @@ from fbeta import (
     SizedClassifier,
 )
 
-WEIGHTED = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
-
 
 @parametrize_with_checks([FBetaClassifier(), SizedClassifier(), FBetaForest(n_estimators=5)])
 def test_scikit_learn_conventions(estimator, check):
@@ -50,12 +48,7 @@ def test_scikit_learn_conventions(estimator, check):
         FBetaEnsemble(
             [("joint", FBetaClassifier()), ("sized", SizedClassifier())], alphas=(0.1, 10.0), cv=2
         ),
-    ],
-    expected_failed_checks=lambda estimator: (
-        dict.fromkeys(WEIGHTED, "the folds of repeated rows are others")
-        if isinstance(estimator, FBetaDecoderCV)
-        else {}
-    ),
+    ]
 )
 def test_scikit_learn_conventions_of_the_others(estimator, check):
     check(estimator)

@@ -9,9 +9,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit
+from sklearn.naive_bayes import GaussianNB
 
 from fbeta import (
     AlphaSearchCV,
@@ -302,17 +303,30 @@ def test_row_numbers_of_folds_are_those_of_rows():
 
 @pytest.mark.parametrize(
     "estimator",
-    [FBetaDecoderCV(LogisticRegression()), FBetaEnsemble([("a", SizedClassifier())]), FBetaAuto()],
+    [
+        FBetaDecoderCV(GaussianNB()),
+        FBetaEnsemble([("a", SizedClassifier()), ("b", FBetaClassifier())], alphas=(1.0, 10.0)),
+        FBetaAuto(candidates=[("a", SizedClassifier())], replace=True, random_state=0),
+        AlphaSearchCV(SizedClassifier(), alphas=(0.1, 10.0)),
+    ],
     ids=lambda e: type(e).__name__,
 )
-def test_folds_with_row_numbers_beside_rows_without_weight(estimator):
+@pytest.mark.parametrize("predefined", [False, True])
+def test_folds_with_row_numbers_beside_rows_without_weight(estimator, predefined):
     X, Y, _, _ = make_calibrated(60, n_labels=3, n_features=12)
-    weight = np.ones(60)
-    weight[:5] = 0
-    rows = np.repeat([0, 1], 30)
-    for cv in ([(rows == 0, rows == 1)], PredefinedSplit(rows)):
-        with pytest.raises(ValueError, match="cv has the numbers of rows: leave those of weight 0"):
-            estimator.set_params(cv=cv).fit(X, Y, sample_weight=weight)
+    weight, half = np.ones(60), np.repeat([0, 1], 30)
+    weight[[0, 1, 2, 3, 4, 33, 50]] = 0
+    rest = weight > 0
+
+    def fitted(rows):
+        own = half[rows]
+        pairs = [(np.flatnonzero(own != k), np.flatnonzero(own == k)) for k in (0, 1)]
+        cv = PredefinedSplit(own) if predefined else pairs
+        given = clone(estimator).set_params(cv=cv)
+        return given.fit(X[rows], Y[rows], sample_weight=weight[rows]).predict_proba(X)
+
+    found, expected = fitted(np.ones(60, dtype=bool)), fitted(rest)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("labels", [np.asarray, sp.csr_array])

@@ -17,7 +17,7 @@ from sklearn import config_context
 from fbeta._array import host_copy, is_tensor, optional_import
 from fbeta._threads import periodic_check
 from fbeta.estimators.base import all_or_nothing, in_blocks, views
-from fbeta.estimators.folds import Calibration
+from fbeta.estimators.folds import Calibration, folds_of_rest
 from fbeta.estimators.members import (
     Candidate,
     Trial,
@@ -258,7 +258,8 @@ class AverageClassifier(StatisticsClassifier):
                 name = type(self).__name__
                 raise TypeError(f"{name} cannot be fitted to blocks of rows: pass arrays")
             rows = draft._read_training(X, y, sample_weight)
-            X, Y, weight = drop_weightless(*rows, self.cv)
+            draft.cv = folds_of_rest(self.cv, *rows)
+            X, Y, weight = drop_weightless(*rows)
             if self.device is None or is_tensor(X):
                 draft._model = draft._search(X, Y, weight, report)
             else:
@@ -268,6 +269,7 @@ class AverageClassifier(StatisticsClassifier):
                 with config_context(array_api_dispatch=True):
                     moved = torch.asarray(X, device=self.device)
                     draft._model = host_copy(draft._search(moved, Y, weight, report))
+            draft.cv = self.cv
         return self
 
     @abstractmethod

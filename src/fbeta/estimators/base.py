@@ -174,8 +174,8 @@ class MultiLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 draft._fit_blocks(source)
             else:
                 rows = draft._read_training(X, y, sample_weight)
-                if rows[2] is not None:
-                    rows = drop_weightless(*rows, getattr(draft, "cv", None))
+                if rows[2] is not None and not hasattr(draft, "cv"):  # folds may have row numbers
+                    rows = drop_weightless(*rows)
                 draft._fit(*rows)
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from numbers import Integral
@@ -14,7 +14,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.isotonic import isotonic_regression
-from sklearn.model_selection import KFold, check_cv
+from sklearn.model_selection import KFold, PredefinedSplit, check_cv
 
 from fbeta._array import as_array, check_count, is_accelerator, namespace_and_device, to_numpy
 from fbeta._threads import run_evenly, take_turns
@@ -77,6 +77,15 @@ def make_folds(
     if not folds:
         raise ValueError("cv has no folds: expected at least one pair of train and test rows")
     return folds
+
+
+def folds_of_rest(cv: Any, X: Any, Y: Indicator, weight: Weight) -> Any:
+    """Return cv with numbers of rows as those among the rows that have a weight."""
+    numbered = isinstance(cv, PredefinedSplit) or (isinstance(cv, Iterable) and cv != "auto")
+    if weight is None or not numbered:
+        return cv
+    place = np.cumsum(weight > 0) - 1
+    return [(place[train], place[test]) for train, test in make_folds(cv, X, Y, weight)]
 
 
 def over_folds(

@@ -7,12 +7,11 @@ many alphas, in coordinates of X that all folds of a search share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import PredefinedSplit
 from sklearn.utils import _safe_indexing
 
 from fbeta._array import Array, is_tensor
@@ -44,12 +43,10 @@ def take_rows(X: Any, rows: Any) -> Any:
     return take_along(X, rows)
 
 
-def drop_weightless(X: Any, Y: Any, weight: Weight, cv: Any = None) -> tuple[Any, Any, Weight]:
-    """Leave out the rows of weight zero; raise where folds have the numbers of all rows."""
+def drop_weightless(X: Any, Y: Any, weight: Weight) -> tuple[Any, Any, Weight]:
+    """Leave out the rows of weight zero."""
     if weight is None or weight.all():
         return X, Y, weight
-    if isinstance(cv, PredefinedSplit) or (isinstance(cv, Iterable) and cv != "auto"):
-        raise ValueError("cv has the numbers of rows: leave those of weight 0 out before fit")
     rows = np.flatnonzero(weight)
     return take_rows(X, rows), Y[rows], weight[rows]
 
