@@ -84,10 +84,10 @@ class BlockProblems:
             self.n_folds = int(folds.max()) + 1
             tallies = [*(summary.tally - own for own in source.deal(folds)), summary.tally]
         self.mean, self.constant = zip(*map(self._means, tallies), strict=True)
-        # work with more rows would take longer than the passes that it saves
         if not summary.complete and summary.capacity < MIN_HELD_ROWS:
             words = f"memory is enough for {summary.capacity} rows beside the work with them"
             raise ValueError(f"{words}: at least {MIN_HELD_ROWS} are needed, give more")
+        # work with more rows would take longer than the passes that it saves
         useful = max(summary.n // MAX_HELD_SHARE, MIN_HELD_PER_FEATURE * (summary.n_features + 1))
         self.capacity = summary.capacity if summary.complete else min(summary.capacity, useful)
         build = partial(

@@ -30,9 +30,8 @@ def random_bits(ids: NDArray[np.uint64], seed: int = 0) -> NDArray[np.uint64]:
         return z ^ (z >> np.uint64(31))
 
 
-_PLACES = random_bits(np.arange(256, dtype=np.uint64), 4) | np.uint64(
-    1
-)  # odd, for a chunk of words
+# odd numbers of the places in a chunk of words
+_PLACES = random_bits(np.arange(256, dtype=np.uint64), 4) | np.uint64(1)
 
 
 def weighted_bits(values: NDArray[Any]) -> int:

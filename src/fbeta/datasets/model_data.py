@@ -334,10 +334,12 @@ def parse_cells(
     """
     cells = table.columns[name]
     if isinstance(part, CategoryColumn) and any(part.values):
-        filled = [word for word in categories(cells).to_pylist() if word]
-        if filled and not {*filled} & {*part.values}:
-            count = f"none of {len(filled):,} cells has a value that the model knows"
-            return cells, f"column {name!r}: {count}, the first is {filled[0][:40]!r}"
+        words = categories(cells)
+        different = [word for word in words.unique().to_pylist() if word]
+        if different and not {*different} & {*part.values}:
+            filled = sum(map(bool, words.to_pylist()))
+            count = f"none of {filled:,} cells has a value that the model knows"
+            return cells, f"column {name!r}: {count}, the first is {different[0][:40]!r}"
     if not isinstance(part, NumberColumn | DateColumn):
         return cells, ""
     trained = part.decimal if isinstance(part, NumberColumn) else part.order
